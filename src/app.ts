@@ -1,0 +1,77 @@
+import { Elysia } from 'elysia';
+import type { AppDeps } from './deps';
+import { AppError } from './errors';
+import { createDocs } from './http/docs';
+import { createErrorHandler, problemResponse } from './http/error-handler';
+import { createHealthRoutes } from './http/health';
+import { Problem } from './http/problem';
+import { problemPages } from './http/problem-pages';
+import { rawQuery } from './http/raw-query';
+import { createRequestContext } from './http/request-context';
+import { createRouteTable } from './http/route-table';
+import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
+import { createCemeteryRoutes } from './modules/cemeteries/routes';
+import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers } from './modules/deep-dives/model';
+import { createDeepDiveRoutes } from './modules/deep-dives/routes';
+import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
+import { createLtcRoutes } from './modules/ltc/routes';
+import { HealthAndCareBody, ReferenceOption } from './modules/reference/model';
+import { createReferenceRoutes } from './modules/reference/routes';
+import { CustomSelection, SelectionItem } from './modules/users/answers';
+import { Profile, User, UserBody } from './modules/users/model';
+import { createUserRoutes } from './modules/users/routes';
+
+/** The models that the documentation names. */
+const models = {
+  Cemetery,
+  CemeteryPage,
+  CustomSelection,
+  HealthAndCareBody,
+  LifeInsurance,
+  LifeInsuranceAnswers,
+  LifetimeCare,
+  LifetimeCareAnswers,
+  LtcLifetimeCare,
+  LtcLifetimeCareAnswers,
+  Problem,
+  Profile,
+  ReferenceOption,
+  SelectionItem,
+  User,
+  UserBody,
+};
+
+/** The whole service as one Elysia app. It never listens: see main.ts. */
+export function createApp(deps: AppDeps) {
+  const routeTable = createRouteTable();
+  const docs = createDocs({ publicUrl: deps.config.publicUrl, models });
+
+  const app = new Elysia({
+    serve: {
+      reusePort: false,
+      // What escapes the error handler would show Bun's own error page.
+      development: false,
+      error: () => problemResponse(new AppError('internal-error'), new Request('http://localhost/'), ''),
+    },
+  })
+    .use(createRequestContext(deps))
+    .use(createErrorHandler(deps, routeTable))
+    .use(rawQuery)
+    .use(createHealthRoutes(deps))
+    .use(problemPages)
+    .use(docs.plugin)
+    .group('/v2/private', (privateRoutes) =>
+      privateRoutes
+        .use(createUserRoutes(deps))
+        .use(createLtcRoutes(deps))
+        .use(createDeepDiveRoutes(deps))
+        .use(createCemeteryRoutes(deps))
+        .use(createReferenceRoutes(deps)),
+    );
+
+  routeTable.fill(app.routes);
+  docs.describe(app.routes);
+  return app;
+}
+
+export type App = ReturnType<typeof createApp>;

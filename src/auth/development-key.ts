@@ -1,0 +1,61 @@
+import { randomBytes } from 'node:crypto';
+import { chmodSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { signToken } from './sign-token';
+
+const keyPath = 'data/development-auth-secret';
+export const demoTokensPath = 'data/demo-tokens.json';
+const demoTokenTtlSeconds = 365 * 24 * 60 * 60;
+
+/** The HS256 secret of a development machine: made by whoever asks first, kept for every later start. */
+export function developmentSecret(): string {
+  const known = readIfPresent(keyPath);
+  if (known !== undefined) return known;
+  mkdirSync(dirname(keyPath), { recursive: true, mode: 0o700 });
+  const draft = `${keyPath}.${process.pid}`;
+  writeFileSync(draft, randomBytes(32).toString('base64url'), { mode: 0o600 });
+  try {
+    // A link never replaces a file, so of two processes that start at once both read the same key.
+    linkSync(draft, keyPath);
+  } catch (error) {
+    if (!isErrno(error, 'EEXIST')) throw error;
+  } finally {
+    rmSync(draft, { force: true });
+  }
+  return readFileSync(keyPath, 'utf8');
+}
+
+export interface DemoTokens {
+  readonly 'demo-user': string;
+  readonly 'demo-manager': string;
+}
+
+/** Signs the tokens that the start prints and leaves in `data/demo-tokens.json`, readable by the owner alone. */
+export async function writeDemoTokens(
+  secret: string,
+  claims: { issuer: string | undefined; audience: string | undefined; rolesClaim: string },
+  now: Date,
+): Promise<DemoTokens> {
+  const sign = (id: string, roles: readonly string[]) =>
+    signToken({ secret, ...claims, id, roles, ttlSeconds: demoTokenTtlSeconds, now });
+  const tokens = {
+    'demo-user': await sign('demo-user', []),
+    'demo-manager': await sign('demo-manager', ['salesManager']),
+  };
+  writeFileSync(demoTokensPath, `${JSON.stringify(tokens, null, 2)}\n`, { mode: 0o600 });
+  chmodSync(demoTokensPath, 0o600);
+  return tokens;
+}
+
+function readIfPresent(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (isErrno(error, 'ENOENT')) return undefined;
+    throw error;
+  }
+}
+
+function isErrno(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code;
+}

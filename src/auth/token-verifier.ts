@@ -1,0 +1,115 @@
+import { createSecretKey } from 'node:crypto';
+import { importSPKI, type JWTVerifyOptions, jwtVerify } from 'jose';
+import { LRUCache } from 'lru-cache';
+import * as v from 'valibot';
+import { type AuthKey, signatureAlgorithm } from '../config';
+import { AppError } from '../errors';
+import { createRemoteKeys } from './remote-keys';
+
+/** Who sent a request, as the token says. */
+export interface Caller {
+  readonly id: string;
+  readonly roles: readonly string[];
+}
+
+/** @throws AppError `unauthenticated` or `auth-keys-unavailable` */
+export type VerifyToken = (token: string) => Promise<Caller>;
+
+export interface TokenSettings {
+  readonly key: Exclude<AuthKey, { kind: 'development' }>;
+  readonly issuer: string | undefined;
+  readonly audience: string | undefined;
+  readonly rolesClaim: string;
+}
+
+const clockToleranceSeconds = 5;
+const cachedTokens = 10_000;
+/** How long a revoked key may go on working for a token already seen. */
+const cacheTtlMs = 60_000;
+
+const Subject = v.pipe(
+  v.string(),
+  v.minLength(1),
+  v.maxLength(255),
+  v.check((text) => text.isWellFormed() && !text.includes('\0')),
+);
+const Roles = v.optional(
+  v.union([
+    v.array(v.string()),
+    v.pipe(
+      v.string(),
+      v.transform((role) => [role]),
+    ),
+  ]),
+  [],
+);
+
+/**
+ * Checks bearer tokens against the configured key. A token that passed is remembered, for a minute and never past
+ * its `exp`: a signature check costs more than everything else in a light request.
+ */
+export async function createTokenVerifier(settings: TokenSettings, clock: () => Date): Promise<VerifyToken> {
+  const options: JWTVerifyOptions = {
+    requiredClaims: ['exp', 'sub'],
+    clockTolerance: clockToleranceSeconds,
+    ...(settings.issuer === undefined ? {} : { issuer: settings.issuer }),
+    ...(settings.audience === undefined ? {} : { audience: settings.audience }),
+  };
+  const verify = await createSignatureCheck(settings.key, clock);
+  const seen = new LRUCache<string, { caller: Caller; goodUntilMs: number }>({ max: cachedTokens });
+
+  return async (token) => {
+    const now = clock();
+    const known = seen.get(token);
+    if (known !== undefined && now.getTime() < known.goodUntilMs) return known.caller;
+    seen.delete(token);
+
+    let payload: Awaited<ReturnType<typeof verify>>;
+    try {
+      payload = await verify(token, { ...options, currentDate: now });
+    } catch (error) {
+      if (error instanceof AppError) throw error;
+      throw unauthenticated('The token is not valid.', error);
+    }
+    const subject = v.safeParse(Subject, payload.sub);
+    const roles = v.safeParse(Roles, payload[settings.rolesClaim] ?? undefined);
+    if (!subject.success) throw unauthenticated('The token names no person.');
+    if (!roles.success) throw unauthenticated('The roles in the token are not text.');
+
+    const caller = { id: subject.output, roles: roles.output };
+    const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
+    seen.set(token, { caller, goodUntilMs: Math.min(expiresAtMs, now.getTime() + cacheTtlMs) });
+    return caller;
+  };
+}
+
+export function unauthenticated(detail: string, cause?: unknown): AppError {
+  return new AppError('unauthenticated', {
+    detail,
+    cause,
+    headers: { 'www-authenticate': 'Bearer realm="personal-planning", error="invalid_token"' },
+  });
+}
+
+/** The algorithms are pinned to the kind of key, so a public key is never taken for an HMAC secret. */
+async function createSignatureCheck(key: TokenSettings['key'], clock: () => Date) {
+  switch (key.kind) {
+    case 'secret': {
+      const secret = createSecretKey(key.secret, 'utf8');
+      return async (token: string, options: JWTVerifyOptions) =>
+        (await jwtVerify(token, secret, { ...options, algorithms: ['HS256'] })).payload;
+    }
+    case 'public-key': {
+      const algorithm = signatureAlgorithm(key.pem);
+      if (algorithm === undefined) throw new Error('The public key is of no supported kind');
+      const publicKey = await importSPKI(key.pem, algorithm);
+      return async (token: string, options: JWTVerifyOptions) =>
+        (await jwtVerify(token, publicKey, { ...options, algorithms: [algorithm] })).payload;
+    }
+    case 'jwks': {
+      const keys = createRemoteKeys(new URL(key.url), clock);
+      return async (token: string, options: JWTVerifyOptions) =>
+        (await jwtVerify(token, keys, { ...options, algorithms: ['EdDSA', 'Ed25519', 'ES256', 'RS256'] })).payload;
+    }
+  }
+}

@@ -1,0 +1,56 @@
+/** A calendar date as `YYYY-MM-DD`; text, because a `Date` shifts it by the offset of whoever reads it. */
+export type CalendarDate = string;
+
+const datePart = /^(\d{4})-(\d{2})-(\d{2})/;
+const time = String.raw`(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?`;
+const offset = String.raw`(?:Z|[+-](?:0\d|1[0-4]):?[0-5]\d)`;
+const isoDateOrDateTime = new RegExp(String.raw`^\d{4}-\d{2}-\d{2}(?:T${time}${offset}?)?$`);
+
+/**
+ * The calendar date of an ISO 8601 date or date-time as it is written, whatever its offset; undefined for any
+ * other text and for a date that does not exist.
+ */
+export function parseCalendarDate(text: string): CalendarDate | undefined {
+  if (!isoDateOrDateTime.test(text)) return undefined;
+  const date = text.slice(0, 10);
+  const [year, month, day] = partsOf(date);
+  return month >= 1 && month <= 12 && day >= 1 && day <= daysIn(year, month) ? date : undefined;
+}
+
+/** The date in an IANA time zone at an instant. */
+export function calendarDateAt(instant: Date, timeZone: string): CalendarDate {
+  const parts = new Map(
+    formatterFor(timeZone)
+      .formatToParts(instant)
+      .map(({ type, value }) => [type, value]),
+  );
+  return `${parts.get('year')?.padStart(4, '0')}-${parts.get('month')}-${parts.get('day')}`;
+}
+
+/** Age last birthday, in years. Whoever is born on 29 February has the birthday of a common year on 1 March. */
+export function ageOn(birthDate: CalendarDate, today: CalendarDate): number {
+  const [birthYear, birthMonth, birthDay] = partsOf(birthDate);
+  const [year, month, day] = partsOf(today);
+  const hadBirthday = month > birthMonth || (month === birthMonth && day >= birthDay);
+  return year - birthYear - (hadBirthday ? 0 : 1);
+}
+
+function partsOf(date: CalendarDate): [year: number, month: number, day: number] {
+  const match = datePart.exec(date);
+  return [Number(match?.[1]), Number(match?.[2]), Number(match?.[3])];
+}
+
+function daysIn(year: number, month: number): number {
+  if (month === 2) return year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0) ? 29 : 28;
+  return [4, 6, 9, 11].includes(month) ? 30 : 31;
+}
+
+const formatters = new Map<string, Intl.DateTimeFormat>();
+
+function formatterFor(timeZone: string): Intl.DateTimeFormat {
+  const known = formatters.get(timeZone);
+  if (known !== undefined) return known;
+  const made = new Intl.DateTimeFormat('en-US', { timeZone, year: 'numeric', month: '2-digit', day: '2-digit' });
+  formatters.set(timeZone, made);
+  return made;
+}

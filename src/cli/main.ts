@@ -1,0 +1,33 @@
+import { Command } from 'commander';
+import packageJson from '../../package.json' with { type: 'json' };
+import { ConfigError } from '../config';
+import { findDatabaseError } from '../db/errors';
+import { importCemeteriesCommand } from './import-cemeteries';
+import { migrateCommand, seedCommand } from './migrate';
+import { OperatorError } from './operator-error';
+import { tokenCommand } from './token';
+
+const program = new Command('planning')
+  .description('The operator’s command line of the personal planning service. Settings come from the environment.')
+  .version(packageJson.version)
+  .showHelpAfterError('(add --help for help)')
+  .addCommand(migrateCommand())
+  .addCommand(seedCommand())
+  .addCommand(tokenCommand())
+  .addCommand(new Command('import').description('Import a file').addCommand(importCemeteriesCommand()));
+
+try {
+  await program.parseAsync(process.argv);
+} catch (error) {
+  const message = operatorMessage(error);
+  if (message === undefined) throw error;
+  process.stderr.write(`${message}\n`);
+  process.exitCode = 1;
+}
+
+/** What an operator can act on; undefined for a fault of the program itself, which shows its stack. */
+function operatorMessage(error: unknown): string | undefined {
+  if (error instanceof OperatorError || error instanceof ConfigError) return error.message;
+  const failure = findDatabaseError(error);
+  return failure?.isUnavailable ? `The database cannot be used right now (${failure.code}).` : undefined;
+}

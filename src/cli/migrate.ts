@@ -1,0 +1,37 @@
+import { Command } from 'commander';
+import { readConfig } from '../config';
+import { openDatabase } from '../db/client';
+import { migrateDatabase } from '../db/migrate';
+import { seedDatabase } from '../seed';
+import { withDatabase } from './command-database';
+import { printResult } from './print';
+
+export function migrateCommand(): Command {
+  return new Command('migrate')
+    .description('Bring the schema of DATABASE_URL to the newest version, and seed it')
+    .option('--json', 'print the result as JSON', false)
+    .action(async (options: { json: boolean }) => {
+      const config = readConfig(process.env);
+      const db = await openDatabase(config.database);
+      try {
+        await migrateDatabase(db);
+        await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
+      } finally {
+        db.$client.close();
+      }
+      printResult(options, { migrated: true, seeded: true }, 'The database is migrated and seeded.');
+    });
+}
+
+export function seedCommand(): Command {
+  return new Command('seed')
+    .description('Store the reference lists, and with SEED_DEMO the demo data; running it again changes nothing')
+    .option('--json', 'print the result as JSON', false)
+    .action((options: { json: boolean }) => {
+      const config = readConfig(process.env);
+      return withDatabase(config, async (db) => {
+        await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
+        printResult(options, { seeded: true }, 'The database is seeded.');
+      });
+    });
+}

@@ -1,0 +1,4 @@
+/** Prints a command's result: as one JSON object with `--json`, else as a sentence. */
+export function printResult(options: { json: boolean }, result: object, sentence: string): void {
+  process.stdout.write(`${options.json ? JSON.stringify(result) : sentence}\n`);
+}

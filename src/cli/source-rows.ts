@@ -1,0 +1,175 @@
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { extname } from 'node:path';
+import { Readable } from 'node:stream';
+import { JSONParser, TokenType } from '@streamparser/json';
+import { CsvError, parse } from 'csv-parse';
+import { OperatorError } from './operator-error';
+
+/** One record of a file: `values` by column name, not validated yet. */
+export interface SourceRow {
+  /** Line of the file, from 1, on which the record begins. */
+  readonly line: number;
+  readonly values: unknown;
+}
+
+export interface SourceFile {
+  readonly path: string;
+  readonly byteLength: number;
+  /** Reads the file once more from its start, without holding it in memory. */
+  rows(onBytesRead?: (count: number) => void): AsyncGenerator<SourceRow>;
+}
+
+/**
+ * Opens a CSV (with a header line) or JSON (an array of objects) file in UTF-8.
+ *
+ * @throws OperatorError for a file that cannot be read, is empty, or has the wrong columns
+ */
+export async function openSourceFile(path: string, columns: readonly string[]): Promise<SourceFile> {
+  const kind = extname(path).toLowerCase();
+  if (kind !== '.csv' && kind !== '.json') throw new OperatorError(`${path} must be a .csv or a .json file.`);
+  const details = await stat(path).catch(() => undefined);
+  if (!details?.isFile()) throw new OperatorError(`${path} is not a file that can be read.`);
+  if (details.size === 0) throw new OperatorError(`${path} is empty.`);
+  return {
+    path,
+    byteLength: details.size,
+    rows: (onBytesRead = () => undefined) => {
+      const chunks = readUtf8(path, onBytesRead);
+      return kind === '.csv' ? csvRows(chunks, columns) : jsonRows(chunks);
+    },
+  };
+}
+
+/** The bytes of a file, without its byte order mark, refused where they are not UTF-8. */
+async function* readUtf8(path: string, onBytesRead: (count: number) => void): AsyncGenerator<Uint8Array> {
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  const check = (line: number, chunk?: Uint8Array) => {
+    try {
+      decoder.decode(chunk, { stream: chunk !== undefined });
+    } catch {
+      throw new OperatorError(`The file is not UTF-8 text: see line ${line} or shortly after it.`);
+    }
+  };
+  let line = 1;
+  let isFirst = true;
+  for await (const chunk of createReadStream(path)) {
+    if (!(chunk instanceof Uint8Array)) throw new TypeError('A file stream without an encoding gives bytes');
+    check(line, chunk);
+    line += countLineBreaks(chunk, 0, chunk.byteLength);
+    onBytesRead(chunk.byteLength);
+    yield isFirst && chunk[0] === 0xef && chunk[1] === 0xbb && chunk[2] === 0xbf ? chunk.subarray(3) : chunk;
+    isFirst = false;
+  }
+  check(line);
+}
+
+async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: readonly string[]): AsyncGenerator<SourceRow> {
+  const parser = parse({ info: true, relax_column_count: true });
+  const source = Readable.from(chunks);
+  source.on('error', (error) => parser.destroy(error));
+  let header: string[] | undefined;
+  let endLine = 0;
+  try {
+    for await (const parsed of source.pipe(parser)) {
+      const { record, info }: { record: string[]; info: { lines: number } } = parsed;
+      const line = endLine + 1;
+      endLine = info.lines;
+      if (record.length === 1 && record[0] === '') continue;
+      if (header === undefined) {
+        header = checkHeader(record, columns);
+        continue;
+      }
+      yield { line, values: toValues(header, record) };
+    }
+  } catch (error) {
+    if (!(error instanceof CsvError)) throw error;
+    throw new OperatorError(
+      `The file is not well-formed CSV at line ${endLine + 1}: a quote is misplaced or not closed.`,
+    );
+  }
+  if (header === undefined) throw new OperatorError('The file has no header line.');
+}
+
+function checkHeader(header: string[], columns: readonly string[]): string[] {
+  const unknown = header.filter((name) => !columns.includes(name));
+  const missing = columns.filter((name) => !header.includes(name));
+  const doubled = header.filter((name, index) => header.indexOf(name) !== index);
+  if (unknown.length + missing.length + doubled.length > 0) {
+    const faults = [
+      unknown.length > 0 && `unknown: ${unknown.map((name) => JSON.stringify(name)).join(', ')}`,
+      missing.length > 0 && `missing: ${missing.join(', ')}`,
+      doubled.length > 0 && `doubled: ${doubled.join(', ')}`,
+    ].filter((fault) => fault !== false);
+    throw new OperatorError(
+      `The header must have the columns ${columns.join(',')}, separated by commas (${faults.join('; ')}).`,
+    );
+  }
+  return header;
+}
+
+/** A field too many goes under a name that no model knows, a field too few stays absent: both become bad rows. */
+function toValues(header: readonly string[], record: readonly string[]): Record<string, string> {
+  return Object.fromEntries(record.map((value, index) => [header[index] ?? `field ${index + 1}`, value]));
+}
+
+async function* jsonRows(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<SourceRow> {
+  const parser = new JSONParser({ paths: ['$.*'], keepStack: false });
+  const lines = createLineCounter();
+  const found: SourceRow[] = [];
+  let depth = 0;
+  let line = 1;
+  let failure: Error | undefined;
+  parser.onToken = ({ token, offset }) => {
+    if (depth === 0 && token !== TokenType.LEFT_BRACKET) throw new OperatorError('The file must hold one JSON array.');
+    const opens = token === TokenType.LEFT_BRACE || token === TokenType.LEFT_BRACKET;
+    const closes = token === TokenType.RIGHT_BRACE || token === TokenType.RIGHT_BRACKET;
+    if (depth === 1 && !closes && token !== TokenType.COMMA) line = lines.lineAt(offset);
+    depth += opens ? 1 : closes ? -1 : 0;
+  };
+  parser.onValue = ({ value }) => {
+    found.push({ line, values: value });
+  };
+  parser.onError = (error) => {
+    failure ??= error;
+  };
+  for await (const chunk of chunks) {
+    lines.feed(chunk);
+    parser.write(chunk);
+    yield* found.splice(0);
+    if (failure !== undefined) break;
+  }
+  if (failure instanceof OperatorError) throw failure;
+  if (failure !== undefined || !parser.isEnded) {
+    throw new OperatorError(`The file is not well-formed JSON: see line ${line} or shortly after it.`);
+  }
+}
+
+/** Tells the line of a byte offset; offsets must come in ascending order and lie in the chunk fed last or before. */
+function createLineCounter() {
+  let chunk: Uint8Array = new Uint8Array();
+  let chunkStart = 0;
+  let counted = 0;
+  let line = 1;
+  const countTo = (offset: number) => {
+    line += countLineBreaks(chunk, counted - chunkStart, offset - chunkStart);
+    counted = offset;
+  };
+  return {
+    feed(next: Uint8Array) {
+      countTo(chunkStart + chunk.byteLength);
+      chunkStart += chunk.byteLength;
+      chunk = next;
+    },
+    lineAt(offset: number): number {
+      if (offset > counted) countTo(offset);
+      return line;
+    },
+  };
+}
+
+function countLineBreaks(bytes: Uint8Array, from: number, to: number): number {
+  let count = 0;
+  for (let at = bytes.indexOf(10, from); at !== -1 && at < to; at = bytes.indexOf(10, at + 1)) count += 1;
+  return count;
+}

@@ -1,0 +1,242 @@
+import { createPublicKey } from 'node:crypto';
+import * as v from 'valibot';
+import { logLevels } from './log';
+
+const NonEmpty = v.pipe(v.string(), v.nonEmpty('must not be empty'));
+const Flag = v.pipe(
+  v.picklist(['true', 'false'], 'must be true or false'),
+  v.transform((text) => text === 'true'),
+);
+
+/** A setting's text form: digits only, within bounds, so that `1e3`, `0x10` and an empty value are refused. */
+function integerText(min: number, max: number) {
+  const rule = `must be a whole number from ${min} to ${max}`;
+  return v.pipe(
+    v.string(rule),
+    v.regex(/^\d{1,15}$/, rule),
+    v.transform(Number),
+    v.minValue(min, rule),
+    v.maxValue(max, rule),
+  );
+}
+
+/** The client takes `file:` with an empty path or `:memory:` silently, and loses what is stored there. */
+const DatabaseUrl = v.pipe(
+  v.string(),
+  v.check(
+    (url) => /^file:(?!:)[^?#%]*[^?#%/]$/.test(url) || (/^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url)),
+    'must be file:PATH (a path without ?, # and %), http(s)://, ws(s):// or libsql:// with a host',
+  ),
+);
+
+const Secret = v.pipe(
+  v.string(),
+  v.check((text) => new TextEncoder().encode(text).byteLength >= 32, 'must be at least 32 bytes'),
+);
+
+const HttpUrl = v.pipe(
+  v.string(),
+  v.check((url) => /^https?:\/\/./.test(url) && URL.canParse(url), 'must be an http or https address'),
+);
+
+const TimeZone = v.pipe(
+  v.string(),
+  v.check((zone) => {
+    try {
+      return zone !== '' && new Intl.DateTimeFormat('en', { timeZone: zone }) !== undefined;
+    } catch {
+      return false;
+    }
+  }, 'must be an IANA time zone such as America/New_York'),
+);
+
+/** A PEM may come from an environment that cannot hold line breaks, with `\n` written out. */
+const PublicKeyPem = v.pipe(
+  v.string(),
+  v.transform((text) => text.replaceAll('\\n', '\n')),
+  v.check(
+    (pem) => signatureAlgorithm(pem) !== undefined,
+    'must be an SPKI PEM of an Ed25519, P-256 or RSA key of at least 2048 bits',
+  ),
+);
+
+/** The one JWT algorithm that an SPKI PEM may be used with, or undefined for a key this service does not take. */
+export function signatureAlgorithm(pem: string): 'EdDSA' | 'ES256' | 'RS256' | undefined {
+  try {
+    if (!pem.includes('BEGIN PUBLIC KEY')) return undefined;
+    const key = createPublicKey(pem);
+    const details = key.asymmetricKeyDetails;
+    if (key.asymmetricKeyType === 'ed25519') return 'EdDSA';
+    if (key.asymmetricKeyType === 'ec' && details?.namedCurve === 'prime256v1') return 'ES256';
+    if (key.asymmetricKeyType === 'rsa' && (details?.modulusLength ?? 0) >= 2048) return 'RS256';
+    return undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Every setting with its default and meaning; the README's table is tested against it.
+ * A key that is set but empty is an error, never the default.
+ */
+export const Settings = v.object({
+  NODE_ENV: v.optional(
+    v.pipe(
+      v.picklist(['development', 'production'], 'must be development or production'),
+      v.description('`production` refuses every insecure default, naming each'),
+    ),
+    'development',
+  ),
+  HOST: v.optional(v.pipe(NonEmpty, v.description('address to listen on')), '127.0.0.1'),
+  PORT: v.optional(v.pipe(integerText(0, 65_535), v.description('port to listen on; `0` takes a free one')), '3000'),
+  PUBLIC_URL: v.optional(
+    v.pipe(HttpUrl, v.description('base of every absolute link that the service gives; else `http://HOST:PORT`')),
+  ),
+  DATABASE_URL: v.optional(
+    v.pipe(DatabaseUrl, v.description('`file:PATH`, `http(s)://`, `libsql://` or `ws(s)://`')),
+    'file:data/planning.db',
+  ),
+  DATABASE_AUTH_TOKEN: v.optional(v.pipe(NonEmpty, v.description('token for a remote database'))),
+  DATABASE_TIMEOUT_MS: v.optional(
+    v.pipe(integerText(50, 60_000), v.description('longest wait for any query, a lock included; past it 503')),
+    '2000',
+  ),
+  AUTH_SECRET: v.optional(
+    v.pipe(
+      Secret,
+      v.description('HS256 secret of tokens, at least 32 bytes; in development a key made once, kept in `data/`'),
+    ),
+  ),
+  AUTH_PUBLIC_KEY: v.optional(
+    v.pipe(PublicKeyPem, v.description('or an SPKI PEM (EdDSA, ES256, RS256); line breaks may be written `\\n`')),
+  ),
+  AUTH_JWKS_URL: v.optional(v.pipe(HttpUrl, v.description('or the address of a JWKS; https in production'))),
+  AUTH_ISSUER: v.optional(v.pipe(NonEmpty, v.description('`iss` that a token must have; required in production'))),
+  AUTH_AUDIENCE: v.optional(v.pipe(NonEmpty, v.description('`aud` that a token must have; required in production'))),
+  AUTH_ROLES_CLAIM: v.optional(
+    v.pipe(NonEmpty, v.description('claim that holds a role or an array of roles')),
+    'roles',
+  ),
+  CHAT_ID: v.optional(
+    v.pipe(NonEmpty, v.description('`tokens.chat-id` of the lists; a demo value in development, else required')),
+  ),
+  CHAT_TOKEN: v.optional(
+    v.pipe(NonEmpty, v.description('`tokens.chat-token` of the lists; a demo value in development, else required')),
+  ),
+  REPORT_TIME_ZONE: v.optional(v.pipe(TimeZone, v.description('IANA time zone that ages are reckoned in')), 'UTC'),
+  BODY_LIMIT_BYTES: v.optional(
+    v.pipe(integerText(1024, 16_777_216), v.description('largest request body; 413 above')),
+    '262144',
+  ),
+  LOG_LEVEL: v.optional(
+    v.pipe(
+      v.picklist(logLevels, `must be one of ${logLevels.join(', ')}`),
+      v.description(logLevels.map((level) => `\`${level}\``).join(', ')),
+    ),
+    'info',
+  ),
+  SEED_DEMO: v.optional(
+    v.pipe(Flag, v.description('store 12 demo cemeteries; `true` in development, refused in production')),
+  ),
+});
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** How a token's signature is checked. */
+export type AuthKey =
+  | { readonly kind: 'secret'; readonly secret: string }
+  | { readonly kind: 'public-key'; readonly pem: string }
+  | { readonly kind: 'jwks'; readonly url: string }
+  /** Development only: a secret that the first start makes and keeps in `data/`. */
+  | { readonly kind: 'development' };
+
+export type Config = ReturnType<typeof readConfig>;
+
+/** Settings that cannot be used, all at once; the message names each key and never its value. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+  readonly faults: readonly { readonly key: string; readonly rule: string }[];
+
+  constructor(faults: readonly { readonly key: string; readonly rule: string }[]) {
+    super(`These settings cannot be used:\n${faults.map(({ key, rule }) => `  ${key} ${rule}`).join('\n')}`);
+    this.faults = faults;
+  }
+}
+
+/**
+ * Reads the settings from an environment.
+ *
+ * @throws ConfigError that names every bad key
+ */
+export function readConfig(environment: Environment) {
+  const parsed = v.safeParse(Settings, environment);
+  const faults = [
+    ...(parsed.issues ?? []).map((issue) => ({ key: v.getDotPath(issue) ?? '', rule: issue.message })),
+    ...authFaults(environment),
+    ...(environment.NODE_ENV === 'production' ? productionFaults(environment) : []),
+  ];
+  if (!parsed.success || faults.length > 0) throw new ConfigError(faults);
+
+  const settings = parsed.output;
+  return {
+    isProduction: settings.NODE_ENV === 'production',
+    host: settings.HOST,
+    port: settings.PORT,
+    /** Unset: the address that the service listens on, known once it does. */
+    publicUrl: settings.PUBLIC_URL?.replace(/\/+$/, ''),
+    database: {
+      url: settings.DATABASE_URL,
+      authToken: settings.DATABASE_AUTH_TOKEN,
+      timeoutMs: settings.DATABASE_TIMEOUT_MS,
+    },
+    auth: {
+      key: authKey(settings),
+      issuer: settings.AUTH_ISSUER,
+      audience: settings.AUTH_AUDIENCE,
+      rolesClaim: settings.AUTH_ROLES_CLAIM,
+    },
+    chat: { id: settings.CHAT_ID ?? 'demo-chat', token: settings.CHAT_TOKEN ?? 'demo-chat-token' },
+    reportTimeZone: settings.REPORT_TIME_ZONE,
+    bodyLimitBytes: settings.BODY_LIMIT_BYTES,
+    logLevel: settings.LOG_LEVEL,
+    seedDemo: settings.SEED_DEMO ?? settings.NODE_ENV !== 'production',
+  };
+}
+
+function authKey(settings: v.InferOutput<typeof Settings>): AuthKey {
+  if (settings.AUTH_SECRET !== undefined) return { kind: 'secret', secret: settings.AUTH_SECRET };
+  if (settings.AUTH_PUBLIC_KEY !== undefined) return { kind: 'public-key', pem: settings.AUTH_PUBLIC_KEY };
+  if (settings.AUTH_JWKS_URL !== undefined) return { kind: 'jwks', url: settings.AUTH_JWKS_URL };
+  return { kind: 'development' };
+}
+
+const authKeys = ['AUTH_SECRET', 'AUTH_PUBLIC_KEY', 'AUTH_JWKS_URL'] as const;
+
+function authFaults(environment: Environment) {
+  const present = authKeys.filter((key) => environment[key] !== undefined);
+  return present.length > 1
+    ? present.map((key) => ({ key, rule: `excludes the others: set exactly one of ${authKeys.join(', ')}` }))
+    : [];
+}
+
+/** What development does without and production must not. Bad values are reported by the schema already. */
+function productionFaults(environment: Environment) {
+  const missing = (key: string) => ({ key, rule: 'must be set in production' });
+  const faults = (['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CHAT_ID', 'CHAT_TOKEN'] as const)
+    .filter((key) => environment[key] === undefined)
+    .map(missing);
+  if (authKeys.every((key) => environment[key] === undefined)) {
+    faults.push({ key: authKeys.join(' or '), rule: 'must be set in production' });
+  }
+  if (environment.AUTH_JWKS_URL?.startsWith('http:') && !isLoopback(environment.AUTH_JWKS_URL)) {
+    faults.push({ key: 'AUTH_JWKS_URL', rule: 'must be an https address in production' });
+  }
+  if (environment.SEED_DEMO === 'true') faults.push({ key: 'SEED_DEMO', rule: 'must not be true in production' });
+  return faults;
+}
+
+function isLoopback(address: string): boolean {
+  if (!URL.canParse(address)) return false;
+  const { hostname } = new URL(address);
+  return hostname === 'localhost' || hostname === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+}

@@ -1,0 +1,70 @@
+import { LibsqlError } from '@libsql/client';
+import { causeChain } from '../errors';
+
+/** Codes after which the same statement may well succeed later: locks, I/O, a server that is away or overloaded. */
+const unavailableCodes = new Set([
+  'SQLITE_BUSY',
+  'SQLITE_LOCKED',
+  'SQLITE_IOERR',
+  'SQLITE_FULL',
+  'SQLITE_CANTOPEN',
+  'SQLITE_READONLY',
+  'SQLITE_NOMEM',
+  'SQLITE_PROTOCOL',
+  'SQLITE_INTERRUPT',
+  'CLIENT_CLOSED',
+  'TRANSACTION_CLOSED',
+  'TRANSACTION_TIMEOUT',
+  'STREAM_CLOSED',
+  'STREAM_EXPIRED',
+  'SERVER_ERROR',
+  'HRANA_WEBSOCKET_ERROR',
+  'HRANA_CLOSED_ERROR',
+  'DEADLINE_EXCEEDED',
+]);
+
+/**
+ * Any failure of the database, made at the one place where the client is called. Its message holds neither SQL
+ * nor bound values, unlike those of Drizzle and of the driver, which stay below it as `cause`.
+ */
+export class DatabaseError extends Error {
+  override readonly name = 'DatabaseError';
+  readonly code: string;
+  /** The statement may succeed when it is sent again later. */
+  readonly isUnavailable: boolean;
+
+  constructor(code: string, isUnavailable: boolean, cause?: unknown) {
+    super(`The database failed with ${code}`, { cause });
+    this.code = code;
+    this.isUnavailable = isUnavailable;
+  }
+}
+
+/** The database error behind `error`, however deeply Drizzle has wrapped it. */
+export function findDatabaseError(error: unknown): DatabaseError | undefined {
+  for (const cause of causeChain(error)) if (cause instanceof DatabaseError) return cause;
+  return undefined;
+}
+
+/**
+ * Gives whatever the client threw one shape. A LibsqlError tells its code; everything else that is not a
+ * programming error (a bind of `undefined`, a number out of range) comes from the network.
+ */
+export function toDatabaseError(error: unknown): DatabaseError {
+  if (error instanceof DatabaseError) return error;
+  for (const cause of causeChain(error)) {
+    if (cause instanceof LibsqlError) return new DatabaseError(cause.code, unavailableCodes.has(cause.code), error);
+  }
+  if (error instanceof RangeError) return new DatabaseError('VALUE_OUT_OF_RANGE', false, error);
+  const code = networkCode(error);
+  return code === undefined ? new DatabaseError('UNKNOWN', false, error) : new DatabaseError(code, true, error);
+}
+
+/** `fetch` reports a peer that is away by a string `code` (ECONNREFUSED) and a deadline by the name TimeoutError. */
+function networkCode(error: unknown): string | undefined {
+  for (const cause of causeChain(error)) {
+    if (cause.name === 'TimeoutError' || cause.name === 'AbortError') return 'DEADLINE_EXCEEDED';
+    if ('code' in cause && typeof cause.code === 'string' && cause.code !== '') return cause.code;
+  }
+  return undefined;
+}

@@ -1,0 +1,52 @@
+import { fileURLToPath } from 'node:url';
+import { sql } from 'drizzle-orm';
+import { migrate } from 'drizzle-orm/libsql/migrator';
+import { readMigrationFiles } from 'drizzle-orm/migrator';
+import type { Database } from './client';
+import { findDatabaseError } from './errors';
+
+const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
+const lockDeadlineMs = 30_000;
+
+/** Epoch milliseconds of the newest migration that this build carries. */
+const neededMigration = Math.max(...readMigrationFiles({ migrationsFolder }).map((file) => file.folderMillis));
+
+/**
+ * Brings the schema to the newest version; several processes may call it at once. Drizzle's `migrate` lets two
+ * starters both apply a migration (drizzle-orm#874): the unique index makes the loser's whole batch fail, and
+ * the loser tries again only when the journal shows that somebody else did get on, or waits for a lock.
+ */
+export async function migrateDatabase(db: Database): Promise<void> {
+  const deadline = Date.now() + lockDeadlineMs;
+  let reached = -1;
+  for (;;) {
+    try {
+      await db.run(sql`CREATE TABLE IF NOT EXISTS __drizzle_migrations
+        (id SERIAL PRIMARY KEY, hash text NOT NULL, created_at numeric)`);
+      await db.run(sql`CREATE UNIQUE INDEX IF NOT EXISTS __drizzle_migrations_once
+        ON __drizzle_migrations (created_at)`);
+      reached = await appliedMigration(db);
+      await migrate(db, { migrationsFolder });
+      return;
+    } catch (error) {
+      const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && Date.now() < deadline;
+      if (!isLocked && (await appliedMigration(db)) <= reached) throw error;
+      await Bun.sleep(50 + Math.random() * 150);
+    }
+  }
+}
+
+/** Whether the schema is at least as new as this build needs; false for a database without any table. */
+export async function isMigrated(db: Database): Promise<boolean> {
+  try {
+    return (await appliedMigration(db)) >= neededMigration;
+  } catch (error) {
+    if (findDatabaseError(error)?.isUnavailable === false) return false;
+    throw error;
+  }
+}
+
+async function appliedMigration(db: Database): Promise<number> {
+  const [row] = await db.values<[number | null]>(sql`SELECT max(created_at) FROM __drizzle_migrations`);
+  return row?.[0] ?? -1;
+}

@@ -1,0 +1,3 @@
+export { cemeteries } from './cemeteries';
+export { referenceLists, referenceOptions } from './reference';
+export { users } from './users';

@@ -1,0 +1,20 @@
+import type { VerifyToken } from './auth/token-verifier';
+import type { Config } from './config';
+import type { Database } from './db/client';
+import type { Log } from './log';
+
+/** What the app touches outside itself. Everything else it makes from these. */
+export interface AppDeps {
+  readonly config: Pick<Config, 'bodyLimitBytes' | 'chat' | 'publicUrl' | 'reportTimeZone'>;
+  readonly db: Database;
+  readonly clock: () => Date;
+  readonly verifyToken: VerifyToken;
+  readonly log: Log;
+  readonly newId: () => string;
+  readonly lifecycle: Lifecycle;
+}
+
+/** Whether the process still wants work; turned off once, when it is told to stop. */
+export interface Lifecycle {
+  isDraining: boolean;
+}

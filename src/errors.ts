@@ -1,0 +1,162 @@
+/** One kind of failure that a caller can meet. `meaning` and `remedy` are the text of its page under /problems. */
+interface ProblemKind {
+  readonly code: number;
+  readonly status: number;
+  readonly title: string;
+  readonly meaning: string;
+  readonly remedy: string;
+  /** Sent as `Retry-After` when the failure itself knows nothing better. */
+  readonly retryAfterSeconds?: number;
+}
+
+/** Every failure of the service by its slug. `code` and `status` are part of the public contract and never change. */
+export const problemKinds = {
+  'malformed-json': {
+    code: 200,
+    status: 400,
+    title: 'The body is not JSON',
+    meaning: 'The request body could not be read as JSON in UTF-8.',
+    remedy: 'Send one JSON value, without trailing commas, comments, NaN or Infinity.',
+  },
+  'invalid-input': {
+    code: 201,
+    status: 422,
+    title: 'Some fields are not valid',
+    meaning: 'The request was read, but at least one field breaks a rule. Nothing was stored.',
+    remedy: 'Each entry of `errors` names a field by JSON pointer, the rule it breaks, and what is allowed.',
+  },
+  'unsupported-media-type': {
+    code: 202,
+    status: 415,
+    title: 'The body must be application/json',
+    meaning: 'The request carries a body whose Content-Type is missing or is not JSON in UTF-8.',
+    remedy: 'Send `Content-Type: application/json` and no Content-Encoding.',
+  },
+  'payload-too-large': {
+    code: 203,
+    status: 413,
+    title: 'The body is too large',
+    meaning: 'The request body is larger than this service accepts.',
+    remedy: 'Send less; the limit in bytes is in `detail`.',
+  },
+  'malformed-request': {
+    code: 204,
+    status: 400,
+    title: 'The request could not be read',
+    meaning: 'The request broke off, or is not well-formed HTTP.',
+    remedy: 'Send the request again, whole.',
+  },
+  unauthenticated: {
+    code: 210,
+    status: 401,
+    title: 'A valid token is needed',
+    meaning: 'The request has no bearer token, or the token is expired, malformed or not meant for this service.',
+    remedy: 'Get a fresh token and send it as `Authorization: Bearer <token>`.',
+  },
+  'auth-keys-unavailable': {
+    code: 211,
+    status: 503,
+    title: 'Tokens cannot be checked right now',
+    meaning: 'The keys that tokens are checked with could not be fetched.',
+    remedy: 'Send the request again after the seconds in `Retry-After`.',
+    retryAfterSeconds: 5,
+  },
+  'route-not-found': {
+    code: 230,
+    status: 404,
+    title: 'There is no such path',
+    meaning: 'No endpoint has this path. Paths are case-sensitive.',
+    remedy: 'Compare the path with the list at /swagger.',
+  },
+  'method-not-allowed': {
+    code: 231,
+    status: 405,
+    title: 'The path does not take this method',
+    meaning: 'The path exists, but not for this HTTP method.',
+    remedy: 'Use a method that the `Allow` header lists.',
+  },
+  'user-not-found': {
+    code: 232,
+    status: 404,
+    title: 'There is no record yet',
+    meaning: 'The signed-in person has no record: it is made by the first save.',
+    remedy: 'Save anything first; an empty object is enough.',
+  },
+  'precondition-failed': {
+    code: 242,
+    status: 412,
+    title: 'The record has changed',
+    meaning: 'The record is not in the version that `If-Match` names. Nothing was stored.',
+    remedy: 'Read the record, decide again, and save with its new ETag.',
+  },
+  'internal-error': {
+    code: 300,
+    status: 500,
+    title: 'The service failed',
+    meaning: 'Something went wrong on our side.',
+    remedy: 'Try again; if it persists, report the `requestId`.',
+  },
+  'database-unavailable': {
+    code: 301,
+    status: 503,
+    title: 'The database does not answer',
+    meaning: 'The database is unreachable, locked or too slow right now.',
+    remedy: 'Send the request again after the seconds in `Retry-After`. Every save may be repeated safely.',
+    retryAfterSeconds: 1,
+  },
+  'shutting-down': {
+    code: 302,
+    status: 503,
+    title: 'This instance is shutting down',
+    meaning: 'The instance finishes the requests it has and takes no new work.',
+    remedy: 'Send the request again after the seconds in `Retry-After`; another instance will answer.',
+    retryAfterSeconds: 1,
+  },
+} as const satisfies Record<string, ProblemKind>;
+
+export type ProblemSlug = keyof typeof problemKinds;
+
+/** One broken rule. `pointer` is a JSON pointer into the body, or the name of a query parameter. */
+export interface FieldError {
+  readonly pointer: string;
+  readonly rule: string;
+  readonly message: string;
+}
+
+/**
+ * A failure whose text may be shown to the caller. `detail` must never hold a value that the caller sent,
+ * SQL, or the text of a library; the private reason goes into `cause`.
+ */
+export class AppError extends Error {
+  override readonly name = 'AppError';
+  readonly slug: ProblemSlug;
+  readonly detail: string;
+  readonly errors: readonly FieldError[] | undefined;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(
+    slug: ProblemSlug,
+    options: {
+      detail?: string;
+      errors?: readonly FieldError[];
+      headers?: Readonly<Record<string, string>>;
+      cause?: unknown;
+    } = {},
+  ) {
+    const detail = options.detail ?? problemKinds[slug].meaning;
+    super(detail, options.cause === undefined ? undefined : { cause: options.cause });
+    this.slug = slug;
+    this.detail = detail;
+    this.errors = options.errors;
+    this.headers = options.headers ?? {};
+  }
+}
+
+/** Every error from `error` down its chain of causes, the outermost first. */
+export function* causeChain(error: unknown): Generator<Error> {
+  const seen = new Set<unknown>();
+  for (let current = error; current instanceof Error && !seen.has(current); current = current.cause) {
+    seen.add(current);
+    yield current;
+  }
+}

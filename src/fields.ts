@@ -1,0 +1,59 @@
+import * as v from 'valibot';
+import { stateCodes } from './states';
+
+/** Most items that any list in a request may hold. */
+const maxItems = 100;
+const maxAmount = 1e12;
+
+/** SQLite cuts a text at NUL, and half a surrogate pair breaks the connection to a libSQL server. */
+function isStorable(text: string): boolean {
+  return text.isWellFormed() && !text.includes('\0');
+}
+
+/** Free text of 1 to `maxCharacters` UTF-16 units, kept as it is typed. */
+export function text(maxCharacters: number) {
+  return v.pipe(
+    v.string(),
+    v.minLength(1),
+    v.maxLength(maxCharacters),
+    v.check(isStorable, 'storable_text: must not contain NUL or half of a surrogate pair'),
+  );
+}
+
+/** A name or e-mail address: composed (NFC) and trimmed, otherwise kept as it is typed. */
+export function line(maxCharacters: number) {
+  return v.pipe(
+    v.string(),
+    v.normalize('NFC'),
+    v.trim(),
+    v.minLength(1),
+    v.maxLength(maxCharacters),
+    v.check((value) => isStorable(value) && !/\p{Cc}/u.test(value), 'one_line: must not contain control characters'),
+  );
+}
+
+/** Money, or another quantity that is never negative. */
+export const Amount = v.pipe(v.number(), v.minValue(0), v.maxValue(maxAmount));
+
+export const Count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
+
+export function list<Item extends v.GenericSchema>(item: Item) {
+  return v.pipe(v.array(item), v.maxLength(maxItems));
+}
+
+/** A list that may also be sent as its one item. */
+export function oneOrMany<const Options extends readonly string[]>(options: Options) {
+  const one = v.picklist(options);
+  return v.pipe(
+    v.union([one, list(one)]),
+    v.transform((sent): Options[number][] => (typeof sent === 'string' ? [sent] : [...sent])),
+  );
+}
+
+/** A USPS code in any case, kept in upper case. */
+export const StateCode = v.pipe(
+  v.string(),
+  v.trim(),
+  v.toUpperCase(),
+  v.picklist(stateCodes, 'state_code: must be the USPS code of a state, DC or a territory'),
+);

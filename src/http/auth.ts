@@ -1,0 +1,36 @@
+import { Elysia } from 'elysia';
+import { type Caller, unauthenticated } from '../auth/token-verifier';
+import type { AppDeps } from '../deps';
+import { AppError } from '../errors';
+import { readJsonBody } from './json-body';
+
+/**
+ * What every private module uses: the caller, known before anything else of the request is looked at. A `resolve`
+ * or `beforeHandle` would run after validation and answer 422 to a stranger, and the body is parsed earlier still,
+ * so the parser checks the token too; the second check is a look into the verifier's cache.
+ */
+export function createAuth({ verifyToken, config }: Pick<AppDeps, 'verifyToken' | 'config'>) {
+  const authenticate = (request: Request): Promise<Caller> => verifyToken(bearerToken(request));
+
+  return new Elysia({ name: 'http.auth' })
+    .onParse({ as: 'scoped' }, async function readBody({ request }) {
+      await authenticate(request);
+      return readJsonBody(request, config.bodyLimitBytes);
+    })
+    .derive({ as: 'scoped' }, async function identifyCaller({ request }) {
+      return { caller: await authenticate(request) };
+    });
+}
+
+function bearerToken(request: Request): string {
+  const header = request.headers.get('authorization');
+  if (header === null) {
+    throw new AppError('unauthenticated', {
+      detail: 'The request has no Authorization header.',
+      headers: { 'www-authenticate': 'Bearer realm="personal-planning"' },
+    });
+  }
+  const token = /^Bearer +(\S+)$/i.exec(header)?.[1];
+  if (token === undefined) throw unauthenticated('The Authorization header is not `Bearer` and one token.');
+  return token;
+}

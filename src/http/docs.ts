@@ -1,0 +1,160 @@
+import { STATUS_CODES } from 'node:http';
+import { swagger } from '@elysiajs/swagger';
+import { toJsonSchema, toJsonSchemaDefs } from '@valibot/to-json-schema';
+import { Elysia } from 'elysia';
+import * as v from 'valibot';
+import packageJson from '../../package.json' with { type: 'json' };
+import { problemMediaType } from './problem';
+import { isValibotSchema } from './valibot-schema';
+
+type Models = Readonly<Record<string, v.GenericSchema>>;
+
+interface DocumentedRoute {
+  readonly method: string;
+  readonly path: string;
+  readonly hooks: {
+    readonly body?: unknown;
+    readonly query?: unknown;
+    readonly response?: unknown;
+    readonly detail?: { readonly hide?: boolean } & Record<string, unknown>;
+  };
+}
+
+const bearerScheme = 'bearer';
+const scriptPath = '/swagger/scalar.js';
+const everyMethod = ['GET', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'HEAD', 'PATCH', 'TRACE', 'ALL', 'WS'];
+
+/**
+ * The documentation: a page at /swagger and OpenAPI 3.1 at /swagger/json. The plugin cannot read valibot schemas
+ * and fails on some of them, so its own scan is off and `describe` fills in what it serves.
+ */
+export function createDocs({ publicUrl, models }: { publicUrl: string | undefined; models: Models }) {
+  const documentation = {
+    openapi: '3.1.0',
+    info: {
+      title: 'Personal planning service',
+      version: packageJson.version,
+      description:
+        'Private API for people who plan their later years. Every answer carries `X-Request-Id`; every failure is ' +
+        'a problem body (RFC 9457) whose `type` is a page that explains it.',
+    },
+    servers: [{ url: publicUrl ?? '/' }],
+    components: {
+      securitySchemes: { [bearerScheme]: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } as const },
+      schemas: toJsonSchemaDefs({ ...models }, conversion(models)) as object,
+    },
+    paths: {} as Record<string, Record<string, unknown>>,
+  };
+
+  const plugin = new Elysia({ name: 'http.docs' })
+    .use(
+      swagger({
+        path: '/swagger',
+        specPath: '/swagger/json',
+        excludeMethods: everyMethod,
+        scalarCDN: scriptPath,
+        scalarConfig: { spec: { url: '/swagger/json' }, withDefaultFonts: false },
+        documentation: documentation as object,
+      }),
+    )
+    .get(scriptPath, serveScript, { detail: { hide: true } });
+
+  return {
+    plugin,
+    describe(routes: readonly DocumentedRoute[]): void {
+      for (const route of routes) {
+        if (route.hooks.detail === undefined || route.hooks.detail.hide) continue;
+        const path = route.path.replace(/:(\w+)/g, '{$1}');
+        documentation.paths[path] = {
+          ...documentation.paths[path],
+          [route.method.toLowerCase()]: operation(route, models),
+        };
+      }
+    },
+  };
+}
+
+/** The page's own program, from the package that makes it, so that the page loads nothing from another host. */
+function serveScript(): Response {
+  const file = new URL('../../node_modules/@scalar/api-reference/dist/browser/standalone.js', import.meta.url);
+  return new Response(Bun.file(file), {
+    headers: { 'content-type': 'text/javascript; charset=utf-8', 'cache-control': 'public, max-age=3600' },
+  });
+}
+
+const RequestExamples = v.optional(
+  v.object({ content: v.object({ 'application/json': v.object({ examples: v.record(v.string(), v.unknown()) }) }) }),
+);
+
+/** The `detail.requestBody` of a route: bodies to try, by a name that says what they show. */
+export function requestExamples(values: Readonly<Record<string, object>>) {
+  const examples = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
+  return { content: { 'application/json': { examples } } };
+}
+
+function operation({ path, hooks }: DocumentedRoute, models: Models): Record<string, unknown> {
+  const { parameters, requestBody, ...detail } = hooks.detail ?? {};
+  return {
+    ...detail,
+    security: path.startsWith('/v2/private/') ? [{ [bearerScheme]: [] }] : [],
+    parameters: [...pathParameters(path), ...queryParameters(hooks.query, models), ...asArray(parameters)],
+    ...(isValibotSchema(hooks.body) && {
+      requestBody: {
+        required: hooks.body.type !== 'nullish',
+        content: {
+          'application/json': {
+            schema: toJsonSchema(hooks.body, conversion(models)),
+            examples: v.parse(RequestExamples, requestBody)?.content['application/json'].examples,
+          },
+        },
+      },
+    }),
+    responses: Object.fromEntries(
+      Object.entries(hooks.response ?? {}).map(([status, schema]) => [status, response(status, schema, models)]),
+    ),
+  };
+}
+
+function response(status: string, schema: unknown, models: Models): Record<string, unknown> {
+  const mediaType = Number(status) < 400 ? 'application/json' : problemMediaType;
+  return {
+    description: STATUS_CODES[status] ?? status,
+    headers: { 'X-Request-Id': { schema: { type: 'string' } } },
+    ...(isValibotSchema(schema) && { content: { [mediaType]: { schema: toJsonSchema(schema, conversion(models)) } } }),
+  };
+}
+
+function pathParameters(path: string): object[] {
+  return [...path.matchAll(/:(\w+)/g)].map(([, name]) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string' },
+  }));
+}
+
+function queryParameters(schema: unknown, models: Models): object[] {
+  if (!isValibotSchema(schema)) return [];
+  const { properties = {}, required = [] } = toJsonSchema(schema, conversion(models));
+  return Object.entries(properties).map(([name, property]) => ({
+    name,
+    in: 'query',
+    required: required.includes(name),
+    schema: property,
+  }));
+}
+
+function asArray(value: unknown): unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+/** Requests are documented as they are sent, before defaults and transforms; checks of our own have no JSON form. */
+function conversion(models: Models) {
+  return {
+    target: 'draft-2020-12',
+    typeMode: 'input',
+    errorMode: 'ignore',
+    definitions: { ...models },
+    overrideRef: ({ referenceId }: { referenceId: string }) => `#/components/schemas/${referenceId}`,
+  } as const;
+}

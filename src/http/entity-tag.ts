@@ -1,0 +1,29 @@
+/** The entity tags in an `If-Match` or `If-None-Match` header, each as sent; `*` matches whatever there is. */
+function listTags(header: string): string[] {
+  return header.match(/(?:W\/)?"[^"]*"|\*/g) ?? [];
+}
+
+/** Whether a caller that sends this `If-None-Match` already has `tag` (RFC 9110 §13.1.2, weak comparison). */
+export function matchesAny(header: string | null, tag: string): boolean {
+  return header !== null && listTags(header).some((sent) => sent === '*' || sent.replace(/^W\//, '') === tag);
+}
+
+/**
+ * The strong tags of an `If-Match` (RFC 9110 §13.1.1): 'any' for `*`, an empty list for one that nothing can match,
+ * undefined when the header is not there.
+ */
+export function readIfMatch(request: Request): 'any' | string[] | undefined {
+  const header = request.headers.get('if-match');
+  if (header === null) return undefined;
+  const tags = listTags(header);
+  return tags.includes('*') ? 'any' : tags.filter((tag) => !tag.startsWith('W/'));
+}
+
+/** The documentation of a route that honours `If-Match`. */
+export const ifMatchParameter = {
+  name: 'If-Match',
+  in: 'header',
+  required: false,
+  schema: { type: 'string' },
+  description: 'Save only while the record has this ETag, else 412',
+} as const;

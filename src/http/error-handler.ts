@@ -1,0 +1,78 @@
+import { Elysia, NotFoundError, ValidationError } from 'elysia';
+import { findDatabaseError } from '../db/errors';
+import type { AppDeps } from '../deps';
+import { AppError, causeChain, problemKinds } from '../errors';
+import { findFieldErrors } from './field-errors';
+import { problemMediaType, toProblem } from './problem';
+import type { RouteTable } from './route-table';
+import { isValibotSchema } from './valibot-schema';
+
+/**
+ * Turns whatever was thrown into a problem body. It must be mounted before every module: a hook applies only to
+ * routes that come after it.
+ */
+export function createErrorHandler({ log }: Pick<AppDeps, 'log'>, routeTable: RouteTable) {
+  return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function answerProblem(context) {
+    const { error, request, set } = context;
+    const requestId = String(set.headers['x-request-id'] ?? '');
+    const failure = toAppError(error, () => routeTable.allowedMethods(new URL(request.url).pathname));
+    const kind = problemKinds[failure.slug];
+    if (kind.status >= 500) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
+    set.status = kind.status;
+    return problemResponse(failure, request, requestId);
+  });
+}
+
+export function problemResponse(failure: AppError, request: Request, requestId: string): Response {
+  const kind = problemKinds[failure.slug];
+  return new Response(JSON.stringify(toProblem(failure, request, requestId)), {
+    status: kind.status,
+    headers: {
+      'content-type': problemMediaType,
+      'cache-control': 'no-store',
+      ...('retryAfterSeconds' in kind ? { 'retry-after': String(kind.retryAfterSeconds) } : {}),
+      ...failure.headers,
+    },
+  });
+}
+
+/** Decides by class, never by `code`: any error may carry a `code` that looks like one of Elysia's. */
+function toAppError(error: unknown, allowedMethods: () => string[]): AppError {
+  for (const cause of causeChain(error)) if (cause instanceof AppError) return cause;
+  if (error instanceof ValidationError && error.type !== 'response') return invalidInput(error);
+  if (error instanceof NotFoundError) {
+    const allow = allowedMethods();
+    return allow.length === 0
+      ? new AppError('route-not-found')
+      : new AppError('method-not-allowed', { headers: { allow: allow.join(', ') } });
+  }
+  const failure = findDatabaseError(error);
+  return new AppError(failure?.isUnavailable ? 'database-unavailable' : 'internal-error', { cause: error });
+}
+
+/** Elysia keeps only the first issue of a Standard Schema, so the schema runs once more for all of them. */
+function invalidInput({ type, validator, value }: { type: string; validator: unknown; value: unknown }): AppError {
+  if (typeof validator !== 'object' || validator === null || !('schema' in validator)) {
+    return new AppError('invalid-input');
+  }
+  const { schema } = validator;
+  if (!isValibotSchema(schema)) return new AppError('invalid-input');
+  return new AppError('invalid-input', {
+    errors: findFieldErrors(schema, value, type === 'body' ? 'pointer' : 'dotted'),
+  });
+}
+
+/**
+ * What a log may hold of an error: names, codes and frames. The text of a database error carries SQL with its
+ * values, and that of a validation error the answer that failed.
+ */
+export function describeError(error: unknown) {
+  const causes = [...causeChain(error)];
+  return {
+    errors: causes.map((cause) => ({ name: cause.name, ...('code' in cause ? { code: String(cause.code) } : {}) })),
+    frames: causes[0]?.stack
+      ?.split('\n')
+      .filter((line) => /^\s+at /.test(line))
+      .slice(0, 12),
+  };
+}

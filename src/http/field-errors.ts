@@ -1,0 +1,127 @@
+import { distance } from 'fastest-levenshtein';
+import * as v from 'valibot';
+import type { FieldError } from '../errors';
+
+/** A caller can do nothing with more, and a body of 20,000 bad items would make an answer larger than itself. */
+const shownErrors = 100;
+const shownKeyCharacters = 64;
+const nearNameEdits = 2;
+
+type Issue = v.BaseIssue<unknown>;
+
+/** How a field is named: by RFC 6901 in a JSON body, by its dotted path where fields have flat names. */
+export type Naming = 'pointer' | 'dotted';
+
+/**
+ * Every rule that `value` breaks, in words of our own: valibot's messages quote the value they refuse.
+ * A check of a model says what it wants as `rule: sentence`.
+ */
+export function findFieldErrors(schema: v.GenericSchema, value: unknown, naming: Naming): FieldError[] {
+  const { issues = [] } = v.safeParse(schema, value);
+  return issues
+    .flatMap((issue) => flattenUnion(issue))
+    .flatMap((issue) => (isUnknownKey(issue) ? unknownFields(schema, issue, naming) : [fieldError(issue, naming)]))
+    .slice(0, shownErrors);
+}
+
+/** Of a union's options, the one that got furthest into the value tells best what is wrong with it. */
+function flattenUnion(issue: Issue): Issue[] {
+  const nested = issue.issues?.filter((inner) => inner.path !== undefined) ?? [];
+  return nested.length === 0 ? [issue] : nested.map((inner) => ({ ...inner, path: joinPaths(issue.path, inner.path) }));
+}
+
+function joinPaths(outer: Issue['path'], inner: Issue['path']): Issue['path'] {
+  if (outer === undefined || inner === undefined) return outer ?? inner;
+  return [...outer, ...inner];
+}
+
+function isUnknownKey(issue: Issue): boolean {
+  return issue.type === 'strict_object' && issue.expected === 'never';
+}
+
+/** valibot stops at the first unknown key; a caller wants all of them, and the name that was probably meant. */
+function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): FieldError[] {
+  const parents = issue.path?.slice(0, -1) ?? [];
+  const parent = issue.path?.at(-1)?.input;
+  const known = Object.keys(
+    entriesAt(
+      schema,
+      parents.map((item) => item.key),
+    ) ?? {},
+  );
+  return Object.keys(parent ?? {})
+    .filter((key) => !known.includes(key))
+    .map((key) => {
+      const near = known.find((name) => distance(name.toLowerCase(), key.slice(0, 100).toLowerCase()) <= nearNameEdits);
+      return {
+        pointer: pointer([...parents.map((item) => item.key), key], naming),
+        rule: 'unknown_field',
+        message: near === undefined ? 'is not a field of this request' : `is not a field; did you mean ${near}?`,
+      };
+    });
+}
+
+function entriesAt(schema: unknown, keys: readonly unknown[]): object | undefined {
+  if (typeof schema !== 'object' || schema === null) return undefined;
+  if ('wrapped' in schema) return entriesAt(schema.wrapped, keys);
+  const [key, ...rest] = keys;
+  if ('entries' in schema && typeof schema.entries === 'object' && schema.entries !== null) {
+    if (key === undefined) return schema.entries;
+    return entriesAt(Object.entries(schema.entries).find(([name]) => name === key)?.[1], rest);
+  }
+  return 'item' in schema ? entriesAt(schema.item, rest) : undefined;
+}
+
+function fieldError(issue: Issue, naming: Naming): FieldError {
+  const at = pointer(issue.path?.map((item) => item.key) ?? [], naming);
+  const own = /^([a-z_]+): (.+)$/s.exec(issue.message);
+  if (own?.[1] !== undefined && own[2] !== undefined) return { pointer: at, rule: own[1], message: own[2] };
+  if (issue.kind === 'schema' && issue.path?.at(-1)?.origin === 'key') {
+    return { pointer: at, rule: 'required', message: 'is required' };
+  }
+  return { pointer: at, rule: issue.type.replace('strict_', ''), message: sentence(issue) };
+}
+
+function sentence(issue: Issue): string {
+  const bound = String(issue.requirement);
+  switch (issue.type) {
+    case 'strict_object':
+    case 'object':
+      return issue.path === undefined ? 'must be a JSON object' : 'must be an object';
+    case 'array':
+      return 'must be a list';
+    case 'string':
+      return Array.isArray(issue.input) ? 'must be given once' : 'must be text';
+    case 'number':
+      return 'must be a number';
+    case 'boolean':
+      return 'must be true or false';
+    case 'picklist':
+    case 'union':
+      return `must be one of ${quotedNames(issue)}`;
+    case 'safe_integer':
+      return 'must be a whole number below 2^53';
+    case 'min_value':
+      return `must be at least ${bound}`;
+    case 'max_value':
+      return `must be at most ${bound}`;
+    case 'min_length':
+      return `must have at least ${bound} ${Array.isArray(issue.input) ? 'items' : 'characters'}`;
+    case 'max_length':
+      return `must have at most ${bound} ${Array.isArray(issue.input) ? 'items' : 'characters'}`;
+    default:
+      return 'is not valid';
+  }
+}
+
+/** valibot states a picklist's options as `("a" | "b")`, and those of a union inside its own issues. */
+function quotedNames(issue: Issue): string {
+  const expected = [issue, ...(issue.issues ?? [])].map((each) => each.expected).join(' ');
+  return [...new Set(expected.match(/(?<=")[^"]+(?=")/g)?.filter((name) => /^[\w-]+$/.test(name)))].join(', ');
+}
+
+function pointer(keys: readonly unknown[], naming: Naming): string {
+  const names = keys.map((key) => String(key).slice(0, shownKeyCharacters).toWellFormed());
+  if (naming === 'dotted') return names.join('.');
+  return names.map((name) => `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
+}

@@ -1,0 +1,63 @@
+import { AppError } from '../errors';
+
+const jsonMediaType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+/**
+ * Reads the request body as JSON, of which an array is refused; null when there is none, whatever its Content-Type.
+ *
+ * @throws AppError `payload-too-large`, `unsupported-media-type`, `malformed-json`, `malformed-request` or
+ *   `invalid-input`
+ */
+export async function readJsonBody(request: Request, limitBytes: number): Promise<unknown> {
+  const bytes = await readBytes(request, limitBytes);
+  if (bytes.byteLength === 0) return null;
+  const isEncoded = (request.headers.get('content-encoding') ?? 'identity') !== 'identity';
+  if (isEncoded || !jsonMediaType.test(request.headers.get('content-type') ?? '')) {
+    throw new AppError('unsupported-media-type');
+  }
+  const value = parseJson(bytes);
+  // valibot takes an array for an object in which nothing is required.
+  if (Array.isArray(value)) {
+    throw new AppError('invalid-input', {
+      errors: [{ pointer: '', rule: 'object', message: 'must be a JSON object' }],
+    });
+  }
+  return value;
+}
+
+function parseJson(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(utf8.decode(bytes));
+  } catch (error) {
+    throw new AppError('malformed-json', { cause: error });
+  }
+}
+
+async function readBytes(request: Request, limitBytes: number): Promise<Uint8Array> {
+  const announced = request.headers.get('content-length');
+  if (announced !== null && Number(announced) > limitBytes) throw tooLarge(limitBytes);
+  try {
+    if (announced !== null) return await request.bytes();
+    return await readStream(request.body, limitBytes);
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    throw new AppError('malformed-request', { cause: error });
+  }
+}
+
+/** A chunked body announces no length, so it is counted while it arrives. */
+async function readStream(body: ReadableStream<Uint8Array> | null, limitBytes: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body ?? []) {
+    length += chunk.byteLength;
+    if (length > limitBytes) throw tooLarge(limitBytes);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+function tooLarge(limitBytes: number): AppError {
+  return new AppError('payload-too-large', { detail: `The body may have at most ${limitBytes} bytes.` });
+}

@@ -1,0 +1,138 @@
+import { resolve } from 'node:path';
+import { type App, createApp } from './app';
+import { type DemoTokens, demoTokensPath, developmentSecret, writeDemoTokens } from './auth/development-key';
+import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
+import { type Config, ConfigError, readConfig } from './config';
+import { type Database, localPath, openDatabase } from './db/client';
+import { findDatabaseError } from './db/errors';
+import { isMigrated, migrateDatabase } from './db/migrate';
+import { describeError } from './http/error-handler';
+import { createLog, type Log } from './log';
+import { seedDatabase } from './seed';
+
+/** How long requests in flight may take to finish after SIGTERM. */
+const drainDeadlineMs = 10_000;
+const databaseRetryMs = 2_000;
+
+/** A start that cannot go on, for a reason that the operator can mend. */
+class StartError extends Error {
+  override readonly name = 'StartError';
+}
+
+try {
+  await start();
+} catch (error) {
+  if (!(error instanceof ConfigError || error instanceof StartError)) throw error;
+  process.stderr.write(`${error.message}\n`);
+  process.exit(1);
+}
+
+async function start(): Promise<void> {
+  const config = readConfig(process.env);
+  const log = createLog(config.logLevel);
+  const clock = () => new Date();
+  const lifecycle = { isDraining: false };
+
+  const db = await openPreparedDatabase(config, log, clock());
+  const tokens = await tokenSettings(config, clock());
+  const app = createApp({
+    config,
+    db,
+    clock,
+    log,
+    lifecycle,
+    verifyToken: await createTokenVerifier(tokens.settings, clock),
+    newId: () => Bun.randomUUIDv7(),
+  });
+
+  const address = listen(app, config);
+  announce(address, config, log, tokens.demo);
+
+  const stop = async (exitCode: number) => {
+    if (lifecycle.isDraining) return;
+    lifecycle.isDraining = true;
+    log.info('stopping');
+    const isDrained = await Promise.race([app.stop().then(() => true), Bun.sleep(drainDeadlineMs).then(() => false)]);
+    if (!isDrained) {
+      log.warn({ drainDeadlineMs }, 'requests were cut off');
+      await app.stop(true);
+    }
+    db.$client.close();
+    process.exit(exitCode);
+  };
+  process.on('SIGTERM', () => stop(0));
+  process.on('SIGINT', () => stop(0));
+  process.on('unhandledRejection', (error) => log.error(describeError(error), 'unhandled rejection'));
+  process.on('uncaughtException', (error) => {
+    log.fatal(describeError(error), 'uncaught exception');
+    void stop(1);
+  });
+}
+
+/** A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. */
+async function openPreparedDatabase(config: Config, log: Log, now: Date): Promise<Database> {
+  const isLocal = localPath(config.database.url) !== undefined;
+  for (;;) {
+    try {
+      const db = await openDatabase(config.database);
+      if (isLocal) {
+        await migrateDatabase(db);
+        await seedDatabase(db, { withDemo: config.seedDemo, now });
+      } else if (!(await isMigrated(db))) {
+        throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
+      }
+      return db;
+    } catch (error) {
+      const failure = findDatabaseError(error);
+      if (failure === undefined) throw error;
+      if (isLocal) throw new StartError(`The database ${databasePlace(config)} cannot be opened (${failure.code}).`);
+      log.warn({ code: failure.code }, 'waiting for the database');
+      await Bun.sleep(databaseRetryMs);
+    }
+  }
+}
+
+async function tokenSettings(config: Config, now: Date): Promise<{ settings: TokenSettings; demo?: DemoTokens }> {
+  const { key, ...claims } = config.auth;
+  if (key.kind !== 'development') return { settings: { key, ...claims } };
+  const secret = developmentSecret();
+  return { settings: { key: { kind: 'secret', secret }, ...claims }, demo: await writeDemoTokens(secret, claims, now) };
+}
+
+function listen(app: App, { host, port }: Config): string {
+  try {
+    app.listen({ hostname: host, port });
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
+    throw new StartError(`The service cannot listen on ${host}:${port} (${code}).`);
+  }
+  return `http://${host.includes(':') ? `[${host}]` : host}:${app.server?.port}`;
+}
+
+/** People at a terminal get lines to read and paste; production gets one line of JSON like every other. */
+function announce(address: string, config: Config, log: Log, demo: DemoTokens | undefined): void {
+  const base = config.publicUrl ?? address;
+  if (config.isProduction) {
+    log.info({ address, docs: `${base}/swagger`, database: databasePlace(config) }, 'listening');
+    return;
+  }
+  const token = demo?.['demo-user'] ?? '<token>';
+  process.stdout.write(`
+Personal planning service
+  address  ${base}
+  docs     ${base}/swagger
+  data     ${databasePlace(config)}
+${demo === undefined ? '' : `  tokens   ${resolve(demoTokensPath)}\n`}
+Try it:
+  curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'
+
+`);
+}
+
+/** Where the data is, without the credentials that an address may carry. */
+function databasePlace({ database: { url } }: Config): string {
+  const path = localPath(url);
+  if (path !== undefined) return resolve(path);
+  const { protocol, host, pathname } = new URL(url);
+  return `${protocol}//${host}${pathname === '/' ? '' : pathname}`;
+}

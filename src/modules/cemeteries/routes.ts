@@ -1,0 +1,37 @@
+import { Elysia } from 'elysia';
+import type { CemeteryRow } from '../../db/schema/cemeteries';
+import type { AppDeps } from '../../deps';
+import { createAuth } from '../../http/auth';
+import { queryProblems } from '../../http/problem';
+import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
+import { createCemeteryStore } from './store';
+
+export function createCemeteryRoutes(deps: AppDeps) {
+  const store = createCemeteryStore(deps.db);
+
+  return new Elysia({ prefix: '/cemetery', tags: ['Cemeteries'] }).use(createAuth(deps)).get(
+    '/all',
+    async ({ query, set }) => {
+      const { rows, count } = await store.listPage(query);
+      set.headers['cache-control'] = 'private, no-store';
+      return { data: { cemeteries: rows.map(toCemetery), count } };
+    },
+    {
+      query: CemeteryQuery,
+      response: { 200: CemeteryPage, ...queryProblems },
+      detail: { summary: 'List cemeteries by name, a page at a time', operationId: 'listCemeteries' },
+    },
+  );
+}
+
+function toCemetery(row: CemeteryRow): Cemetery {
+  return {
+    _id: row.id,
+    name: row.name,
+    address: { street: row.street, city: row.city, state: row.state, zip: row.zip },
+    createdBy: row.createdBy,
+    createdAt: new Date(row.createdAt).toISOString(),
+    updatedAt: new Date(row.updatedAt).toISOString(),
+    __v: row.version,
+  };
+}

@@ -1,0 +1,76 @@
+import { createHash } from 'node:crypto';
+import { asc, desc, sql } from 'drizzle-orm';
+import { type Database, writeBatch } from '../../db/client';
+import { cemeteries } from '../../db/schema';
+import type { CemeteryRow } from '../../db/schema/cemeteries';
+import type { CemeteryQuery, CemeteryRecord } from './model';
+
+export interface UpsertCounts {
+  readonly added: number;
+  readonly changed: number;
+  readonly unchanged: number;
+}
+
+const contentColumns = ['name', 'sortName', 'street', 'city', 'state', 'zip'] as const;
+
+export function createCemeteryStore(db: Database) {
+  return {
+    /** One page, and how many cemeteries there are in all. */
+    async listPage({ page, limit, sort }: CemeteryQuery): Promise<{ rows: CemeteryRow[]; count: number }> {
+      const direction = sort === 'asc' ? asc : desc;
+      const found = await db
+        .select({ row: cemeteries, count: sql<number>`(SELECT count(*) FROM cemeteries)` })
+        .from(cemeteries)
+        .orderBy(direction(cemeteries.sortName), direction(cemeteries.id))
+        .limit(limit)
+        .offset((page - 1) * limit);
+      return { rows: found.map(({ row }) => row), count: found[0]?.count ?? (await db.$count(cemeteries)) };
+    },
+
+    /** Adds or changes the records in one transaction; one that is the same already is left alone. */
+    async upsert(records: readonly CemeteryRecord[], by: { createdBy: string; now: Date }): Promise<UpsertCounts> {
+      const now = by.now.getTime();
+      const results = await writeBatch(
+        db,
+        records.map((record) =>
+          db
+            .insert(cemeteries)
+            .values({
+              ...record,
+              id: cemeteryId(record.externalId),
+              sortName: record.name.toLowerCase(),
+              createdBy: by.createdBy,
+              createdAt: now,
+              updatedAt: now,
+              version: 0,
+            })
+            .onConflictDoUpdate({
+              target: cemeteries.externalId,
+              set: {
+                ...Object.fromEntries(contentColumns.map((column) => [column, excluded(column)])),
+                updatedAt: now,
+                version: sql`${cemeteries.version} + 1`,
+              },
+              setWhere: sql.join(
+                contentColumns.map((column) => sql`${cemeteries[column]} <> ${excluded(column)}`),
+                sql` OR `,
+              ),
+            })
+            .returning({ version: cemeteries.version }),
+        ),
+      );
+      const added = results.filter(([row]) => row?.version === 0).length;
+      const changed = results.filter(([row]) => row !== undefined && row.version !== 0).length;
+      return { added, changed, unchanged: records.length - added - changed };
+    },
+  };
+}
+
+function excluded(column: (typeof contentColumns)[number]) {
+  return sql`excluded.${sql.identifier(cemeteries[column].name)}`;
+}
+
+/** 24 hex digits that are the same for the same source on every database. */
+function cemeteryId(externalId: string): string {
+  return createHash('sha256').update(externalId).digest('hex').slice(0, 24);
+}

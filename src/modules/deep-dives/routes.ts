@@ -1,0 +1,37 @@
+import { Elysia } from 'elysia';
+import type { AppDeps } from '../../deps';
+import { createAuth } from '../../http/auth';
+import { createSaveAnswers, saveDetail, saveResponses } from '../users/save-answers';
+import {
+  LifeInsuranceAnswers,
+  LifetimeCareAnswers,
+  lifeInsuranceExamples,
+  lifetimeCareExamples,
+  toLifeInsurancePatch,
+  toLifetimeCarePatch,
+} from './model';
+
+export function createDeepDiveRoutes(deps: AppDeps) {
+  const save = createSaveAnswers(deps);
+
+  return new Elysia({ prefix: '/deepDives', tags: ['Deep dives'] })
+    .use(createAuth(deps))
+    .post(
+      '/lifeInsurance',
+      ({ body, caller, request, set }) => save('lifeInsurance', toLifeInsurancePatch(body), { caller, request, set }),
+      {
+        body: LifeInsuranceAnswers,
+        response: saveResponses,
+        detail: saveDetail('Save the life-insurance deep dive', 'saveLifeInsurance', lifeInsuranceExamples),
+      },
+    )
+    .post(
+      '/lifetimeCare',
+      ({ body, caller, request, set }) => save('lifetimeCare', toLifetimeCarePatch(body), { caller, request, set }),
+      {
+        body: LifetimeCareAnswers,
+        response: saveResponses,
+        detail: saveDetail('Save the lifetime-care deep dive', 'saveLifetimeCare', lifetimeCareExamples),
+      },
+    );
+}

@@ -1,0 +1,64 @@
+import * as v from 'valibot';
+import { Amount, list, oneOrMany } from '../../fields';
+import { careFacilityTypes, facilityLocationPriorities, SelectionItem, StoredSelection } from '../users/answers';
+
+const relationshipStatuses = ['married', 'divorced', 'dating', 'flySolo'] as const;
+const propertyStatuses = ['ownOutRight', 'ownedByBank', 'iRent'] as const;
+const insuranceCovers = ['payingFuneral', 'unpaidBills', 'replaceMyIncome', 'leavingForFamily', 'donation'] as const;
+
+/** The lifetime-care step of the long-term-care flow, as a frontend sends it. */
+export const LtcLifetimeCareAnswers = v.strictObject({
+  careFacilityType: v.nullish(v.picklist(careFacilityTypes)),
+  facilityLocationPriority: v.nullish(v.picklist(facilityLocationPriorities)),
+  relationshipStatus: v.nullish(oneOrMany(relationshipStatuses)),
+  propertyStatus: v.nullish(oneOrMany(propertyStatuses)),
+  careSafety: v.nullish(Amount),
+  careCosts: v.nullish(Amount),
+  policyValue: v.nullish(v.pipe(Amount, v.description('The amount that the person sets aside'))),
+  insuranceCover: v.nullish(list(v.picklist(insuranceCovers))),
+  selections: v.nullish(v.pipe(list(SelectionItem), v.description('The legacy that the person wants to leave'))),
+});
+export type LtcLifetimeCareAnswers = v.InferOutput<typeof LtcLifetimeCareAnswers>;
+
+export const ltcLifetimeCareExamples = {
+  'single strings': {
+    careFacilityType: 'inHome',
+    facilityLocationPriority: 'nearfamily',
+    relationshipStatus: 'married',
+    propertyStatus: 'ownOutRight',
+    careCosts: 4500,
+    policyValue: 250000,
+    insuranceCover: ['payingFuneral', 'leavingForFamily'],
+    selections: [{ id: 0, title: 'An inheritance for my family' }],
+  },
+  arrays: {
+    careFacilityType: 'notSure',
+    facilityLocationPriority: 'noPreference',
+    relationshipStatus: ['divorced', 'dating'],
+    propertyStatus: ['iRent'],
+    careSafety: 3,
+    policyValue: 0,
+    insuranceCover: ['unpaidBills', 'replaceMyIncome', 'donation'],
+    selections: [],
+  },
+} satisfies Record<string, v.InferInput<typeof LtcLifetimeCareAnswers>>;
+
+/** `user.ltc.lifetimeCare`. Bounds of requests do not apply: whatever was stored stays readable. */
+export const LtcLifetimeCare = v.object({
+  leaveFinancialLegacy: v.optional(v.object({ selections: v.optional(v.array(StoredSelection)) })),
+  relationshipStatus: v.optional(v.array(v.picklist(relationshipStatuses))),
+  propertyStatus: v.optional(v.array(v.picklist(propertyStatuses))),
+  insuranceCover: v.optional(v.array(v.picklist(insuranceCovers))),
+  careSafety: v.optional(v.number()),
+  careCosts: v.optional(v.number()),
+  careFacilityType: v.optional(v.picklist(careFacilityTypes)),
+  facilityLocationPriority: v.optional(v.picklist(facilityLocationPriorities)),
+  policyValue: v.optional(v.number()),
+});
+export type LtcLifetimeCare = v.InferOutput<typeof LtcLifetimeCare>;
+
+/** The merge patch that these answers make. */
+export function toLtcLifetimeCarePatch({ selections, ...answers }: LtcLifetimeCareAnswers) {
+  if (selections === undefined) return answers;
+  return { ...answers, leaveFinancialLegacy: selections === null ? null : { selections } };
+}

@@ -1,0 +1,26 @@
+import { Elysia } from 'elysia';
+import type { AppDeps } from '../../deps';
+import { createAuth } from '../../http/auth';
+import { createSaveAnswers, saveDetail, saveResponses } from '../users/save-answers';
+import { LtcLifetimeCareAnswers, ltcLifetimeCareExamples, toLtcLifetimeCarePatch } from './model';
+
+export function createLtcRoutes(deps: AppDeps) {
+  const save = createSaveAnswers(deps);
+
+  return new Elysia({ prefix: '/ltc', tags: ['Long-term care'] })
+    .use(createAuth(deps))
+    .post(
+      '/lifetimeCare',
+      ({ body, caller, request, set }) =>
+        save('ltcLifetimeCare', toLtcLifetimeCarePatch(body), { caller, request, set }),
+      {
+        body: LtcLifetimeCareAnswers,
+        response: saveResponses,
+        detail: saveDetail(
+          'Save the lifetime-care step of the long-term-care flow',
+          'saveLtcLifetimeCare',
+          ltcLifetimeCareExamples,
+        ),
+      },
+    );
+}

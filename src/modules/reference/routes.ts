@@ -1,0 +1,38 @@
+import { Elysia } from 'elysia';
+import type { AppDeps } from '../../deps';
+import { createAuth } from '../../http/auth';
+import { conditionalGet, conditionalGetParameter } from '../../http/conditional-get';
+import { readProblems } from '../../http/problem';
+import { HealthAndCareBody } from './model';
+import { createReferenceService } from './service';
+import { createReferenceStore } from './store';
+
+export function createReferenceRoutes(deps: AppDeps) {
+  const service = createReferenceService({
+    store: createReferenceStore(deps.db),
+    chat: deps.config.chat,
+    clock: deps.clock,
+  });
+
+  return new Elysia({ prefix: '/healthAndCare', tags: ['Reference lists'] })
+    .use(createAuth(deps))
+    .use(conditionalGet)
+    .get(
+      '/',
+      async ({ set }) => {
+        const { json, entityTag } = await service.healthAndCare();
+        set.headers.etag = entityTag;
+        set.headers['cache-control'] = 'private, max-age=300';
+        set.headers.vary = 'Authorization';
+        return new Response(json, { headers: { 'content-type': 'application/json;charset=utf-8' } });
+      },
+      {
+        response: { 200: HealthAndCareBody, ...readProblems },
+        detail: {
+          summary: 'Read the reference lists and the chat widget’s values',
+          operationId: 'getHealthAndCare',
+          parameters: [conditionalGetParameter],
+        },
+      },
+    );
+}

@@ -1,0 +1,52 @@
+import { createHash } from 'node:crypto';
+import * as v from 'valibot';
+import type { AppDeps } from '../../deps';
+import { envelope } from '../../http/envelope';
+import { HealthAndCareBody } from './model';
+import type { ReferenceStore } from './store';
+
+/** How long a list that another process seeded anew may stay unseen here; below the answer's own max-age. */
+const keptForMs = 60_000;
+
+interface PreparedBody {
+  readonly json: string;
+  readonly entityTag: string;
+}
+
+/**
+ * The healthAndCare body as bytes, made from the tables once a minute at most. While the database is away, the
+ * last body goes on being served.
+ */
+export function createReferenceService({
+  store,
+  chat,
+  clock,
+}: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'clock'>) {
+  let prepared: PreparedBody | undefined;
+  let freshUntilMs = 0;
+  let loading: Promise<PreparedBody> | undefined;
+
+  const load = async (): Promise<PreparedBody> => {
+    const lists = await store.findLists();
+    const json = JSON.stringify(
+      v.parse(HealthAndCareBody, envelope(lists, { 'chat-id': chat.id, 'chat-token': chat.token })),
+    );
+    return { json, entityTag: `"${createHash('sha256').update(json).digest('base64url').slice(0, 22)}"` };
+  };
+
+  return {
+    async healthAndCare(): Promise<PreparedBody> {
+      if (prepared !== undefined && clock().getTime() < freshUntilMs) return prepared;
+      loading ??= load().finally(() => {
+        loading = undefined;
+      });
+      try {
+        prepared = await loading;
+      } catch (error) {
+        if (prepared === undefined) throw error;
+      }
+      freshUntilMs = clock().getTime() + keptForMs;
+      return prepared;
+    },
+  };
+}

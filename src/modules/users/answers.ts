@@ -1,0 +1,58 @@
+import * as v from 'valibot';
+import { Count, text } from '../../fields';
+
+/**
+ * What the sections share. A value that is retired leaves the request's list but stays in the stored one: every
+ * record ever written must remain readable.
+ */
+export const careFacilityTypes = ['inHome', 'independentLiving', 'assistedLiving', 'nursingHome', 'notSure'] as const;
+export const facilityLocationPriorities = ['nearfamily', 'affordable', 'premiumFacility', 'noPreference'] as const;
+
+const title = text(200);
+
+/** An option of a reference list as it was chosen. */
+export const SelectionItem = v.strictObject({ id: Count, title });
+/** Something the person typed in. */
+export const CustomSelection = v.strictObject({ title });
+/** Either, as the contract's parameter tables send them in one array. */
+export const AnySelection = v.strictObject({ id: v.optional(Count), title });
+export type AnySelection = v.InferOutput<typeof AnySelection>;
+
+/** Selections as they were stored, without today's bounds. */
+export const StoredSelection = v.object({ id: v.number(), title: v.string() });
+export const StoredCustomSelection = v.object({ title: v.string() });
+export const StoredSelectionLists = v.object({
+  selections: v.optional(v.array(StoredSelection)),
+  customSelections: v.optional(v.array(StoredCustomSelection)),
+});
+
+type SelectionLists = {
+  selections?: v.InferOutput<typeof SelectionItem>[] | null | undefined;
+  customSelections?: v.InferOutput<typeof CustomSelection>[] | null | undefined;
+};
+
+/**
+ * The merge patch for a pair of selection lists that may come as one array, as two fields, or as both. The array
+ * (or null) sets both lists; an explicit field wins for its own list. Undefined when nothing was sent.
+ */
+export function selectionListsPatch(
+  together: readonly AnySelection[] | null | undefined,
+  { selections, customSelections }: SelectionLists,
+): SelectionLists | null | undefined {
+  const patch: SelectionLists = {
+    ...splitSelections(together),
+    ...(selections === undefined ? {} : { selections }),
+    ...(customSelections === undefined ? {} : { customSelections }),
+  };
+  if (Object.keys(patch).length === 0) return undefined;
+  return patch.selections === null && patch.customSelections === null ? null : patch;
+}
+
+function splitSelections(together: readonly AnySelection[] | null | undefined): SelectionLists {
+  if (together === undefined) return {};
+  if (together === null) return { selections: null, customSelections: null };
+  return {
+    selections: together.flatMap(({ id, title }) => (id === undefined ? [] : [{ id, title }])),
+    customSelections: together.flatMap(({ id, title }) => (id === undefined ? [{ title }] : [])),
+  };
+}

@@ -1,0 +1,113 @@
+import * as v from 'valibot';
+import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
+import { line, StateCode } from '../../fields';
+import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
+import { LtcLifetimeCare } from '../ltc/model';
+
+export const maxAgeYears = 120;
+const genders = ['Male', 'Female'] as const;
+
+const twoDecimals = v.check(
+  (value: number) => /^\d+(?:\.\d{1,2})?$/.test(String(value)),
+  'two_decimals: must have at most two decimals',
+);
+const HeightCm = v.pipe(v.number(), v.minValue(50), v.maxValue(300), twoDecimals);
+const WeightKg = v.pipe(v.number(), v.minValue(10), v.maxValue(700), twoDecimals);
+
+const Email = v.pipe(
+  line(254),
+  v.rfcEmail('email: must be an e-mail address'),
+  v.check((address) => /@[^@]+\.[^@]+$/.test(address), 'email: must be an e-mail address'),
+);
+
+/** An ISO 8601 date or date-time of somebody who lives today; becomes the calendar date as written. */
+export function dateOfBirth(today: () => CalendarDate) {
+  return v.pipe(
+    v.string(),
+    v.rawTransform(({ dataset, addIssue, NEVER }) => {
+      const date = parseCalendarDate(dataset.value);
+      if (date === undefined) {
+        addIssue({ message: 'calendar_date: must be an ISO 8601 date or date-time that exists' });
+        return NEVER;
+      }
+      return date;
+    }),
+    v.check((date) => date < today(), 'past_date: must lie in the past'),
+    v.check((date) => ageOn(date, today()) <= maxAgeYears, `max_age: must be at most ${maxAgeYears} years ago`),
+  );
+}
+
+/** The fields that identify a person, which a partner carrier asks for too. */
+export function identityFields(today: () => CalendarDate) {
+  return {
+    firstName: line(100),
+    lastName: line(100),
+    dateOfBirth: v.pipe(
+      dateOfBirth(today),
+      v.description('ISO 8601 date or date-time; the calendar date as written counts'),
+    ),
+    gender: v.picklist(genders),
+    state: v.pipe(StateCode, v.description('USPS code of a state, DC or a territory, in any case')),
+    email: Email,
+  };
+}
+
+/** The profile as a frontend sends it. */
+export function profileAnswers(today: () => CalendarDate) {
+  const identity = identityFields(today);
+  return v.strictObject({
+    firstName: v.nullish(identity.firstName),
+    lastName: v.nullish(identity.lastName),
+    dateOfBirth: v.nullish(identity.dateOfBirth),
+    gender: v.nullish(identity.gender),
+    state: v.nullish(identity.state),
+    email: v.nullish(identity.email),
+    heightCm: v.nullish(HeightCm),
+    weightKg: v.nullish(WeightKg),
+    seriousIllness: v.nullish(v.boolean()),
+    inCare: v.nullish(v.boolean()),
+    tobacco: v.nullish(v.boolean()),
+  });
+}
+
+export const profileExamples = {
+  'some answers': { firstName: 'Ada', dateOfBirth: '1956-12-10', state: 'VA', heightCm: 165, weightKg: 61.5 },
+} satisfies Record<string, v.InferInput<ReturnType<typeof profileAnswers>>>;
+
+/** `user.profile`. Bounds of requests do not apply: whatever was stored stays readable. */
+export const Profile = v.object({
+  firstName: v.optional(v.string()),
+  lastName: v.optional(v.string()),
+  dateOfBirth: v.optional(v.pipe(v.string(), v.description('YYYY-MM-DD'))),
+  gender: v.optional(v.picklist(genders)),
+  state: v.optional(v.string()),
+  email: v.optional(v.string()),
+  heightCm: v.optional(v.number()),
+  weightKg: v.optional(v.number()),
+  seriousIllness: v.optional(v.boolean()),
+  inCare: v.optional(v.boolean()),
+  tobacco: v.optional(v.boolean()),
+});
+export type Profile = v.InferOutput<typeof Profile>;
+
+export const Insurance = v.object({});
+export type Insurance = v.InferOutput<typeof Insurance>;
+
+export const Purchase = v.object({});
+export type Purchase = v.InferOutput<typeof Purchase>;
+
+/** The user object. A section that holds no answer is absent; `insurance`, `ltc` and `purchase` always exist. */
+export const User = v.object({
+  id: v.string(),
+  createdAt: v.pipe(v.string(), v.description('ISO 8601, UTC')),
+  updatedAt: v.pipe(v.string(), v.description('ISO 8601, UTC; moves only when an answer changes')),
+  profile: v.optional(Profile),
+  insurance: Insurance,
+  ltc: v.object({ lifetimeCare: v.optional(LtcLifetimeCare) }),
+  purchase: Purchase,
+  lifeInsurance: v.optional(LifeInsurance),
+  lifetimeCare: v.optional(LifetimeCare),
+});
+
+export const UserBody = v.object({ user: User });
+export type UserBody = v.InferOutput<typeof UserBody>;

@@ -1,0 +1,41 @@
+import { Elysia } from 'elysia';
+import { calendarDateAt } from '../../calendar';
+import type { AppDeps } from '../../deps';
+import { AppError } from '../../errors';
+import { createAuth } from '../../http/auth';
+import { conditionalGet, conditionalGetParameter } from '../../http/conditional-get';
+import { Problem, readProblems } from '../../http/problem';
+import { profileAnswers, profileExamples, UserBody } from './model';
+import { answerUser, createSaveAnswers, saveDetail, saveResponses } from './save-answers';
+import { createUserStore } from './store';
+
+export function createUserRoutes(deps: AppDeps) {
+  const store = createUserStore(deps.db);
+  const save = createSaveAnswers(deps);
+  const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
+
+  return new Elysia({ prefix: '/user', tags: ['User'] })
+    .use(createAuth(deps))
+    .use(conditionalGet)
+    .get(
+      '/',
+      async ({ caller, set }) => {
+        const row = await store.find(caller.id);
+        if (row === undefined) throw new AppError('user-not-found');
+        return answerUser(row, set);
+      },
+      {
+        response: { 200: UserBody, 404: Problem, ...readProblems },
+        detail: {
+          summary: 'Read the whole user object',
+          operationId: 'getUser',
+          parameters: [conditionalGetParameter],
+        },
+      },
+    )
+    .post('/profile', ({ body, caller, request, set }) => save('profile', body, { caller, request, set }), {
+      body: profileAnswers(today),
+      response: saveResponses,
+      detail: saveDetail('Save the profile', 'saveProfile', profileExamples),
+    });
+}

@@ -1,0 +1,56 @@
+import type { Context } from 'elysia';
+import type { Caller } from '../../auth/token-verifier';
+import type { UserRow } from '../../db/schema/users';
+import type { AppDeps } from '../../deps';
+import { AppError } from '../../errors';
+import { requestExamples } from '../../http/docs';
+import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { bodyProblems, Problem } from '../../http/problem';
+import { entityTag } from './entity-tag';
+import { UserBody } from './model';
+import { type AnswerSection, createUserStore, type MergePatch } from './store';
+import { toUserBody } from './view';
+
+/** The `response` of every route that saves answers. */
+export const saveResponses = { 200: UserBody, 412: Problem, ...bodyProblems } as const;
+
+/** The `detail` of every route that saves answers. */
+export function saveDetail(summary: string, operationId: string, examples: Readonly<Record<string, object>>) {
+  return {
+    summary,
+    operationId,
+    description:
+      'A field that is left out stays as it is, null clears it, a list is replaced whole. Answers the whole user.',
+    parameters: [ifMatchParameter],
+    requestBody: requestExamples(examples),
+  };
+}
+
+interface Exchange {
+  readonly caller: Caller;
+  readonly request: Request;
+  readonly set: Context['set'];
+}
+
+export type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: Exchange) => Promise<UserBody>;
+
+/**
+ * The one way that answers are saved: merges them into the caller's section, honours `If-Match`, and answers the
+ * whole user with its ETag.
+ */
+export function createSaveAnswers({ db, clock }: Pick<AppDeps, 'db' | 'clock'>): SaveAnswers {
+  const store = createUserStore(db);
+  return async (section, patch, { caller, request, set }) => {
+    const ifMatch = readIfMatch(request);
+    const row = await store.saveSection({ userId: caller.id, section, patch, ifMatch, now: clock() });
+    if (row === undefined) throw new AppError('precondition-failed');
+    return answerUser(row, set);
+  };
+}
+
+/** The user object, with the headers that every answer holding one has. */
+export function answerUser(row: UserRow, set: Context['set']): UserBody {
+  set.headers.etag = entityTag.format(row);
+  set.headers['cache-control'] = 'private, no-store';
+  return toUserBody(row);
+}

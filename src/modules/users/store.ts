@@ -1,0 +1,83 @@
+import { and, eq, or, type SQL, sql } from 'drizzle-orm';
+import type { Database } from '../../db/client';
+import { users } from '../../db/schema';
+import type { UserRow } from '../../db/schema/users';
+import { entityTag } from './entity-tag';
+
+/** The sections that people answer: each is one column, and merges on its own. */
+export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'lifetimeCare';
+
+/** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
+export type MergePatch = Readonly<Record<string, unknown>>;
+
+export interface SectionSave {
+  readonly userId: string;
+  readonly section: AnswerSection;
+  readonly patch: MergePatch;
+  /** Save only over a record with one of these entity tags, or over 'any' record. */
+  readonly ifMatch?: 'any' | readonly string[] | undefined;
+  readonly now: Date;
+}
+
+export type UserStore = ReturnType<typeof createUserStore>;
+
+export function createUserStore(db: Database) {
+  return {
+    async find(userId: string): Promise<UserRow | undefined> {
+      const [row] = await db.select().from(users).where(eq(users.id, userId)).limit(1);
+      return row;
+    },
+
+    /**
+     * Merges the patch into one section, in one statement that touches nothing else, and gives the whole record;
+     * the first save makes it. Version and `updatedAt` move only when the section changes.
+     *
+     * @returns undefined when `ifMatch` is given and no such record exists
+     */
+    async saveSection({ userId, section, patch, ifMatch, now }: SectionSave): Promise<UserRow | undefined> {
+      const patchJson = JSON.stringify(patch);
+      const merged = mergedSection(section, patchJson);
+      const isChanged = sql`(${merged} IS NOT ${users[section]})`;
+      const changes = {
+        [section]: merged,
+        version: sql`${users.version} + ${isChanged}`,
+        updatedAt: sql`CASE WHEN ${isChanged} THEN ${now.getTime()} ELSE ${users.updatedAt} END`,
+      };
+      if (ifMatch !== undefined) {
+        const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
+        const [row] = await db.update(users).set(changes).where(isMeant).returning();
+        return row;
+      }
+      const [row] = await db
+        .insert(users)
+        .values({
+          id: userId,
+          [section]: sql`nullif(json_patch('{}', ${patchJson}), '{}')`,
+          version: 1,
+          createdAt: now.getTime(),
+          updatedAt: now.getTime(),
+        })
+        .onConflictDoUpdate({ target: users.id, set: changes })
+        .returning();
+      return row;
+    },
+  };
+}
+
+/**
+ * `json_patch` gives the same text for the same content, so it also tells whether anything changed. On an insert
+ * it must run too: a plain value would keep the nulls that a patch drops.
+ */
+function mergedSection(section: AnswerSection, patchJson: string): SQL {
+  return sql`nullif(json_patch(coalesce(${users[section]}, '{}'), ${patchJson}), '{}')`;
+}
+
+/** An entity tag is `"createdAt-version"`; one of another shape matches no record. */
+function matchesTag(ifMatch: 'any' | readonly string[]): SQL | undefined {
+  if (ifMatch === 'any') return undefined;
+  const versions = ifMatch.flatMap((tag) => entityTag.parse(tag) ?? []);
+  if (versions.length === 0) return sql`false`;
+  return or(
+    ...versions.map(({ createdAt, version }) => and(eq(users.createdAt, createdAt), eq(users.version, version))),
+  );
+}
