@@ -1,6 +1,6 @@
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import * as v from 'valibot';
 
 /**
@@ -13,7 +13,15 @@ try {
   cpSync('drizzle', folder, { recursive: true });
   const before = readdirSync(folder).sort();
   const generate = Bun.spawnSync(
-    ['bun', 'x', 'drizzle-kit', 'generate', '--dialect=sqlite', '--schema=src/db/schema/index.ts', `--out=${folder}`],
+    [
+      'bun',
+      'x',
+      'drizzle-kit',
+      'generate',
+      '--dialect=sqlite',
+      '--schema=src/db/schema/index.ts',
+      `--out=${relative('.', folder)}`,
+    ],
     { stdin: 'ignore' },
   );
   const output = `${generate.stdout}${generate.stderr}`;

@@ -71,7 +71,7 @@ function findRowFaults<Schema extends v.GenericSchema>(
 ): string[] {
   const parsed = v.safeParse(row, values);
   if (!parsed.success) {
-    return findFieldErrors(row, values, 'dotted').map(({ pointer, message }) =>
+    return findFieldErrors(row, parsed.issues, 'dotted').map(({ pointer, message }) =>
       pointer === '' ? `the row ${message}` : `column ${pointer}: ${message}`,
     );
   }

@@ -1,11 +1,9 @@
-import { Elysia, NotFoundError, ValidationError } from 'elysia';
+import { Elysia, NotFoundError } from 'elysia';
 import { findDatabaseError } from '../db/errors';
 import type { AppDeps } from '../deps';
 import { AppError, causeChain, problemKinds } from '../errors';
-import { findFieldErrors } from './field-errors';
 import { problemMediaType, toProblem } from './problem';
 import type { RouteTable } from './route-table';
-import { isValibotSchema } from './valibot-schema';
 
 /**
  * Turns whatever was thrown into a problem body. It must be mounted before every module: a hook applies only to
@@ -39,7 +37,6 @@ export function problemResponse(failure: AppError, request: Request, requestId: 
 /** Decides by class, never by `code`: any error may carry a `code` that looks like one of Elysia's. */
 function toAppError(error: unknown, allowedMethods: () => string[]): AppError {
   for (const cause of causeChain(error)) if (cause instanceof AppError) return cause;
-  if (error instanceof ValidationError && error.type !== 'response') return invalidInput(error);
   if (error instanceof NotFoundError) {
     const allow = allowedMethods();
     return allow.length === 0
@@ -48,18 +45,6 @@ function toAppError(error: unknown, allowedMethods: () => string[]): AppError {
   }
   const failure = findDatabaseError(error);
   return new AppError(failure?.isUnavailable ? 'database-unavailable' : 'internal-error', { cause: error });
-}
-
-/** Elysia keeps only the first issue of a Standard Schema, so the schema runs once more for all of them. */
-function invalidInput({ type, validator, value }: { type: string; validator: unknown; value: unknown }): AppError {
-  if (typeof validator !== 'object' || validator === null || !('schema' in validator)) {
-    return new AppError('invalid-input');
-  }
-  const { schema } = validator;
-  if (!isValibotSchema(schema)) return new AppError('invalid-input');
-  return new AppError('invalid-input', {
-    errors: findFieldErrors(schema, value, type === 'body' ? 'pointer' : 'dotted'),
-  });
 }
 
 /**

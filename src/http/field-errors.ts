@@ -1,5 +1,5 @@
 import { distance } from 'fastest-levenshtein';
-import * as v from 'valibot';
+import type * as v from 'valibot';
 import type { FieldError } from '../errors';
 
 /** A caller can do nothing with more, and a body of 20,000 bad items would make an answer larger than itself. */
@@ -13,12 +13,12 @@ type Issue = v.BaseIssue<unknown>;
 export type Naming = 'pointer' | 'dotted';
 
 /**
- * Every rule that `value` breaks, in words of our own: valibot's messages quote the value they refuse.
- * A check of a model says what it wants as `rule: sentence`.
+ * What a schema found wrong, in words of our own: valibot's messages quote the value they refuse. A check of a model
+ * says what it wants as `rule: sentence`.
  */
-export function findFieldErrors(schema: v.GenericSchema, value: unknown, naming: Naming): FieldError[] {
-  const { issues = [] } = v.safeParse(schema, value);
+export function findFieldErrors(schema: v.GenericSchema, issues: readonly Issue[], naming: Naming): FieldError[] {
   return issues
+    .slice(0, shownErrors)
     .flatMap((issue) => flattenUnion(issue))
     .flatMap((issue) => (isUnknownKey(issue) ? unknownFields(schema, issue, naming) : [fieldError(issue, naming)]))
     .slice(0, shownErrors);
@@ -51,6 +51,7 @@ function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): F
   );
   return Object.keys(parent ?? {})
     .filter((key) => !known.includes(key))
+    .slice(0, shownErrors)
     .map((key) => {
       const near = known.find((name) => distance(name.toLowerCase(), key.slice(0, 100).toLowerCase()) <= nearNameEdits);
       return {

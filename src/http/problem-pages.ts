@@ -1,6 +1,7 @@
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { AppError, problemKinds } from '../errors';
+import { requestParameters } from './request-schema';
 
 /** The page behind each problem's `type`: what happened, and how to mend it. */
 export const problemPages = new Elysia({ name: 'http.problem-pages' }).get(
@@ -11,7 +12,7 @@ export const problemPages = new Elysia({ name: 'http.problem-pages' }).get(
     set.headers['content-type'] = 'text/html; charset=utf-8';
     return page(kind);
   },
-  { params: v.object({ slug: v.string() }), detail: { hide: true } },
+  { params: requestParameters(v.object({ slug: v.string() })), detail: { hide: true } },
 );
 
 function page(kind: (typeof problemKinds)[keyof typeof problemKinds]): string {

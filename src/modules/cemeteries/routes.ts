@@ -3,6 +3,7 @@ import type { CemeteryRow } from '../../db/schema/cemeteries';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { queryProblems } from '../../http/problem';
+import { requestParameters } from '../../http/request-schema';
 import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
 import { createCemeteryStore } from './store';
 
@@ -17,7 +18,7 @@ export function createCemeteryRoutes(deps: AppDeps) {
       return { data: { cemeteries: rows.map(toCemetery), count } };
     },
     {
-      query: CemeteryQuery,
+      query: requestParameters(CemeteryQuery),
       response: { 200: CemeteryPage, ...queryProblems },
       detail: { summary: 'List cemeteries by name, a page at a time', operationId: 'listCemeteries' },
     },

@@ -1,6 +1,7 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
+import { requestBody } from '../../http/request-schema';
 import { createSaveAnswers, saveDetail, saveResponses } from '../users/save-answers';
 import {
   LifeInsuranceAnswers,
@@ -20,7 +21,7 @@ export function createDeepDiveRoutes(deps: AppDeps) {
       '/lifeInsurance',
       ({ body, caller, request, set }) => save('lifeInsurance', toLifeInsurancePatch(body), { caller, request, set }),
       {
-        body: LifeInsuranceAnswers,
+        body: requestBody(LifeInsuranceAnswers),
         response: saveResponses,
         detail: saveDetail('Save the life-insurance deep dive', 'saveLifeInsurance', lifeInsuranceExamples),
       },
@@ -29,7 +30,7 @@ export function createDeepDiveRoutes(deps: AppDeps) {
       '/lifetimeCare',
       ({ body, caller, request, set }) => save('lifetimeCare', toLifetimeCarePatch(body), { caller, request, set }),
       {
-        body: LifetimeCareAnswers,
+        body: requestBody(LifetimeCareAnswers),
         response: saveResponses,
         detail: saveDetail('Save the lifetime-care deep dive', 'saveLifetimeCare', lifetimeCareExamples),
       },

@@ -1,6 +1,7 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
+import { requestBody } from '../../http/request-schema';
 import { createSaveAnswers, saveDetail, saveResponses } from '../users/save-answers';
 import { LtcLifetimeCareAnswers, ltcLifetimeCareExamples, toLtcLifetimeCarePatch } from './model';
 
@@ -14,7 +15,7 @@ export function createLtcRoutes(deps: AppDeps) {
       ({ body, caller, request, set }) =>
         save('ltcLifetimeCare', toLtcLifetimeCarePatch(body), { caller, request, set }),
       {
-        body: LtcLifetimeCareAnswers,
+        body: requestBody(LtcLifetimeCareAnswers),
         response: saveResponses,
         detail: saveDetail(
           'Save the lifetime-care step of the long-term-care flow',

@@ -5,6 +5,7 @@ import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
 import { conditionalGet, conditionalGetParameter } from '../../http/conditional-get';
 import { Problem, readProblems } from '../../http/problem';
+import { requestBody } from '../../http/request-schema';
 import { profileAnswers, profileExamples, UserBody } from './model';
 import { answerUser, createSaveAnswers, saveDetail, saveResponses } from './save-answers';
 import { createUserStore } from './store';
@@ -34,7 +35,7 @@ export function createUserRoutes(deps: AppDeps) {
       },
     )
     .post('/profile', ({ body, caller, request, set }) => save('profile', body, { caller, request, set }), {
-      body: profileAnswers(today),
+      body: requestBody(profileAnswers(today)),
       response: saveResponses,
       detail: saveDetail('Save the profile', 'saveProfile', profileExamples),
     });

@@ -1,0 +1,91 @@
+import { afterAll, beforeEach, describe, expect, test } from 'bun:test';
+import { type CryptoKey, exportJWK, generateKeyPair, jwtVerify, SignJWT } from 'jose';
+import { createRemoteKeys } from '../../src/auth/remote-keys';
+
+const minute = 60_000;
+const first = await generateKeyPair('ES256');
+const second = await generateKeyPair('ES256');
+let published: { kid: string; key: CryptoKey }[] = [];
+let isDown = false;
+let fetches = 0;
+let time = new Date('2026-03-10T12:00:00Z');
+
+const server = Bun.serve({
+  port: 0,
+  async fetch() {
+    fetches += 1;
+    if (isDown) return new Response('no', { status: 500 });
+    const keys = await Promise.all(
+      published.map(async ({ kid, key }) => ({ ...(await exportJWK(key)), kid, alg: 'ES256' })),
+    );
+    return Response.json({ keys });
+  },
+});
+afterAll(() => server.stop(true));
+
+beforeEach(() => {
+  published = [{ kid: 'first', key: first.publicKey }];
+  isDown = false;
+  fetches = 0;
+});
+
+const verifier = () => createRemoteKeys(server.url, () => time);
+const token = (kid: string, key: CryptoKey) =>
+  new SignJWT({}).setProtectedHeader({ alg: 'ES256', kid }).setExpirationTime('10y').sign(key);
+const later = (ms: number) => {
+  time = new Date(time.getTime() + ms);
+};
+
+describe('keys from a JWKS address', () => {
+  test('are fetched once for many tokens, and once more after ten minutes', async () => {
+    const keys = verifier();
+    const jwt = await token('first', first.privateKey);
+    for (let count = 0; count < 5; count += 1) await jwtVerify(jwt, keys);
+    expect(fetches).toBe(1);
+    later(10 * minute);
+    await jwtVerify(jwt, keys);
+    expect(fetches).toBe(2);
+  });
+
+  test('are not fetched again for unknown key ids within the cooldown', async () => {
+    const keys = verifier();
+    await jwtVerify(await token('first', first.privateKey), keys);
+    for (let count = 0; count < 5; count += 1) {
+      await expect(jwtVerify(await token(`unknown-${count}`, second.privateKey), keys)).rejects.toThrow();
+    }
+    expect(fetches).toBe(1);
+  });
+
+  test('that were rotated are found after the cooldown', async () => {
+    const keys = verifier();
+    await jwtVerify(await token('first', first.privateKey), keys);
+    published = [{ kid: 'second', key: second.publicKey }];
+    later(31_000);
+    expect((await jwtVerify(await token('second', second.privateKey), keys)).protectedHeader.kid).toBe('second');
+  });
+
+  test('go on working for an hour while the address fails, which is asked every five seconds at most', async () => {
+    const keys = verifier();
+    const jwt = await token('first', first.privateKey);
+    await jwtVerify(jwt, keys);
+    isDown = true;
+    later(59 * minute);
+    for (let count = 0; count < 5; count += 1) await jwtVerify(jwt, keys);
+    expect(fetches).toBe(2);
+    later(2 * minute);
+    await expect(jwtVerify(jwt, keys)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+  });
+
+  test('that never could be fetched are unavailable at once, and come back by themselves', async () => {
+    isDown = true;
+    const keys = verifier();
+    const jwt = await token('first', first.privateKey);
+    for (let count = 0; count < 5; count += 1) {
+      await expect(jwtVerify(jwt, keys)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+    }
+    isDown = false;
+    later(5_000);
+    await jwtVerify(jwt, keys);
+    expect(fetches).toBe(2);
+  });
+});

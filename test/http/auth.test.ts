@@ -1,0 +1,137 @@
+import { describe, expect, test } from 'bun:test';
+import { createHmac, generateKeyPairSync } from 'node:crypto';
+import { SignJWT } from 'jose';
+import { createTokenVerifier, type TokenSettings } from '../../src/auth/token-verifier';
+import { createTestApp, testSecret } from '../support/app';
+
+const now = new Date('2026-03-10T12:00:00.000Z');
+const nowSeconds = Math.floor(now.getTime() / 1000);
+const good = { sub: 'somebody', exp: nowSeconds + 60, iss: 'issuer', aud: 'audience' };
+const secret = new TextEncoder().encode(testSecret);
+const ed25519 = generateKeyPairSync('ed25519');
+const publicPem = ed25519.publicKey.export({ type: 'spki', format: 'pem' }).toString();
+
+function settings(key: TokenSettings['key']): TokenSettings {
+  return { key, issuer: 'issuer', audience: 'audience', rolesClaim: 'roles' };
+}
+
+const sharedSecret = await createTestApp({
+  verifyToken: await createTokenVerifier(settings({ kind: 'secret', secret: testSecret }), () => now),
+});
+const publicKey = await createTestApp({
+  verifyToken: await createTokenVerifier(settings({ kind: 'public-key', pem: publicPem }), () => now),
+});
+
+function hs256(payload: Record<string, unknown>, key: Uint8Array = secret, alg = 'HS256'): Promise<string> {
+  return new SignJWT(payload).setProtectedHeader({ alg }).sign(key);
+}
+
+function base64url(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64url');
+}
+
+/** What an attacker sends who takes the public key's text for an HMAC secret. */
+function signedWithPublicKeyText(): string {
+  const content = `${base64url({ alg: 'HS256' })}.${base64url(good)}`;
+  return `${content}.${createHmac('sha256', publicPem).update(content).digest('base64url')}`;
+}
+
+const { exp: _exp, ...withoutExp } = good;
+const { sub: _sub, ...withoutSub } = good;
+
+const refused: Record<string, string> = {
+  'an alg of none': `${base64url({ alg: 'none' })}.${base64url(good)}.`,
+  'an alg of none with a signature': `${base64url({ alg: 'none' })}.${base64url(good)}.c2ln`,
+  'another key': await hs256(good, new TextEncoder().encode('another secret that nobody here knows')),
+  'HS512 with the right key': await hs256(good, new Uint8Array(64).fill(7), 'HS512'),
+  'an expired token': await hs256({ ...good, exp: nowSeconds - 6 }),
+  'a token that is not valid yet': await hs256({ ...good, nbf: nowSeconds + 6 }),
+  'no exp': await hs256(withoutExp),
+  'no sub': await hs256(withoutSub),
+  'an empty sub': await hs256({ ...good, sub: '' }),
+  'a sub with NUL': await hs256({ ...good, sub: 'a\u0000b' }),
+  'a sub of 256 characters': await hs256({ ...good, sub: 'a'.repeat(256) }),
+  'a number as sub': await hs256({ ...good, sub: 5 }),
+  'a wrong issuer': await hs256({ ...good, iss: 'somebody else' }),
+  'a wrong audience': await hs256({ ...good, aud: 'another service' }),
+  'roles that are not text': await hs256({ ...good, roles: [1] }),
+  'a broken signature': `${(await hs256(good)).slice(0, -4)}AAAA`,
+  'text that is no token': 'x',
+  'two parts': 'a.b',
+};
+
+describe('a token', () => {
+  test.each(Object.entries(refused))('is refused: %s', async (_, token) => {
+    const answer = await sharedSecret.call('GET', '/v2/private/healthAndCare/', {
+      headers: { authorization: `Bearer ${token}` },
+    });
+    expect(answer.status).toBe(401);
+    expect(answer.headers.get('www-authenticate')).toContain('error="invalid_token"');
+    expect(answer.text).not.toContain(token === 'x' ? '"x"' : token);
+  });
+
+  test.each([
+    ['Basic', 'Basic dXNlcjpwYXNz'],
+    ['an empty Bearer', 'Bearer '],
+    ['two tokens', 'Bearer a b'],
+    ['a bare token', 'abc'],
+  ])('is refused in a header that is %s', async (_, authorization) => {
+    const answer = await sharedSecret.call('GET', '/v2/private/healthAndCare/', { headers: { authorization } });
+    expect(answer.status).toBe(401);
+  });
+
+  test.each([
+    ['as it should be', good],
+    ['within 5 seconds of its expiry', { ...good, exp: nowSeconds - 4 }],
+    ['with one role as text', { ...good, roles: 'salesManager' }],
+  ])('passes %s', async (_, payload) => {
+    const answer = await sharedSecret.call('GET', '/v2/private/healthAndCare/', {
+      headers: { authorization: `bearer ${await hs256(payload)}` },
+    });
+    expect(answer.status).toBe(200);
+  });
+
+  test('of a public key passes, and one signed with the text of that key does not', async () => {
+    const right = await new SignJWT(good).setProtectedHeader({ alg: 'EdDSA' }).sign(ed25519.privateKey);
+    const call = (token: string) =>
+      publicKey.call('GET', '/v2/private/healthAndCare/', { headers: { authorization: `Bearer ${token}` } });
+    expect((await call(right)).status).toBe(200);
+    expect((await call(signedWithPublicKeyText())).status).toBe(401);
+    expect((await call(await hs256(good))).status).toBe(401);
+  });
+});
+
+describe('a verified token', () => {
+  test('stops working at its expiry, although it is remembered', async () => {
+    let time = now;
+    const verify = await createTokenVerifier(settings({ kind: 'secret', secret: testSecret }), () => time);
+    const token = await hs256({ ...good, exp: nowSeconds + 30 });
+    expect(await verify(token)).toEqual({ id: 'somebody', roles: [] });
+    time = new Date(now.getTime() + 34_000);
+    expect(await verify(token)).toEqual({ id: 'somebody', roles: [] });
+    time = new Date(now.getTime() + 35_001);
+    await expect(verify(token)).rejects.toMatchObject({ slug: 'unauthenticated' });
+  });
+
+  test('is checked against the keys again after a minute', async () => {
+    let time = now;
+    const jwks = Bun.serve({
+      port: 0,
+      fetch: () => Response.json({ keys: [ed25519.publicKey.export({ format: 'jwk' })] }),
+    });
+    try {
+      const verify = await createTokenVerifier(settings({ kind: 'jwks', url: jwks.url.href }), () => time);
+      const token = await new SignJWT({ ...good, exp: nowSeconds + 10_000 })
+        .setProtectedHeader({ alg: 'EdDSA' })
+        .sign(ed25519.privateKey);
+      await verify(token);
+      await jwks.stop(true);
+      time = new Date(now.getTime() + 59_000);
+      expect(await verify(token)).toMatchObject({ id: 'somebody' });
+      time = new Date(now.getTime() + 2 * 3_600_000);
+      await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+    } finally {
+      await jwks.stop(true);
+    }
+  });
+});

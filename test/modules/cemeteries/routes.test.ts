@@ -1,0 +1,151 @@
+import { beforeAll, describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { CemeteryPage } from '../../../src/modules/cemeteries/model';
+import { createCemeteryStore } from '../../../src/modules/cemeteries/store';
+import { createTestApp } from '../../support/app';
+
+const testApp = await createTestApp();
+const store = createCemeteryStore(testApp.db);
+const path = '/v2/private/cemetery/all';
+
+const record = (externalId: string, name: string) => ({
+  externalId,
+  name,
+  street: '',
+  city: 'Springfield',
+  state: 'IL' as const,
+  zip: '',
+});
+
+async function page(query: string) {
+  const answer = await testApp.call('GET', `${path}${query}`, { as: 'reader' });
+  if (answer.status !== 200) throw new Error(`${query} answered ${answer.status}: ${answer.text}`);
+  return v.parse(CemeteryPage, answer.body).data;
+}
+
+async function walk(query: string, limit: number) {
+  const ids: string[] = [];
+  for (let number = 1; ; number += 1) {
+    const { cemeteries, count } = await page(`?limit=${limit}&page=${number}${query}`);
+    expect(count).toBe(60);
+    if (cemeteries.length === 0) return ids;
+    ids.push(...cemeteries.map(({ _id }) => _id));
+  }
+}
+
+describe('an empty collection', () => {
+  test('has a count of 0 on every page', async () => {
+    expect(await page('')).toEqual({ cemeteries: [], count: 0 });
+    expect(await page('?page=3')).toEqual({ cemeteries: [], count: 0 });
+  });
+});
+
+describe('a collection', () => {
+  beforeAll(async () => {
+    // Forty of one name, so that only the id orders them.
+    const same = Array.from({ length: 40 }, (_, index) => record(`same-${index}`, 'Same Name'));
+    const named = ['apple', 'Banana', 'cherry', 'Öl', 'ähre', 'Zed', "O'Hill", '100 Acres', 'a_b', 'a%b'];
+    const others = [...named, ...named.map((name) => `${name} II`)].map((name, index) =>
+      record(`other-${index}`, name),
+    );
+    await store.upsert([...same, ...others], { createdBy: 'tester', now: testApp.now });
+  });
+
+  test('is listed ten at a time by name when nothing is asked', async () => {
+    const { cemeteries, count } = await page('');
+    expect(cemeteries).toHaveLength(10);
+    expect(count).toBe(60);
+    expect(cemeteries[0]).toEqual({
+      _id: expect.stringMatching(/^[0-9a-f]{24}$/),
+      name: '100 Acres',
+      address: { street: '', city: 'Springfield', state: 'IL', zip: '' },
+      createdBy: 'tester',
+      createdAt: testApp.now.toISOString(),
+      updatedAt: testApp.now.toISOString(),
+      __v: 0,
+    });
+  });
+
+  test.each([1, 7, 59, 60, 61, 1000])('gives each row exactly once, %i a page, in both directions', async (limit) => {
+    const ascending = await walk('', limit);
+    expect(new Set(ascending).size).toBe(60);
+    expect(await walk('&sort=asc', limit)).toEqual(ascending);
+    expect(await walk('&sort=desc', limit)).toEqual(ascending.toReversed());
+  });
+
+  test('is ordered without case, then by id', async () => {
+    const { cemeteries } = await page('?limit=1000');
+    const keys = cemeteries.map(({ name, _id }) => `${name.toLowerCase()}\u0000${_id}`);
+    expect(keys).toEqual(keys.toSorted());
+    expect(cemeteries.findIndex(({ name }) => name === 'ähre')).toBeLessThan(
+      cemeteries.findIndex(({ name }) => name === 'Öl'),
+    );
+  });
+
+  test('has the true count past its end, however far', async () => {
+    expect(await page('?page=7')).toEqual({ cemeteries: [], count: 60 });
+    expect(await page('?page=999999999&limit=1000')).toEqual({ cemeteries: [], count: 60 });
+  });
+
+  test('ignores parameters that it does not know', async () => {
+    expect((await page('?limit=1&other=1&__proto__=1')).cemeteries).toHaveLength(1);
+  });
+
+  test.each([
+    ['page=0', 'page'],
+    ['page=-1', 'page'],
+    ['page=1.5', 'page'],
+    ['page=', 'page'],
+    ['page=abc', 'page'],
+    ['page=1e3', 'page'],
+    ['page=0x10', 'page'],
+    ['page=1000000000', 'page'],
+    ['page=1&page=2', 'page'],
+    ['page=[1]', 'page'],
+    ['page=1,2', 'page'],
+    ['limit=0', 'limit'],
+    ['limit=1001', 'limit'],
+    ['limit=', 'limit'],
+    ['sort=up', 'sort'],
+    ['sort=ASC', 'sort'],
+    ['sort=', 'sort'],
+    ['sort=name%3B--', 'sort'],
+  ])('refuses ?%s', async (query, parameter) => {
+    const answer = await testApp.call('GET', `${path}?${query}`, { as: 'reader' });
+    expect(answer.status).toBe(422);
+    expect(answer.body).toMatchObject({ errors: [{ pointer: parameter }] });
+  });
+
+  test('names every bad parameter at once', async () => {
+    const answer = await testApp.call('GET', `${path}?page=0&limit=0&sort=up`, { as: 'reader' });
+    expect(answer.body).toMatchObject({ errors: [{ pointer: 'page' }, { pointer: 'limit' }, { pointer: 'sort' }] });
+  });
+});
+
+describe('storing a cemetery again', () => {
+  test('changes nothing when it is the same, and counts a change in __v', async () => {
+    const by = { createdBy: 'first', now: testApp.now };
+    const later = { createdBy: 'second', now: new Date(testApp.now.getTime() + 1000) };
+    expect(await store.upsert([record('again', 'Again')], by)).toEqual({ added: 1, changed: 0, unchanged: 0 });
+    expect(await store.upsert([record('again', 'Again')], later)).toEqual({ added: 0, changed: 0, unchanged: 1 });
+    expect(await store.upsert([record('again', 'AGAIN')], later)).toEqual({ added: 0, changed: 1, unchanged: 0 });
+    const { cemeteries } = await page('?limit=1000');
+    expect(cemeteries.find(({ name }) => name === 'AGAIN')).toMatchObject({
+      createdBy: 'first',
+      createdAt: by.now.toISOString(),
+      updatedAt: later.now.toISOString(),
+      __v: 1,
+    });
+  });
+});
+
+describe('a page deep in a large collection', () => {
+  test('is read along the index by name, without sorting', async () => {
+    const { rows } = await testApp.db.$client.execute(
+      'EXPLAIN QUERY PLAN SELECT * FROM cemeteries ORDER BY sort_name ASC, id ASC LIMIT 10 OFFSET 50',
+    );
+    const plan = rows.map(({ detail }) => String(detail)).join('\n');
+    expect(plan).toContain('cemeteries_by_name');
+    expect(plan).not.toContain('TEMP B-TREE');
+  });
+});

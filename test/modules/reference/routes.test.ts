@@ -1,0 +1,84 @@
+import { describe, expect, test } from 'bun:test';
+import { eq } from 'drizzle-orm';
+import * as v from 'valibot';
+import { referenceOptions } from '../../../src/db/schema';
+import { HealthAndCareBody } from '../../../src/modules/reference/model';
+import { createReferenceStore } from '../../../src/modules/reference/store';
+import { createTestApp } from '../../support/app';
+
+const path = '/v2/private/healthAndCare/';
+
+async function lists(testApp: Awaited<ReturnType<typeof createTestApp>>, headers: Record<string, string> = {}) {
+  const answer = await testApp.call('GET', path, { as: 'reader', headers });
+  return { ...answer, parsed: answer.status === 200 ? v.parse(HealthAndCareBody, answer.body) : undefined };
+}
+
+describe('GET /v2/private/healthAndCare/', () => {
+  test('answers the envelope with all five lists and the chat widget’s values', async () => {
+    const { parsed } = await lists(await createTestApp());
+    expect(parsed).toMatchObject({
+      code: 100,
+      http_code: 200,
+      tokens: { 'chat-id': 'test-chat', 'chat-token': 'test-chat-token' },
+    });
+    const options = Object.entries(parsed?.data ?? {});
+    expect(options.map(([name, list]) => [name, list.length])).toEqual([
+      ['climate', 4],
+      ['hobbies', 55],
+      ['travel', 2],
+      ['food', 53],
+      ['rest', 33],
+    ]);
+    for (const [, list] of options) {
+      expect(list.map(({ id }) => id)).toEqual(list.map((_, index) => index));
+      expect(new Set(list.map(({ title }) => title.toLowerCase())).size).toBe(list.length);
+      for (const { title } of list) expect(title).toMatch(/^\S(?:.*\S)?$/);
+    }
+  });
+
+  test('has a strong ETag that answers 304 and may be kept five minutes by the caller alone', async () => {
+    const testApp = await createTestApp();
+    const { headers } = await lists(testApp);
+    expect(headers.get('etag')).toMatch(/^"[\w-]+"$/);
+    expect(headers.get('cache-control')).toBe('private, max-age=300');
+    expect(headers.get('vary')).toBe('Authorization');
+    const again = await lists(testApp, { 'if-none-match': headers.get('etag') ?? '' });
+    expect(again).toMatchObject({ status: 304, text: '' });
+    expect(again.headers.get('etag')).toBe(headers.get('etag'));
+    expect((await lists(testApp, { 'if-none-match': '"other"' })).status).toBe(200);
+  });
+
+  test('shows a change in the tables within a minute, under another ETag', async () => {
+    const testApp = await createTestApp();
+    const before = await lists(testApp);
+    await testApp.db.update(referenceOptions).set({ title: 'Changed' }).where(eq(referenceOptions.id, 0));
+    testApp.now = new Date(testApp.now.getTime() + 60_000);
+    const after = await lists(testApp);
+    expect(after.parsed?.data.travel[0]).toEqual({ id: 0, title: 'Changed' });
+    expect(after.headers.get('etag')).not.toBe(before.headers.get('etag'));
+  });
+
+  test('goes on while the database is away', async () => {
+    const testApp = await createTestApp();
+    const before = await lists(testApp);
+    testApp.db.$client.close();
+    testApp.now = new Date(testApp.now.getTime() + 120_000);
+    const after = await lists(testApp);
+    expect(after.status).toBe(200);
+    expect(after.text).toBe(before.text);
+  });
+});
+
+describe('seeding the lists', () => {
+  test('again changes nothing, and mends what was changed or lost', async () => {
+    const { db } = await createTestApp();
+    const rows = () => db.select().from(referenceOptions).orderBy(referenceOptions.list, referenceOptions.id);
+    const shipped = await rows();
+    await createReferenceStore(db).seed();
+    expect(await rows()).toEqual(shipped);
+    await db.update(referenceOptions).set({ title: 'Changed' }).where(eq(referenceOptions.list, 'food'));
+    await db.delete(referenceOptions).where(eq(referenceOptions.list, 'rest'));
+    await createReferenceStore(db).seed();
+    expect(await rows()).toEqual(shipped);
+  });
+});

@@ -1,0 +1,300 @@
+import { describe, expect, test } from 'bun:test';
+import { eq } from 'drizzle-orm';
+import * as v from 'valibot';
+import { users } from '../../../src/db/schema';
+import { lifeInsuranceExamples, lifetimeCareExamples } from '../../../src/modules/deep-dives/model';
+import { ltcLifetimeCareExamples } from '../../../src/modules/ltc/model';
+import { profileExamples, UserBody } from '../../../src/modules/users/model';
+import { type CallOptions, createTestApp } from '../../support/app';
+import { saveRoutes } from '../../support/contract';
+
+const testApp = await createTestApp();
+const ltc = '/v2/private/ltc/lifetimeCare';
+const lifeInsurance = '/v2/private/deepDives/lifeInsurance';
+const lifetimeCare = '/v2/private/deepDives/lifetimeCare';
+const profile = '/v2/private/user/profile';
+
+async function save(path: string, as: string, body: unknown, options: CallOptions = {}) {
+  const answer = await testApp.call('POST', path, { as, body, ...options });
+  if (answer.status !== 200) throw new Error(`${path} answered ${answer.status}: ${answer.text}`);
+  return { ...answer, user: v.parse(UserBody, answer.body).user };
+}
+
+const storedRow = async (id: string) => (await testApp.db.select().from(users).where(eq(users.id, id)))[0];
+
+describe('every save', () => {
+  test.each(saveRoutes)('of {} at $path makes the record and answers the whole user', async ({ path }) => {
+    const as = `empty ${path}`;
+    const { body, headers } = await save(path, as, {});
+    const at = testApp.now.toISOString();
+    expect(body).toEqual({ user: { id: as, createdAt: at, updatedAt: at, insurance: {}, ltc: {}, purchase: {} } });
+    expect(headers.get('cache-control')).toBe('private, no-store');
+    expect(headers.get('content-type')).toStartWith('application/json');
+    expect((await save(path, as, {})).headers.get('etag')).toBe(headers.get('etag'));
+  });
+
+  test.each([
+    ...Object.entries(ltcLifetimeCareExamples).map(([name, body]) => ({ path: ltc, name, body })),
+    ...Object.entries(lifeInsuranceExamples).map(([name, body]) => ({ path: lifeInsurance, name, body })),
+    ...Object.entries(lifetimeCareExamples).map(([name, body]) => ({ path: lifetimeCare, name, body })),
+    ...Object.entries(profileExamples).map(([name, body]) => ({ path: profile, name, body })),
+  ])('takes the documented example "$name" of $path', async ({ path, name, body }) => {
+    const saved = await save(path, `example ${path} ${name}`, body);
+    const again = await save(path, `example ${path} ${name}`, body);
+    expect(again.body).toEqual(saved.body);
+    expect(again.headers.get('etag')).toBe(saved.headers.get('etag'));
+  });
+
+  test('touches only its own section, although the flows share names of fields', async () => {
+    await save(ltc, 'sections', { careFacilityType: 'inHome', careSafety: 1 });
+    await save(lifetimeCare, 'sections', { careFacilityType: 'nursingHome', careSafety: 2 });
+    await save(lifeInsurance, 'sections', { livingStatus: 'rent' });
+    const { user } = await save(profile, 'sections', { firstName: 'Ada' });
+    expect(user).toMatchObject({
+      profile: { firstName: 'Ada' },
+      ltc: { lifetimeCare: { careFacilityType: 'inHome', careSafety: 1 } },
+      lifeInsurance: { livingStatus: 'rent' },
+      lifetimeCare: { careFacilityType: 'nursingHome', careSafety: 2 },
+    });
+  });
+
+  test('keeps a field that is left out, clears one that is null, and replaces a list whole', async () => {
+    await save(lifeInsurance, 'merge', { livingStatus: 'rent', billsAndDebt: ['medical', 'cc'] });
+    const { user } = await save(lifeInsurance, 'merge', { livingStatus: null, billsAndDebt: ['auto'] });
+    expect(user.lifeInsurance).toEqual({ billsAndDebt: ['auto'] });
+    const emptied = await save(lifeInsurance, 'merge', { billsAndDebt: [] });
+    expect(emptied.user.lifeInsurance).toEqual({ billsAndDebt: [] });
+  });
+
+  test('of null alone on a record without answers stores nothing', async () => {
+    const { user } = await save(ltc, 'nulls', { careCosts: null, relationshipStatus: null });
+    expect(user.ltc).toEqual({});
+    expect(await storedRow('nulls')).toMatchObject({ ltcLifetimeCare: null, version: 1 });
+  });
+
+  test('that clears the last answer leaves the section out', async () => {
+    await save(ltc, 'cleared', { careCosts: 1 });
+    expect((await save(ltc, 'cleared', { careCosts: null })).user.ltc).toEqual({});
+  });
+
+  test('moves version and updatedAt only when an answer changes', async () => {
+    const first = await save(ltc, 'versions', { careCosts: 1 });
+    testApp.now = new Date(testApp.now.getTime() + 60_000);
+    const same = await save(ltc, 'versions', { careCosts: 1 });
+    expect(same.headers.get('etag')).toBe(first.headers.get('etag'));
+    expect(same.user.updatedAt).toBe(first.user.updatedAt);
+    const changed = await save(ltc, 'versions', { careCosts: 2 });
+    expect(changed.headers.get('etag')).not.toBe(first.headers.get('etag'));
+    expect(changed.user).toMatchObject({ createdAt: first.user.createdAt, updatedAt: testApp.now.toISOString() });
+  });
+
+  test('keeps one person’s answers from another', async () => {
+    await save(ltc, 'one', { careCosts: 1 });
+    await save(ltc, 'other', { careCosts: 2 });
+    expect((await save(ltc, 'one', {})).user.ltc).toEqual({ lifetimeCare: { careCosts: 1 } });
+  });
+
+  test('keeps text as it is typed and the order of a list', async () => {
+    const customSelections = ['  two  spaces ', 'Ünïcödé 🎻', 'O\'Brien "quoted" \\ {}', '<b>$1</b>'].map((title) => ({
+      title,
+    }));
+    const { user } = await save(lifeInsurance, 'text', { customSelections });
+    expect(user.lifeInsurance?.policySupport?.customSelections).toEqual(customSelections);
+  });
+
+  test.each(['sub', 'id', 'userId', 'version', 'createdAt', 'role', 'insurance', 'purchase', 'user'])(
+    'cannot set %s from the body',
+    async (field) => {
+      const answer = await testApp.call('POST', profile, { as: 'mass', body: { firstName: 'x', [field]: 'x' } });
+      expect(answer.status).toBe(422);
+      expect(await storedRow('mass')).toBeUndefined();
+    },
+  );
+
+  test('of 200 at once by one user to all sections and different fields loses nothing', async () => {
+    const fields = [
+      [ltc, 'careCosts'],
+      [ltc, 'policyValue'],
+      [ltc, 'careSafety'],
+      [lifetimeCare, 'careSafety'],
+      [profile, 'heightCm'],
+      [profile, 'weightKg'],
+    ] as const;
+    const sent = Array.from({ length: 200 }, (_, index) => {
+      const [path, field] = fields[index % fields.length] ?? fields[0];
+      return { path, body: { [field]: 100 + index } };
+    });
+    await Promise.all(sent.map(({ path, body }) => save(path, 'parallel', body)));
+    expect(await storedRow('parallel')).toMatchObject({ version: 200 });
+    const { user } = await save(profile, 'parallel', {});
+    const kept = { [ltc]: user.ltc.lifetimeCare, [lifetimeCare]: user.lifetimeCare, [profile]: user.profile };
+    for (const [path, field] of fields) {
+      const candidates = sent.filter((each) => each.path === path && field in each.body);
+      expect(candidates.map(({ body }) => body)).toContainEqual({
+        [field]: Object.entries(kept[path] ?? {}).find(([name]) => name === field)?.[1],
+      });
+    }
+  });
+});
+
+describe('the selections of a deep dive', () => {
+  interface SelectionCase {
+    name: string;
+    body: { together?: unknown; selections?: unknown; customSelections?: unknown };
+    stored: object | undefined;
+  }
+  const cases: SelectionCase[] = [
+    {
+      name: 'as the two fields',
+      body: { selections: [{ id: 3, title: 'c' }], customSelections: [{ title: 'own' }] },
+      stored: { selections: [{ id: 3, title: 'c' }], customSelections: [{ title: 'own' }] },
+    },
+    {
+      name: 'as one array, split by the id',
+      body: { together: [{ title: 'own' }, { id: 1, title: 'a' }, { id: 0, title: 'b' }] },
+      stored: {
+        selections: [
+          { id: 1, title: 'a' },
+          { id: 0, title: 'b' },
+        ],
+        customSelections: [{ title: 'own' }],
+      },
+    },
+    {
+      name: 'as one array with nothing of one kind, which empties that list',
+      body: { together: [{ id: 1, title: 'a' }] },
+      stored: { selections: [{ id: 1, title: 'a' }], customSelections: [] },
+    },
+    {
+      name: 'as both at once, where the field wins for its list',
+      body: { together: [{ id: 1, title: 'a' }, { title: 'b' }], customSelections: [{ title: 'c' }] },
+      stored: { selections: [{ id: 1, title: 'a' }], customSelections: [{ title: 'c' }] },
+    },
+    {
+      name: 'as null beside a field, which clears the other list',
+      body: { together: null, selections: [{ id: 1, title: 'a' }] },
+      stored: { selections: [{ id: 1, title: 'a' }] },
+    },
+    { name: 'as null, which clears both', body: { together: null }, stored: undefined },
+    {
+      name: 'as one field, which keeps the other list',
+      body: { selections: [] },
+      stored: { selections: [], customSelections: [{ title: 'before' }] },
+    },
+  ];
+
+  test.each(cases)(
+    'come $name',
+    async ({
+      name,
+      body: { together, ...body },
+      stored,
+    }: (typeof cases)[number] & { body: { together?: unknown } }) => {
+      const before = { selections: [{ id: 9, title: 'before' }], customSelections: [{ title: 'before' }] };
+      for (const [path, field] of [
+        [lifeInsurance, 'policySupport'],
+        [lifetimeCare, 'hobbies'],
+      ] as const) {
+        await save(path, `selections ${name}`, before);
+        const sent = together === undefined ? body : { ...body, [field]: together };
+        const { user } = await save(path, `selections ${name}`, sent);
+        const lists = field === 'hobbies' ? user.lifetimeCare?.hobbies : user.lifeInsurance?.policySupport;
+        expect<object | undefined>(lists).toEqual(stored);
+      }
+    },
+  );
+
+  test('of the long-term-care step are stored as leaveFinancialLegacy', async () => {
+    const selections = [{ id: 4, title: 'A house' }];
+    expect((await save(ltc, 'legacy', { selections })).user.ltc.lifetimeCare).toEqual({
+      leaveFinancialLegacy: { selections },
+    });
+    expect((await save(ltc, 'legacy', { selections: null })).user.ltc).toEqual({});
+  });
+});
+
+describe('the long-term-care step', () => {
+  test('takes one string for a list and answers a list', async () => {
+    const { user } = await save(ltc, 'strings', { relationshipStatus: 'flySolo', propertyStatus: 'iRent' });
+    expect(user.ltc.lifetimeCare).toEqual({ relationshipStatus: ['flySolo'], propertyStatus: ['iRent'] });
+  });
+
+  test('keeps careCosts and careSafety each under its own name', async () => {
+    const { user } = await save(ltc, 'names', { careCosts: 10.25, careSafety: 3 });
+    expect(user.ltc.lifetimeCare).toEqual({ careCosts: 10.25, careSafety: 3 });
+  });
+});
+
+describe('If-Match', () => {
+  const headers = (tag: string) => ({ headers: { 'if-match': tag } });
+
+  test('saves over the version that it names, and over no other', async () => {
+    const tag = (await save(ltc, 'matched', { careCosts: 1 })).headers.get('etag') ?? '';
+    const saved = await save(ltc, 'matched', { careCosts: 2 }, headers(tag));
+    expect(saved.headers.get('etag')).not.toBe(tag);
+    const stale = await testApp.call('POST', ltc, { as: 'matched', body: { careCosts: 3 }, ...headers(tag) });
+    expect(stale.status).toBe(412);
+    expect(stale.body).toMatchObject({ type: '/problems/precondition-failed', code: 242 });
+    expect((await save(ltc, 'matched', {})).user.ltc.lifetimeCare?.careCosts).toBe(2);
+  });
+
+  test.each(['*', '"1-1"', 'W/"1-1"', '"x"', '', 'garbage', '"1-1", "2-2"'])(
+    'of %p never makes a record',
+    async (tag) => {
+      const answer = await testApp.call('POST', ltc, { as: 'unmade', body: { careCosts: 1 }, ...headers(tag) });
+      expect(answer.status).toBe(412);
+      expect(await storedRow('unmade')).toBeUndefined();
+    },
+  );
+
+  test('takes a list of tags and *, but no weak tag', async () => {
+    const tag = (await save(ltc, 'listed', { careCosts: 1 })).headers.get('etag') ?? '';
+    expect((await save(ltc, 'listed', {}, headers(`"1-1", ${tag}`))).status).toBe(200);
+    expect((await save(ltc, 'listed', {}, headers('*'))).status).toBe(200);
+    expect((await testApp.call('POST', ltc, { as: 'listed', body: {}, ...headers(`W/${tag}`) })).status).toBe(412);
+  });
+
+  test('lets one of two savers through', async () => {
+    const tag = (await save(ltc, 'race', { careCosts: 0 })).headers.get('etag') ?? '';
+    const answers = await Promise.all(
+      [1, 2, 3, 4].map((careCosts) => testApp.call('POST', ltc, { as: 'race', body: { careCosts }, ...headers(tag) })),
+    );
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
+  });
+});
+
+describe('GET /v2/private/user', () => {
+  const path = '/v2/private/user';
+
+  test('answers 404 before the first save, and the same body as the save after it', async () => {
+    const missing = await testApp.call('GET', path, { as: 'reader' });
+    expect(missing.status).toBe(404);
+    expect(missing.body).toMatchObject({ type: '/problems/user-not-found', code: 232 });
+    const saved = await save(ltc, 'reader', { careCosts: 1 });
+    const read = await testApp.call('GET', path, { as: 'reader' });
+    expect(read.body).toEqual(saved.body);
+    expect(read.headers.get('etag')).toBe(saved.headers.get('etag'));
+    expect(read.headers.get('cache-control')).toBe('private, no-store');
+  });
+
+  test('answers 304 without a body while the ETag is current', async () => {
+    const tag = (await save(ltc, 'conditional', { careCosts: 1 })).headers.get('etag') ?? '';
+    for (const sent of [tag, `W/${tag}`, `"x", ${tag}`, '*']) {
+      const answer = await testApp.call('GET', path, { as: 'conditional', headers: { 'if-none-match': sent } });
+      expect(answer.status).toBe(304);
+      expect(answer.text).toBe('');
+      expect(answer.headers.get('etag')).toBe(tag);
+    }
+    await save(ltc, 'conditional', { careCosts: 2 });
+    expect((await testApp.call('GET', path, { as: 'conditional', headers: { 'if-none-match': tag } })).status).toBe(
+      200,
+    );
+  });
+
+  test('never repeats the ETag of a record that was erased and made again', async () => {
+    const tag = (await save(ltc, 'erased', { careCosts: 1 })).headers.get('etag');
+    await testApp.db.delete(users).where(eq(users.id, 'erased'));
+    testApp.now = new Date(testApp.now.getTime() + 1);
+    expect((await save(ltc, 'erased', { careCosts: 1 })).headers.get('etag')).not.toBe(tag);
+  });
+});

@@ -1,0 +1,97 @@
+import { type App, createApp } from '../../src/app';
+import { signToken } from '../../src/auth/sign-token';
+import { createTokenVerifier } from '../../src/auth/token-verifier';
+import type { Database } from '../../src/db/client';
+import type { AppDeps } from '../../src/deps';
+import { createLog } from '../../src/log';
+import { temporaryDatabase } from './database';
+
+export const testSecret = 'a secret that only the tests know, 32+';
+const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  /** Parsed where the answer says that it is JSON. */
+  readonly body: unknown;
+}
+
+export interface CallOptions {
+  /** Subject of the token to send; none without it. */
+  readonly as?: string;
+  readonly roles?: readonly string[];
+  /** Sent as JSON, unless it is a string, which is sent as it is. */
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export interface TestApp {
+  readonly app: App;
+  readonly db: Database;
+  readonly url: string;
+  readonly lifecycle: AppDeps['lifecycle'];
+  readonly logLines: string[];
+  now: Date;
+  call(method: string, path: string, options?: CallOptions): Promise<Answer>;
+}
+
+/** The real app on a database of its own, with a clock that stands still until a test moves it. */
+export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<TestApp> {
+  const { db, url } = await temporaryDatabase();
+  const logLines: string[] = [];
+  const lifecycle = { isDraining: false };
+  const clock = () => testApp.now;
+  const app = createApp({
+    config: {
+      bodyLimitBytes: 262_144,
+      chat: { id: 'test-chat', token: 'test-chat-token' },
+      publicUrl: undefined,
+      reportTimeZone: 'UTC',
+    },
+    db,
+    clock,
+    lifecycle,
+    log: createLog('debug', { write: (line) => logLines.push(line) }),
+    newId: () => crypto.randomUUID(),
+    verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),
+    ...overrides,
+  });
+  const testApp: TestApp = {
+    app,
+    db,
+    url,
+    lifecycle,
+    logLines,
+    now: new Date('2026-03-10T12:00:00.000Z'),
+    async call(method, path, { as, roles = [], body, headers = {} } = {}) {
+      const token = as === undefined ? undefined : await testToken({ id: as, roles, now: testApp.now });
+      const request = new Request(`http://localhost${path}`, {
+        method,
+        headers: {
+          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...headers,
+        },
+        ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      });
+      return readAnswer(await app.handle(request));
+    },
+  };
+  return testApp;
+}
+
+export function testToken(options: { id: string; roles?: readonly string[]; now: Date }): Promise<string> {
+  return signToken({ secret: testSecret, ...claims, roles: [], ttlSeconds: 3600, ...options });
+}
+
+export async function readAnswer(response: Response): Promise<Answer> {
+  const text = await response.text();
+  const isJson = response.headers.get('content-type')?.includes('json') ?? false;
+  return {
+    status: response.status,
+    headers: response.headers,
+    text,
+    body: isJson && text !== '' ? JSON.parse(text) : undefined,
+  };
+}
