@@ -103,7 +103,7 @@ function operation({ path, hooks }: DocumentedRoute, models: Models): Record<str
         required: hooks.body.type !== 'nullish',
         content: {
           'application/json': {
-            schema: toJsonSchema(hooks.body, conversion(models)),
+            schema: jsonSchema(hooks.body, models),
             examples: v.parse(RequestExamples, requestBody)?.content['application/json'].examples,
           },
         },
@@ -120,7 +120,7 @@ function response(status: string, schema: unknown, models: Models): Record<strin
   return {
     description: STATUS_CODES[status] ?? status,
     headers: { 'X-Request-Id': { schema: { type: 'string' } } },
-    ...(isValibotSchema(schema) && { content: { [mediaType]: { schema: toJsonSchema(schema, conversion(models)) } } }),
+    ...(isValibotSchema(schema) && { content: { [mediaType]: { schema: jsonSchema(schema, models) } } }),
   };
 }
 
@@ -135,13 +135,24 @@ function pathParameters(path: string): object[] {
 
 function queryParameters(schema: unknown, models: Models): object[] {
   if (!isValibotSchema(schema)) return [];
-  const { properties = {}, required = [] } = toJsonSchema(schema, conversion(models));
+  const { properties = {}, required = [] } = toJsonSchema(documented(schema), conversion(models));
   return Object.entries(properties).map(([name, property]) => ({
     name,
     in: 'query',
     required: required.includes(name),
     schema: property,
   }));
+}
+
+/** The schema alone: what it refers to stands under /components, and the dialect is the document's. */
+function jsonSchema(schema: v.GenericSchema, models: Models): object {
+  const { $schema: _, $defs: __, ...own } = toJsonSchema(documented(schema), conversion(models));
+  return own;
+}
+
+/** A request's schema is a copy that throws; the models are known by identity. */
+function documented(schema: v.GenericSchema): v.GenericSchema {
+  return 'documents' in schema && isValibotSchema(schema.documents) ? schema.documents : schema;
 }
 
 function asArray(value: unknown): unknown[] {

@@ -19,6 +19,7 @@ export function requestParameters<Schema extends v.GenericSchema>(schema: Schema
 function refusing<Schema extends v.GenericSchema>(schema: Schema, naming: Naming) {
   return {
     ...schema,
+    documents: schema,
     '~standard': {
       ...schema['~standard'],
       validate(value: unknown) {

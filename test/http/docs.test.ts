@@ -1,0 +1,103 @@
+import { describe, expect, test } from 'bun:test';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import * as v from 'valibot';
+import { createTestApp } from '../support/app';
+import { privateRoutes } from '../support/contract';
+
+const testApp = await createTestApp();
+
+const Operation = v.object({
+  summary: v.string(),
+  operationId: v.string(),
+  tags: v.array(v.string()),
+  security: v.array(v.record(v.string(), v.array(v.string()))),
+  requestBody: v.optional(
+    v.object({
+      required: v.boolean(),
+      content: v.object({
+        'application/json': v.object({
+          schema: v.union([
+            v.object({ $ref: v.string() }),
+            v.object({ additionalProperties: v.literal(false), properties: v.record(v.string(), v.unknown()) }),
+          ]),
+          examples: v.record(v.string(), v.object({ value: v.unknown() })),
+        }),
+      }),
+    }),
+  ),
+  responses: v.record(v.string(), v.object({ content: v.record(v.string(), v.object({ schema: v.unknown() })) })),
+});
+const Document = v.object({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
+
+const document = async () => (await testApp.call('GET', '/swagger/json')).body;
+const operations = async () =>
+  Object.entries(v.parse(Document, await document()).paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method, operation })),
+  );
+
+describe('/swagger/json', () => {
+  test('is a valid OpenAPI 3.1 document, the same each time', async () => {
+    const first = await document();
+    const result = await new Validator().validate(JSON.parse(JSON.stringify(first)));
+    expect(result).toEqual({ valid: true });
+    expect(first).toMatchObject({ openapi: '3.1.0' });
+    expect(await document()).toEqual(first);
+  });
+
+  test('holds no schema that could not be converted', async () => {
+    const text = JSON.stringify(await document());
+    for (const trace of ['"vendor"', '"schema":{}', '$schema', '$defs']) expect(text.includes(trace)).toBeFalse();
+    for (const [, name] of text.matchAll(/"#\/components\/schemas\/(\w+)"/g)) {
+      expect(await document()).toHaveProperty(`components.schemas.${name}`);
+    }
+  });
+
+  test('documents every private route with its models, examples, token and problems', async () => {
+    const all = await operations();
+    for (const { method, path } of privateRoutes) {
+      const found = all.find((each) => each.path === path && each.method === method.toLowerCase());
+      expect(found?.operation.security).toEqual([{ bearer: [] }]);
+      expect(found?.operation.responses).toHaveProperty(['200', 'content', 'application/json']);
+      expect(found?.operation.responses).toHaveProperty(['401', 'content', 'application/problem+json']);
+      if (method === 'POST')
+        expect(Object.keys(found?.operation.requestBody?.content['application/json'].examples ?? {})).not.toBeEmpty();
+    }
+    const ids = all.map(({ operation }) => operation.operationId);
+    expect(new Set(ids).size).toBe(ids.length);
+  });
+
+  test('shows examples that the service accepts', async () => {
+    for (const { path, operation } of await operations()) {
+      for (const { value } of Object.values(operation.requestBody?.content['application/json'].examples ?? {})) {
+        expect((await testApp.call('POST', path, { as: 'example', body: value })).status).toBe(200);
+      }
+    }
+  });
+
+  test('lists every status that the tests of bad input meet', async () => {
+    const save = (await operations()).find(({ path }) => path === '/v2/private/ltc/lifetimeCare');
+    expect(Object.keys(save?.operation.responses ?? {})).toEqual([
+      '200',
+      '400',
+      '401',
+      '412',
+      '413',
+      '415',
+      '422',
+      '500',
+      '503',
+    ]);
+  });
+});
+
+describe('/swagger', () => {
+  test('is a page that loads its program from this service and nothing from elsewhere', async () => {
+    const page = await testApp.call('GET', '/swagger');
+    expect(page.status).toBe(200);
+    expect(page.text.match(/https?:\/\/[^"' ]+/g)).toBeNull();
+    expect(page.text).toContain('/swagger/scalar.js');
+    const script = await testApp.call('GET', '/swagger/scalar.js');
+    expect(script.headers.get('content-type')).toStartWith('text/javascript');
+    expect(script.text.length).toBeGreaterThan(1_000_000);
+  });
+});

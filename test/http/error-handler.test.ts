@@ -1,0 +1,130 @@
+import { afterAll, describe, expect, test } from 'bun:test';
+import { eq } from 'drizzle-orm';
+import { Elysia } from 'elysia';
+import * as v from 'valibot';
+import { users } from '../../src/db/schema';
+import { AppError, problemKinds } from '../../src/errors';
+import { createErrorHandler, problemResponse } from '../../src/http/error-handler';
+import { createRequestContext } from '../../src/http/request-context';
+import { createRouteTable } from '../../src/http/route-table';
+import { createLog } from '../../src/log';
+import { createTestApp, readAnswer } from '../support/app';
+
+const canary = 'canary-4711';
+const logLines: string[] = [];
+const log = createLog('debug', { write: (line) => logLines.push(line) });
+
+/** Routes that fail in every way that a handler can, behind the real error handler. */
+const failing = new Elysia({
+  serve: {
+    reusePort: false,
+    development: false,
+    error: () => problemResponse(new AppError('internal-error'), new Request('http://localhost/'), ''),
+  },
+})
+  .use(createRequestContext({ log, newId: () => crypto.randomUUID(), lifecycle: { isDraining: false } }))
+  .use(createErrorHandler({ log }, createRouteTable()))
+  .get('/error', () => {
+    throw new Error(`secret ${canary}`, { cause: new Error(canary) });
+  })
+  .get('/code', () => {
+    throw Object.assign(new Error(canary), { code: 'NOT_FOUND', status: 200 });
+  })
+  .get('/null', () => {
+    throw null;
+  })
+  .get('/text', () => {
+    throw canary;
+  })
+  .get('/reject', () => Promise.reject(undefined))
+  .get('/status', ({ status }) => {
+    throw status(409, canary);
+  })
+  .get('/response', () => JSON.parse(`{"id":"${canary}"}`), { response: { 200: v.object({ id: v.number() }) } })
+  .get('/cyclic', () => {
+    const cyclic: Record<string, unknown> = { canary };
+    cyclic.self = cyclic;
+    return cyclic;
+  })
+  .get('/header', ({ set }) => {
+    set.headers['x-broken'] = `${canary}\r\nx: y`;
+    return 'ok';
+  })
+  .listen({ port: 0, hostname: '127.0.0.1' });
+afterAll(() => failing.stop(true));
+
+describe('a fault of ours', () => {
+  test.each(['error', 'code', 'null', 'text', 'reject', 'status', 'response', 'cyclic', 'header'])(
+    'in the shape of %s answers 500 in our own body, and tells nothing',
+    async (path) => {
+      const answer = await readAnswer(await fetch(`http://127.0.0.1:${failing.server?.port}/${path}`));
+      expect(answer.status).toBe(500);
+      expect(answer.headers.get('content-type')).toBe('application/problem+json');
+      expect(answer.body).toMatchObject({ type: '/problems/internal-error', code: 300, http_code: 500, status: 500 });
+      expect(answer.text).not.toContain(canary);
+      expect(answer.text).not.toContain('.ts');
+      expect(logLines.join('\n')).not.toContain(canary);
+    },
+  );
+
+  test('is logged with the request id and where it happened', async () => {
+    logLines.length = 0;
+    await fetch(`http://127.0.0.1:${failing.server?.port}/error`, {
+      headers: { 'x-request-id': 'find-me-in-the-log' },
+    });
+    const line = JSON.parse(logLines.find((each) => each.includes('request failed')) ?? '{}');
+    expect(line).toMatchObject({ level: 'error', requestId: 'find-me-in-the-log', problem: 'internal-error' });
+    expect(line.frames[0]).toContain('error-handler.test.ts');
+  });
+});
+
+describe('a fault of the database', () => {
+  test('that may pass answers 503 with Retry-After', async () => {
+    const testApp = await createTestApp();
+    testApp.db.$client.close();
+    const answer = await testApp.call('GET', '/v2/private/user', { as: 'reader' });
+    expect(answer.status).toBe(503);
+    expect(answer.headers.get('retry-after')).toBe('1');
+    expect(answer.body).toMatchObject({ type: '/problems/database-unavailable', code: 301 });
+  });
+
+  test('that will not pass answers 500, with neither SQL nor values in answer or log', async () => {
+    const testApp = await createTestApp();
+    await testApp.db.$client.execute('ALTER TABLE users RENAME COLUMN profile TO gone');
+    const answer = await testApp.call('POST', '/v2/private/user/profile', { as: canary, body: { firstName: canary } });
+    expect(answer.status).toBe(500);
+    const written = answer.text + testApp.logLines.join('\n');
+    expect(written).not.toContain(canary);
+    expect(written).not.toMatch(/insert|select|json_patch|no such column/i);
+    expect(testApp.logLines.join('\n')).toContain('SQLITE_ERROR');
+  });
+
+  test('in what it holds, a text that is not JSON, is impossible', async () => {
+    const testApp = await createTestApp();
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'holder', body: {} });
+    const broken = testApp.db.$client.execute({ sql: `UPDATE users SET profile = '{' WHERE id = 'holder'`, args: [] });
+    await expect(broken).rejects.toMatchObject({ code: 'SQLITE_CONSTRAINT' });
+    expect(await testApp.db.select().from(users).where(eq(users.id, 'holder'))).toMatchObject([{ profile: null }]);
+  });
+});
+
+describe('the catalogue of problems', () => {
+  test('gives every kind a number of its own, and what waits a Retry-After', () => {
+    const codes = Object.values(problemKinds).map(({ code }) => code);
+    expect(new Set(codes).size).toBe(codes.length);
+    for (const kind of Object.values(problemKinds)) {
+      if ([409, 429, 503, 504].includes(kind.status)) expect(kind).toHaveProperty('retryAfterSeconds');
+    }
+  });
+
+  test('has a page for every type, and none for another', async () => {
+    const testApp = await createTestApp();
+    for (const [slug, kind] of Object.entries(problemKinds)) {
+      const page = await testApp.call('GET', `/problems/${slug}`);
+      expect(page.status).toBe(200);
+      expect(page.headers.get('content-type')).toStartWith('text/html');
+      expect(page.text).toContain(kind.title);
+    }
+    expect((await testApp.call('GET', '/problems/constructor')).status).toBe(404);
+  });
+});

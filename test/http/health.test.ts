@@ -1,0 +1,42 @@
+import { describe, expect, test } from 'bun:test';
+import { createTestApp } from '../support/app';
+
+describe('/health/live', () => {
+  test('answers although the database is away', async () => {
+    const testApp = await createTestApp();
+    testApp.db.$client.close();
+    const answer = await testApp.call('GET', '/health/live');
+    expect(answer).toMatchObject({ status: 200, body: { status: 'live' } });
+  });
+});
+
+describe('/health/ready', () => {
+  test('answers 200 on a migrated database', async () => {
+    const testApp = await createTestApp();
+    expect(await testApp.call('GET', '/health/ready')).toMatchObject({ status: 200, body: { status: 'ready' } });
+  });
+
+  test('answers 503 while the database is away', async () => {
+    const testApp = await createTestApp();
+    testApp.db.$client.close();
+    const answer = await testApp.call('GET', '/health/ready');
+    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+  });
+
+  test.each(['DELETE FROM __drizzle_migrations', 'DROP TABLE __drizzle_migrations'])(
+    'answers 503 on a schema that is too old: %s',
+    async (statement) => {
+      const testApp = await createTestApp();
+      await testApp.db.$client.execute(statement);
+      expect((await testApp.call('GET', '/health/ready')).status).toBe(503);
+    },
+  );
+
+  test('answers 503 once the process is told to stop, and asks callers to close', async () => {
+    const testApp = await createTestApp();
+    testApp.lifecycle.isDraining = true;
+    const answer = await testApp.call('GET', '/health/ready');
+    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/shutting-down' } });
+    expect(answer.headers.get('connection')).toBe('close');
+  });
+});
