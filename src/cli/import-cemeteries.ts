@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import { readConfig } from '../config';
+import type { Database } from '../db/client';
 import { CemeteryRecord } from '../modules/cemeteries/model';
 import { createCemeteryStore } from '../modules/cemeteries/store';
 import { withDatabase } from './command-database';
@@ -24,23 +25,35 @@ interrupted is finished by running it again. street and zip may be empty.`,
     )
     .action((path: string, options: { as: string; dryRun: boolean; json: boolean }) =>
       withDatabase(readConfig(process.env), async (db) => {
-        const store = createCemeteryStore(db);
-        const counts = await importFile({
-          path,
-          columns,
-          row: CemeteryRecord,
-          keyOf: ({ externalId }) => externalId,
-          store: (rows) => store.upsert(rows, { createdBy: options.as, now: new Date() }),
+        const counts = await importCemeteries(db, path, {
+          createdBy: options.as,
           isDryRun: options.dryRun,
           report: (fault) => process.stderr.write(`${fault}\n`),
         });
         printResult(
           options,
-          { rows: counts.rows, added: counts.added, changed: counts.changed, unchanged: counts.unchanged },
+          counts,
           options.dryRun
             ? `${counts.rows} rows are good; nothing was stored (dry run).`
             : `${counts.rows} rows: ${counts.added} new, ${counts.changed} changed, ${counts.unchanged} unchanged.`,
         );
       }),
     );
+}
+
+export function importCemeteries(
+  db: Database,
+  path: string,
+  { createdBy, isDryRun, report }: { createdBy: string; isDryRun: boolean; report: (fault: string) => void },
+) {
+  const store = createCemeteryStore(db);
+  return importFile({
+    path,
+    columns,
+    row: CemeteryRecord,
+    keyOf: ({ externalId }) => externalId,
+    store: (rows) => store.upsert(rows, { createdBy, now: new Date() }),
+    isDryRun,
+    report,
+  });
 }

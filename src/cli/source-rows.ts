@@ -65,7 +65,15 @@ async function* readUtf8(path: string, onBytesRead: (count: number) => void): As
 }
 
 async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: readonly string[]): AsyncGenerator<SourceRow> {
-  const parser = parse({ info: true, relax_column_count: true });
+  let parsedLines = 0;
+  const parser = parse({
+    info: true,
+    relax_column_count: true,
+    on_record: (parsed: string[], { lines }) => {
+      parsedLines = lines;
+      return parsed;
+    },
+  });
   const source = Readable.from(chunks);
   source.on('error', (error) => parser.destroy(error));
   let header: string[] | undefined;
@@ -85,7 +93,7 @@ async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: readonly str
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
     throw new OperatorError(
-      `The file is not well-formed CSV at line ${endLine + 1}: a quote is misplaced or not closed.`,
+      `The file is not well-formed CSV at line ${parsedLines + 1}: a quote is misplaced or not closed.`,
     );
   }
   if (header === undefined) throw new OperatorError('The file has no header line.');

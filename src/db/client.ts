@@ -36,9 +36,9 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  * then rolled back (libsql-client-ts#352).
  */
 async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSettings): Promise<Client> {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   let client: Client;
   try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
     client = createClient({ url, timeout: timeoutMs, concurrency: 1 });
   } catch (error) {
     throw new DatabaseError('SQLITE_CANTOPEN', true, error);

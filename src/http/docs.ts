@@ -29,6 +29,8 @@ const everyMethod = ['GET', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'HEAD', 'PATCH',
  * and fails on some of them, so its own scan is off and `describe` fills in what it serves.
  */
 export function createDocs({ publicUrl, models }: { publicUrl: string | undefined; models: Models }) {
+  const paths: Record<string, Record<string, unknown>> = {};
+  const schemas: Record<string, object> = toJsonSchemaDefs({ ...models }, conversion(models));
   const documentation = {
     openapi: '3.1.0',
     info: {
@@ -41,9 +43,9 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
     servers: [{ url: publicUrl ?? '/' }],
     components: {
       securitySchemes: { [bearerScheme]: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } as const },
-      schemas: toJsonSchemaDefs({ ...models }, conversion(models)) as object,
+      schemas,
     },
-    paths: {} as Record<string, Record<string, unknown>>,
+    paths,
   };
 
   const plugin = new Elysia({ name: 'http.docs' })
@@ -54,7 +56,7 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
         excludeMethods: everyMethod,
         scalarCDN: scriptPath,
         scalarConfig: { spec: { url: '/swagger/json' }, withDefaultFonts: false },
-        documentation: documentation as object,
+        documentation,
       }),
     )
     .get(scriptPath, serveScript, { detail: { hide: true } });
@@ -65,8 +67,8 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
       for (const route of routes) {
         if (route.hooks.detail === undefined || route.hooks.detail.hide) continue;
         const path = route.path.replace(/:(\w+)/g, '{$1}');
-        documentation.paths[path] = {
-          ...documentation.paths[path],
+        paths[path] = {
+          ...paths[path],
           [route.method.toLowerCase()]: operation(route, models),
         };
       }

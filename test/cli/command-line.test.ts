@@ -1,0 +1,98 @@
+import { describe, expect, test } from 'bun:test';
+import { decodeJwt } from 'jose';
+import { createCommandLine } from '../support/command';
+
+describe('planning', () => {
+  test.each([[[]], [['import']]])('with %p alone shows help and fails', async (args) => {
+    const { exitCode, stdout, stderr } = await createCommandLine().planning(...args);
+    expect(exitCode).toBe(1);
+    expect(stdout + stderr).toContain('Usage: planning');
+  });
+
+  test.each([
+    [['--help']],
+    [['token', '--help']],
+    [['migrate', '--help']],
+    [['seed', '--help']],
+    [['import', 'cemeteries', '--help']],
+  ])('%p shows help', async (args) => {
+    expect(await createCommandLine().planning(...args)).toMatchObject({
+      exitCode: 0,
+      stderr: '',
+      stdout: expect.stringContaining('Usage: planning'),
+    });
+  });
+
+  test.each([
+    [['nonsense'], 'unknown command'],
+    [['token'], '--sub'],
+    [['token', '--sub', ''], '1 to 255'],
+    [['token', '--sub', 'a', '--ttl', '5'], 's, m, h or d'],
+    [['token', '--sub', 'a', '--ttl', '0s'], 's, m, h or d'],
+    [['token', '--sub', 'a', '--ttl', '366d'], '365d'],
+    [['token', '--sub', 'a', '--subject', 'a'], 'unknown option'],
+    [['import', 'cemeteries'], 'missing required argument'],
+    [['import', 'cemeteries', 'nowhere.csv'], 'not a file'],
+  ])('%p is a mistake that is explained without a stack', async (args, message) => {
+    const { exitCode, stdout, stderr } = await createCommandLine().planning(...args);
+    expect(exitCode).toBe(1);
+    expect(stdout).toBe('');
+    expect(stderr).toContain(message);
+    expect(stderr).not.toMatch(/^\s+at /m);
+  });
+
+  test('names every setting that cannot be used', async () => {
+    const { planning } = createCommandLine({ PORT: 'x', LOG_LEVEL: '' });
+    expect(await planning('migrate')).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringMatching(/^These settings cannot be used:\n {2}PORT .*\n {2}LOG_LEVEL .*\n$/),
+    });
+  });
+
+  test('says so when the database is away', async () => {
+    const { planning } = createCommandLine({ DATABASE_URL: 'http://127.0.0.1:1' });
+    for (const command of [['migrate'], ['seed']]) {
+      expect(await planning(...command)).toMatchObject({
+        exitCode: 1,
+        stderr: 'The database cannot be used right now (ECONNREFUSED).\n',
+      });
+    }
+  });
+
+  test('migrates and seeds as often as it is asked', async () => {
+    const { planning } = createCommandLine();
+    for (const command of ['migrate', 'migrate', 'seed', 'seed']) {
+      expect(await planning(command)).toMatchObject({ exitCode: 0, stderr: '' });
+    }
+  });
+});
+
+describe('planning token', () => {
+  test('signs with the development key, the same each time', async () => {
+    const { planning } = createCommandLine();
+    const { stdout } = await planning('token', '--sub', 'ada', '--roles', 'salesManager, other', '--ttl', '2h');
+    const claims = decodeJwt(stdout.trim());
+    expect(claims).toMatchObject({ sub: 'ada', roles: ['salesManager', 'other'] });
+    expect((claims.exp ?? 0) - (claims.iat ?? 0)).toBe(7200);
+  });
+
+  test('signs with AUTH_SECRET, issuer, audience and the configured claim', async () => {
+    const { planning } = createCommandLine({
+      AUTH_SECRET: 'x'.repeat(32),
+      AUTH_ISSUER: 'issuer',
+      AUTH_AUDIENCE: 'audience',
+      AUTH_ROLES_CLAIM: 'groups',
+    });
+    const { stdout } = await planning('token', '--sub', 'ada', '--roles', 'a', '--json');
+    const { token } = JSON.parse(stdout);
+    expect(decodeJwt(token)).toMatchObject({ sub: 'ada', iss: 'issuer', aud: 'audience', groups: ['a'] });
+  });
+
+  test('cannot sign for a key that somebody else holds', async () => {
+    const { planning } = createCommandLine({ AUTH_JWKS_URL: 'https://issuer.example/jwks' });
+    expect(await planning('token', '--sub', 'ada')).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining('private key'),
+    });
+  });
+});

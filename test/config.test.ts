@@ -1,0 +1,170 @@
+import { describe, expect, test } from 'bun:test';
+import { generateKeyPairSync } from 'node:crypto';
+import * as v from 'valibot';
+import { ConfigError, readConfig, Settings } from '../src/config';
+
+const pem = (type: 'ed25519') => generateKeyPairSync(type).publicKey.export({ type: 'spki', format: 'pem' }).toString();
+const rsaPem = (modulusLength: number) =>
+  generateKeyPairSync('rsa', { modulusLength }).publicKey.export({ type: 'spki', format: 'pem' }).toString();
+const ecPem = (namedCurve: string) =>
+  generateKeyPairSync('ec', { namedCurve }).publicKey.export({ type: 'spki', format: 'pem' }).toString();
+
+const production = {
+  NODE_ENV: 'production',
+  AUTH_SECRET: 'x'.repeat(32),
+  AUTH_ISSUER: 'https://issuer.example',
+  AUTH_AUDIENCE: 'planning',
+  CHAT_ID: 'chat',
+  CHAT_TOKEN: 'chat-token',
+};
+
+function faultsOf(environment: Record<string, string | undefined>): string[] {
+  try {
+    readConfig(environment);
+    return [];
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return error.faults.map(({ key }) => key);
+  }
+}
+
+describe('the settings', () => {
+  test('have a default each in development', () => {
+    expect(readConfig({})).toMatchObject({
+      isProduction: false,
+      host: '127.0.0.1',
+      port: 3000,
+      database: { url: 'file:data/planning.db', timeoutMs: 2000 },
+      auth: { key: { kind: 'development' }, rolesClaim: 'roles' },
+      bodyLimitBytes: 262_144,
+      reportTimeZone: 'UTC',
+      logLevel: 'info',
+      seedDemo: true,
+    });
+  });
+
+  test.each(Object.keys(Settings.entries))('treat an empty %s as an error, not as the default', (key) => {
+    expect(faultsOf({ [key]: '' })).toEqual([key]);
+  });
+
+  test.each([
+    ['NODE_ENV', ['prod', 'test', 'Production']],
+    ['PORT', ['-1', '65536', '3000.5', '0x10', '1e3', ' 3000', 'abc']],
+    ['PUBLIC_URL', ['example.com', 'ftp://example.com', 'http://']],
+    [
+      'DATABASE_URL',
+      [
+        'planning.db',
+        'file:',
+        'file::memory:',
+        'file:a.db?mode=ro',
+        'file:data/',
+        'postgres://x',
+        ':memory:',
+        'http://',
+      ],
+    ],
+    ['DATABASE_TIMEOUT_MS', ['0', '49', '60001', '-5', '2s']],
+    ['AUTH_SECRET', ['short', 'x'.repeat(31)]],
+    ['AUTH_PUBLIC_KEY', ['x', pem('ed25519').replace('PUBLIC', 'PRIVATE'), rsaPem(1024), ecPem('secp384r1')]],
+    ['AUTH_JWKS_URL', ['x', 'file:///etc/passwd']],
+    ['REPORT_TIME_ZONE', ['Mars/Olympus', 'x']],
+    ['BODY_LIMIT_BYTES', ['0', '1023', '16777217']],
+    ['LOG_LEVEL', ['verbose', 'INFO']],
+    ['SEED_DEMO', ['yes', '1', 'TRUE']],
+  ])('refuse a %s that cannot be used, by name', (key, values) => {
+    for (const value of values) {
+      expect(faultsOf({ [key]: value })).toEqual([key]);
+    }
+  });
+
+  test.each([
+    [
+      'DATABASE_URL',
+      [
+        'file:planning.db',
+        'file:/srv/a b/planning.db',
+        'http://127.0.0.1:8080',
+        'libsql://db.example',
+        'wss://db.example',
+      ],
+    ],
+    ['AUTH_PUBLIC_KEY', [pem('ed25519'), rsaPem(2048), ecPem('P-256'), pem('ed25519').replaceAll('\n', '\\n')]],
+    ['AUTH_SECRET', ['é'.repeat(16)]],
+    ['REPORT_TIME_ZONE', ['America/New_York', 'Pacific/Kiritimati']],
+    ['PORT', ['0', '65535']],
+  ])('take a good %s', (key, values) => {
+    for (const value of values) expect(faultsOf({ [key]: value })).toEqual([]);
+  });
+
+  test('are never quoted in what is said of them', () => {
+    const canary = 'canary-4711';
+    const environment = Object.fromEntries(Object.keys(Settings.entries).map((key) => [key, canary]));
+    expect(faultsOf(environment).length).toBeGreaterThan(8);
+    expect(() => readConfig(environment)).toThrow(
+      expect.objectContaining({ message: expect.not.stringContaining(canary) }),
+    );
+  });
+
+  test('are all reported at once', () => {
+    expect(faultsOf({ PORT: 'x', LOG_LEVEL: 'x', AUTH_SECRET: 'x', SEED_DEMO: 'x' }).sort()).toEqual([
+      'AUTH_SECRET',
+      'LOG_LEVEL',
+      'PORT',
+      'SEED_DEMO',
+    ]);
+  });
+
+  test('take one way of checking tokens', () => {
+    const both = { AUTH_SECRET: 'x'.repeat(32), AUTH_JWKS_URL: 'https://issuer.example/jwks' };
+    expect(faultsOf(both)).toEqual(['AUTH_SECRET', 'AUTH_JWKS_URL']);
+  });
+});
+
+describe('production', () => {
+  test('starts with every insecure default replaced', () => {
+    expect(readConfig(production)).toMatchObject({ isProduction: true, seedDemo: false });
+  });
+
+  test.each([
+    ['AUTH_ISSUER', { AUTH_ISSUER: undefined }],
+    ['AUTH_AUDIENCE', { AUTH_AUDIENCE: undefined }],
+    ['CHAT_ID', { CHAT_ID: undefined }],
+    ['CHAT_TOKEN', { CHAT_TOKEN: undefined }],
+    ['AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL', { AUTH_SECRET: undefined }],
+    ['AUTH_JWKS_URL', { AUTH_SECRET: undefined, AUTH_JWKS_URL: 'http://issuer.example/jwks' }],
+    ['SEED_DEMO', { SEED_DEMO: 'true' }],
+  ])('refuses one insecure setting alone: %s', (key, change) => {
+    expect(faultsOf({ ...production, ...change })).toEqual([key]);
+  });
+
+  test('names every insecure setting at once, and each again where the value itself is bad', () => {
+    expect(faultsOf({ NODE_ENV: 'production', PORT: 'x' })).toEqual([
+      'PORT',
+      'AUTH_ISSUER',
+      'AUTH_AUDIENCE',
+      'CHAT_ID',
+      'CHAT_TOKEN',
+      'AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL',
+    ]);
+  });
+});
+
+describe('the README’s table of settings', () => {
+  test('is the schema’s: each key with its default and meaning', async () => {
+    const readme = await Bun.file(new URL('../README.md', import.meta.url)).text();
+    const rows = Object.entries(Settings.entries).map(([key, schema]) => {
+      const fallback = schema.default === undefined ? '–' : `\`${schema.default}\``;
+      return `| \`${key}\` | ${fallback} | ${v.getDescription(schema.wrapped)} |`;
+    });
+    const written = readme.split('\n').filter((line) => /^\| `[A-Z_]+` \|/.test(line));
+    expect(written).toEqual(rows);
+  });
+
+  test('holds the keys that .env.example shows, and no other', async () => {
+    const example = await Bun.file(new URL('../.env.example', import.meta.url)).text();
+    const keys = [...example.matchAll(/^# ?([A-Z_]+)=/gm)].map(([, key]) => key ?? '');
+    expect(keys).toEqual(Object.keys(Settings.entries));
+    expect(example.split('\n').filter((line) => line !== '' && !line.startsWith('#'))).toEqual([]);
+  });
+});

