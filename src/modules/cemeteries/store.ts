@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { asc, desc, sql } from 'drizzle-orm';
-import { type Database, writeBatch } from '../../db/client';
+import type { Database } from '../../db/client';
 import { cemeteries } from '../../db/schema';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
 import type { CemeteryQuery, CemeteryRecord } from './model';
@@ -27,41 +27,41 @@ export function createCemeteryStore(db: Database) {
       return { rows: found.map(({ row }) => row), count: found[0]?.count ?? (await db.$count(cemeteries)) };
     },
 
-    /** Adds or changes the records in one transaction; one that is the same already is left alone. */
+    /**
+     * Adds or changes the records in one statement, which takes them as one JSON text; a record that is the same
+     * already is left alone.
+     */
     async upsert(records: readonly CemeteryRecord[], by: { createdBy: string; now: Date }): Promise<UpsertCounts> {
       const now = by.now.getTime();
-      const results = await writeBatch(
-        db,
-        records.map((record) =>
-          db
-            .insert(cemeteries)
-            .values({
-              ...record,
-              id: cemeteryId(record.externalId),
-              sortName: record.name.toLowerCase(),
-              createdBy: by.createdBy,
-              createdAt: now,
-              updatedAt: now,
-              version: 0,
-            })
-            .onConflictDoUpdate({
-              target: cemeteries.externalId,
-              set: {
-                ...Object.fromEntries(contentColumns.map((column) => [column, excluded(column)])),
-                updatedAt: now,
-                version: sql`${cemeteries.version} + 1`,
-              },
-              setWhere: sql.join(
-                contentColumns.map((column) => sql`${cemeteries[column]} <> ${excluded(column)}`),
-                sql` OR `,
-              ),
-            })
-            .returning({ version: cemeteries.version }),
-        ),
-      );
-      const added = results.filter(([row]) => row?.version === 0).length;
-      const changed = results.filter(([row]) => row !== undefined && row.version !== 0).length;
-      return { added, changed, unchanged: records.length - added - changed };
+      const rows = records.map((record) => ({
+        ...record,
+        id: cemeteryId(record.externalId),
+        sortName: record.name.toLowerCase(),
+      }));
+      const field = (name: keyof (typeof rows)[number]) => sql`value ->> ${sql.raw(`'${name}'`)}`;
+      const stored = await db
+        .insert(cemeteries)
+        .select(
+          sql`SELECT ${field('id')}, ${field('externalId')}, ${field('name')}, ${field('sortName')}, ${field('street')},
+            ${field('city')}, ${field('state')}, ${field('zip')}, ${by.createdBy}, ${now}, ${now}, 0
+            FROM json_each(${JSON.stringify(rows)}) WHERE true`,
+        )
+        .onConflictDoUpdate({
+          target: cemeteries.externalId,
+          set: {
+            ...Object.fromEntries(contentColumns.map((column) => [column, excluded(column)])),
+            updatedAt: now,
+            version: sql`${cemeteries.version} + 1`,
+          },
+          setWhere: sql.join(
+            contentColumns.map((column) => sql`${cemeteries[column]} <> ${excluded(column)}`),
+            sql` OR `,
+          ),
+        })
+        .returning({ version: cemeteries.version });
+      const added = stored.filter(({ version }) => version === 0).length;
+      const changed = stored.length - added;
+      return { added, changed, unchanged: records.length - stored.length };
     },
   };
 }
