@@ -14,7 +14,8 @@ export interface AppDeps {
   readonly lifecycle: Lifecycle;
 }
 
-/** Whether the process still wants work; turned off once, when it is told to stop. */
+/** How the process tells the app that it is to stop, and hears from it meanwhile. */
 export interface Lifecycle {
   isDraining: boolean;
+  onRequestWhileDraining(): void;
 }

@@ -6,12 +6,18 @@ import { type Config, ConfigError, readConfig } from './config';
 import { type Database, localPath, openDatabase } from './db/client';
 import { findDatabaseError } from './db/errors';
 import { isMigrated, migrateDatabase } from './db/migrate';
+import type { Lifecycle } from './deps';
 import { describeError } from './http/error-handler';
 import { createLog, type Log } from './log';
 import { seedDatabase } from './seed';
 
 /** How long requests in flight may take to finish after SIGTERM. */
 const drainDeadlineMs = 10_000;
+/**
+ * Before that, connections are answered with `Connection: close` and `/health/ready` with 503. Without it, a request
+ * that a caller has just sent on an idle connection would be lost when the server closes that connection.
+ */
+const closingMs = 500;
 const databaseRetryMs = 2_000;
 
 /** A start that cannot go on, for a reason that the operator can mend. */
@@ -31,7 +37,7 @@ async function start(): Promise<void> {
   const config = readConfig(process.env);
   const log = createLog(config.logLevel);
   const clock = () => new Date();
-  const lifecycle = { isDraining: false };
+  const lifecycle: Lifecycle = { isDraining: false, onRequestWhileDraining: () => undefined };
 
   const db = await openPreparedDatabase(config, log, clock());
   const tokens = await tokenSettings(config, clock());
@@ -48,24 +54,25 @@ async function start(): Promise<void> {
   const address = listen(app, config);
   announce(address, config, log, tokens.demo);
 
-  const stop = async (exitCode: number) => {
-    if (lifecycle.isDraining) return;
-    lifecycle.isDraining = true;
+  const stop = async (exitCode: number, closingMs: number) => {
+    if (lifecycle.isDraining) process.exit(exitCode);
     log.info('stopping');
+    await closeConnections(lifecycle, closingMs);
     const isDrained = await Promise.race([app.stop().then(() => true), Bun.sleep(drainDeadlineMs).then(() => false)]);
     if (!isDrained) {
       log.warn({ drainDeadlineMs }, 'requests were cut off');
       await app.stop(true);
     }
+    await finishedLogging();
     db.$client.close();
     process.exit(exitCode);
   };
-  process.on('SIGTERM', () => stop(0));
-  process.on('SIGINT', () => stop(0));
+  process.on('SIGTERM', () => stop(0, closingMs));
+  process.on('SIGINT', () => stop(0, 0));
   process.on('unhandledRejection', (error) => log.error(describeError(error), 'unhandled rejection'));
   process.on('uncaughtException', (error) => {
     log.fatal(describeError(error), 'uncaught exception');
-    void stop(1);
+    void stop(1, 0);
   });
 }
 
@@ -107,6 +114,26 @@ function listen(app: App, { host, port }: Config): string {
     throw new StartError(`The service cannot listen on ${host}:${port} (${code}).`);
   }
   return `http://${host.includes(':') ? `[${host}]` : host}:${app.server?.port}`;
+}
+
+/**
+ * Resolves after `durationMs`, by a timer or by the clock of the next request: Bun's timers stand still while callers
+ * open one connection after the other, which is what they do now.
+ */
+function closeConnections(lifecycle: Lifecycle, durationMs: number): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const endsAtMs = performance.now() + durationMs;
+  lifecycle.isDraining = true;
+  lifecycle.onRequestWhileDraining = () => {
+    if (performance.now() >= endsAtMs) resolve();
+  };
+  setTimeout(resolve, durationMs);
+  return promise;
+}
+
+/** Elysia logs a request in a later turn of the event loop than it answers it. */
+function finishedLogging(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }
 
 /** People at a terminal get lines to read and paste; production gets one line of JSON like every other. */

@@ -17,7 +17,10 @@ export function createRequestContext({ log, newId, lifecycle }: Pick<AppDeps, 'l
       startedAtMs.set(request, performance.now());
       const sent = request.headers.get(requestIdHeader);
       set.headers[requestIdHeader] = sent !== null && requestIdShape.test(sent) ? sent : newId();
-      if (lifecycle.isDraining) set.headers.connection = 'close';
+      if (lifecycle.isDraining) {
+        set.headers.connection = 'close';
+        lifecycle.onRequestWhileDraining();
+      }
     })
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
       try {

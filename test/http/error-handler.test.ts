@@ -22,7 +22,13 @@ const failing = new Elysia({
     error: () => problemResponse(new AppError('internal-error'), new Request('http://localhost/'), ''),
   },
 })
-  .use(createRequestContext({ log, newId: () => crypto.randomUUID(), lifecycle: { isDraining: false } }))
+  .use(
+    createRequestContext({
+      log,
+      newId: () => crypto.randomUUID(),
+      lifecycle: { isDraining: false, onRequestWhileDraining: () => undefined },
+    }),
+  )
   .use(createErrorHandler({ log }, createRouteTable()))
   .get('/error', () => {
     throw new Error(`secret ${canary}`, { cause: new Error(canary) });

@@ -40,7 +40,7 @@ export interface TestApp {
 export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<TestApp> {
   const { db, url } = await temporaryDatabase();
   const logLines: string[] = [];
-  const lifecycle = { isDraining: false };
+  const lifecycle = { isDraining: false, onRequestWhileDraining: () => undefined };
   const clock = () => testApp.now;
   const app = createApp({
     config: {

@@ -1,0 +1,241 @@
+import { describe, expect, test } from 'bun:test';
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { openDatabase } from '../src/db/client';
+import { migrateDatabase } from '../src/db/migrate';
+import { UserBody } from '../src/modules/users/model';
+import { createCommandLine } from './support/command';
+import { temporaryFolder } from './support/database';
+import { failToStart, type Service, startService } from './support/service';
+import { hasSqld, startSqld } from './support/sqld';
+
+const ltc = '/v2/private/ltc/lifetimeCare';
+const production = {
+  NODE_ENV: 'production',
+  AUTH_SECRET: 'a secret of production, 32 bytes long',
+  AUTH_ISSUER: 'issuer',
+  AUTH_AUDIENCE: 'audience',
+  CHAT_ID: 'chat',
+  CHAT_TOKEN: 'chat-token',
+};
+
+function save(service: Service, token: string, body: object, path = ltc): Promise<Response> {
+  return fetch(`${service.address}${path}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+}
+
+async function readUser(service: Service, token: string) {
+  const answer = await fetch(`${service.address}/v2/private/user`, { headers: { authorization: `Bearer ${token}` } });
+  return v.parse(UserBody, await answer.json()).user;
+}
+
+describe('a start without settings', () => {
+  test('serves, and prints a command that answers 200', async () => {
+    const cwd = temporaryFolder();
+    const service = await startService({ cwd });
+    expect(service.output()).toContain(`docs     ${service.address}/swagger`);
+    expect(service.output()).toContain(`data     ${join(cwd, 'data/planning.db')}`);
+    const command = /^ +(curl .*)$/m.exec(service.output())?.[1] ?? '';
+    const shell = Bun.spawnSync(['sh', '-c', `${command} -s -w '%{http_code}' -o /dev/null`]);
+    expect(shell.stdout.toString()).toBe('200');
+    expect((await fetch(`${service.address}/health/ready`)).status).toBe(200);
+  });
+
+  test('keeps its key, tokens and data to the owner, and finds them again', async () => {
+    const cwd = temporaryFolder();
+    const first = await startService({ cwd });
+    const token = await first.token();
+    expect((await save(first, token, { careCosts: 7 })).status).toBe(200);
+    first.process.kill('SIGTERM');
+    expect(await first.process.exited).toBe(0);
+    for (const name of ['demo-tokens.json', 'development-auth-secret']) {
+      expect((await stat(join(cwd, 'data', name))).mode & 0o777).toBe(0o600);
+    }
+    expect((await stat(join(cwd, 'data'))).mode & 0o777).toBe(0o700);
+    const second = await startService({ cwd });
+    expect((await readUser(second, token)).ltc).toEqual({ lifetimeCare: { careCosts: 7 } });
+  });
+
+  test('by two processes at once on one folder gives both the same key and data', async () => {
+    const cwd = temporaryFolder();
+    const [first, second] = await Promise.all([startService({ cwd }), startService({ cwd })]);
+    const token = await first.token();
+    expect((await save(first, token, { careCosts: 1 })).status).toBe(200);
+    expect((await save(second, token, { policyValue: 2 })).status).toBe(200);
+    expect((await readUser(first, token)).ltc).toEqual({ lifetimeCare: { careCosts: 1, policyValue: 2 } });
+  });
+
+  test('takes the tokens that `planning token` signs', async () => {
+    const { cwd, planning } = createCommandLine();
+    const { stdout } = await planning('token', '--sub', 'ada');
+    const service = await startService({ cwd });
+    expect((await save(service, stdout.trim(), { careCosts: 1 })).status).toBe(200);
+    expect(await readUser(service, stdout.trim())).toMatchObject({ id: 'ada' });
+  });
+
+  test('logs JSON alone once it listens', async () => {
+    const service = await startService();
+    await fetch(`${service.address}/health/live`);
+    await fetch(`${service.address}/nowhere`);
+    service.process.kill('SIGTERM');
+    await service.process.exited;
+    const lines = service
+      .output()
+      .split('\n')
+      .slice(
+        service
+          .output()
+          .split('\n')
+          .findIndex((line) => line.startsWith('{')),
+      );
+    expect(
+      lines
+        .filter((line) => line !== '')
+        .map((line) => JSON.parse(line).msg)
+        .sort(),
+    ).toEqual(['request', 'request', 'stopping']);
+  });
+});
+
+describe('an acknowledged answer', () => {
+  test('is there after kill -9 in the middle of 2,000 saves', async () => {
+    const cwd = temporaryFolder();
+    const service = await startService({ cwd, environment: { LOG_LEVEL: 'error' } });
+    const token = await service.token();
+    const fields = ['careCosts', 'careSafety', 'policyValue'] as const;
+    const acknowledged = { careCosts: 0, careSafety: 0, policyValue: 0 };
+    let sent = 0;
+    // Each saver counts one field upwards, so the largest acknowledged number is the least that must be there.
+    const savers = fields.map(async (field) => {
+      for (let value = 1; value <= 667; value += 1) {
+        const answer = await save(service, token, { [field]: value }).catch(() => undefined);
+        if (answer?.status !== 200) return;
+        acknowledged[field] = value;
+        sent += 1;
+        if (sent === 1000) service.process.kill('SIGKILL');
+      }
+    });
+    await Promise.all(savers);
+    await service.process.exited;
+    expect(sent).toBeGreaterThanOrEqual(1000);
+    const restarted = await startService({ cwd });
+    const { ltc: stored } = await readUser(restarted, token);
+    for (const field of fields) {
+      expect(stored.lifetimeCare?.[field]).toBeGreaterThanOrEqual(acknowledged[field]);
+      expect(stored.lifetimeCare?.[field]).toBeLessThanOrEqual(acknowledged[field] + 1);
+    }
+  }, 30_000);
+});
+
+describe('SIGTERM', () => {
+  test('under load lets every request in flight be answered and exits with 0', async () => {
+    const service = await startService({ environment: { LOG_LEVEL: 'error' } });
+    const token = await service.token();
+    const statuses: number[] = [];
+    const refused: unknown[] = [];
+    let isStopping = false;
+    const callers = Array.from({ length: 16 }, async () => {
+      for (let count = 0; count < 5000; count += 1) {
+        const wasStopping = isStopping;
+        try {
+          const answer = await save(service, token, { careCosts: count });
+          await answer.text();
+          statuses.push(answer.status);
+        } catch (error) {
+          // A new connection is refused once the process stops listening; one that was open is never cut.
+          if (!wasStopping) refused.push(error);
+          return;
+        }
+      }
+    });
+    await Bun.sleep(200);
+    const startedAtMs = performance.now();
+    isStopping = true;
+    service.process.kill('SIGTERM');
+    expect(await service.process.exited).toBe(0);
+    await Promise.all(callers);
+    expect(performance.now() - startedAtMs).toBeLessThan(5000);
+    expect(statuses.length).toBeGreaterThan(16);
+    expect(statuses.filter((status) => status !== 200)).toEqual([]);
+    expect(refused).toEqual([]);
+  }, 30_000);
+
+  test.concurrent('does not wait for ever for a request that never ends', async () => {
+    const service = await startService();
+    const token = await service.token();
+    const { hostname, port } = new URL(service.address);
+    const socket = await Bun.connect({ hostname, port: Number(port), socket: { data() {} } });
+    socket.write(
+      `POST ${ltc} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{`,
+    );
+    await Bun.sleep(100);
+    service.process.kill('SIGTERM');
+    expect(await service.process.exited).toBe(0);
+  }, 20_000);
+});
+
+describe('a start that cannot go on', () => {
+  test.each([
+    ['a bad setting', { PORT: 'x' }, 'PORT must be'],
+    ['an empty path', { DATABASE_URL: 'file:' }, 'DATABASE_URL must be'],
+    [
+      'a file that cannot be opened',
+      { DATABASE_URL: 'file:/proc/none/planning.db' },
+      'cannot be opened (SQLITE_CANTOPEN)',
+    ],
+    ['production without settings', { NODE_ENV: 'production' }, 'AUTH_ISSUER must be set in production'],
+    ['production with demo data', { ...production, SEED_DEMO: 'true' }, 'SEED_DEMO must not be true'],
+  ])('because of %s names it without a stack and exits with 1', async (_, environment, message) => {
+    const { exitCode, stderr, stdout } = await failToStart({ environment });
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain(message);
+    expect(stderr).not.toMatch(/^\s+at /m);
+    expect(stdout).toBe('');
+  });
+
+  test('because the port is taken names it', async () => {
+    const service = await startService();
+    const { port } = new URL(service.address);
+    const { exitCode, stderr } = await failToStart({ environment: { PORT: port } });
+    expect(exitCode).toBe(1);
+    expect(stderr).toBe(`The service cannot listen on 127.0.0.1:${port} (EADDRINUSE).\n`);
+  });
+
+  test.skipIf(!hasSqld)('because a remote database is not migrated says what to run', async () => {
+    const { url } = await startSqld();
+    const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: url } });
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('bun planning migrate');
+  });
+});
+
+describe('production', () => {
+  test('with all settings starts, and says so in one line without secrets', async () => {
+    const service = await startService({ environment: production });
+    const line = JSON.parse(service.output().trim().split('\n')[0] ?? '');
+    expect(line).toMatchObject({ msg: 'listening', address: service.address, docs: `${service.address}/swagger` });
+    for (const secret of [production.AUTH_SECRET, production.CHAT_TOKEN])
+      expect(service.output()).not.toContain(secret);
+    expect((await fetch(`${service.address}/health/ready`)).status).toBe(200);
+    expect((await fetch(`${service.address}/v2/private/user`)).status).toBe(401);
+  });
+});
+
+describe.skipIf(!hasSqld)('a remote database', () => {
+  test('serves once migrated, and is waited for when it comes up late', async () => {
+    const sqld = await startSqld();
+    const db = await openDatabase({ url: sqld.url, timeoutMs: 2000 });
+    await migrateDatabase(db);
+    db.$client.close();
+    await sqld.kill();
+    const starting = startService({ environment: { DATABASE_URL: sqld.url } });
+    await Bun.sleep(300);
+    await sqld.start();
+    const service = await starting;
+    expect((await save(service, await service.token(), { careCosts: 1 })).status).toBe(200);
+  }, 20_000);
+});

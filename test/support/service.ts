@@ -1,0 +1,66 @@
+import { afterAll } from 'bun:test';
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { temporaryFolder } from './database';
+
+const main = new URL('../../src/main.ts', import.meta.url).pathname;
+const Tokens = v.object({ 'demo-user': v.string(), 'demo-manager': v.string() });
+
+export interface Service {
+  readonly address: string;
+  readonly process: Bun.Subprocess;
+  /** Everything written to standard output so far. */
+  output(): string;
+  token(): Promise<string>;
+}
+
+export interface Start {
+  readonly cwd?: string;
+  readonly environment?: Record<string, string>;
+}
+
+/** The service as a process of its own, in a working folder of its own, on a free port. */
+export async function startService({ cwd = temporaryFolder(), environment = {} }: Start = {}): Promise<Service> {
+  const child = Bun.spawn([process.execPath, main], {
+    cwd,
+    env: { PATH: process.env.PATH, PORT: '0', ...environment },
+    stdout: 'pipe',
+    stderr: 'inherit',
+  });
+  afterAll(async () => {
+    child.kill('SIGKILL');
+    await child.exited;
+  });
+  let output = '';
+  const address = Promise.withResolvers<string>();
+  const reading = (async () => {
+    for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
+      output += chunk;
+      const found = /(?:address +|"address":")(http:\/\/[^\s"]+)/.exec(output)?.[1];
+      if (found !== undefined && output.includes('\n', output.indexOf(found))) address.resolve(found);
+    }
+  })();
+  void reading.then(() => address.reject(new Error(`The service ended before it listened:\n${output}`)));
+  return {
+    address: await address.promise,
+    process: child,
+    output: () => output,
+    token: async () => v.parse(Tokens, await Bun.file(join(cwd, 'data/demo-tokens.json')).json())['demo-user'],
+  };
+}
+
+/** Runs a start that is expected to fail, to its end. */
+export async function failToStart({ cwd = temporaryFolder(), environment = {} }: Start) {
+  const child = Bun.spawn([process.execPath, main], {
+    cwd,
+    env: { PATH: process.env.PATH, PORT: '0', ...environment },
+    stdout: 'pipe',
+    stderr: 'pipe',
+  });
+  const [stdout, stderr, exitCode] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ]);
+  return { stdout, stderr, exitCode };
+}
