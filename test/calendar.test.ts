@@ -1,0 +1,55 @@
+import { describe, expect, test } from 'bun:test';
+import fc from 'fast-check';
+import { ageOn, calendarDateAt, parseCalendarDate } from '../src/calendar';
+
+describe('an age', () => {
+  test.each([
+    ['1961-03-11', '2026-03-10', 64],
+    ['1961-03-11', '2026-03-11', 65],
+    ['1960-02-29', '2025-02-28', 64],
+    ['1960-02-29', '2025-03-01', 65],
+    ['1960-02-29', '2024-02-28', 63],
+    ['1960-02-29', '2024-02-29', 64],
+    ['2003-03-01', '2024-02-29', 20],
+    ['1990-01-01', '2025-12-31', 35],
+    ['1990-01-01', '2026-01-01', 36],
+    ['1990-12-31', '2026-01-01', 35],
+    ['2026-03-10', '2026-03-10', 0],
+  ])('of somebody born %s is on %s %i years', (birthDate, today, age) => {
+    expect(ageOn(birthDate, today)).toBe(age);
+  });
+});
+
+describe('a calendar date', () => {
+  test('is parsed exactly where the proleptic Gregorian calendar has it', () => {
+    fc.assert(
+      fc.property(fc.nat(9999), fc.nat(13), fc.nat(32), (year, month, day) => {
+        const text = [String(year).padStart(4, '0'), String(month).padStart(2, '0'), String(day).padStart(2, '0')].join(
+          '-',
+        );
+        const instant = new Date(0);
+        instant.setUTCFullYear(year, month - 1, day);
+        const exists = instant.toISOString().endsWith(`${text}T00:00:00.000Z`);
+        expect(parseCalendarDate(text)).toBe(exists ? text : undefined);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  test('is that of the zone, not of the process', () => {
+    const instant = new Date('2026-03-11T03:30:00Z');
+    expect(calendarDateAt(instant, 'UTC')).toBe('2026-03-11');
+    expect(calendarDateAt(instant, 'America/New_York')).toBe('2026-03-10');
+    expect(calendarDateAt(instant, 'Pacific/Kiritimati')).toBe('2026-03-11');
+    expect(calendarDateAt(new Date('2025-12-31T23:59:59.999Z'), 'UTC')).toBe('2025-12-31');
+  });
+
+  test.each(['America/Los_Angeles', 'UTC', 'Pacific/Kiritimati'])('survives a process in %s', (zone) => {
+    const script = `
+      import { ageOn, calendarDateAt, parseCalendarDate } from ${JSON.stringify(new URL('../src/calendar.ts', import.meta.url).pathname)};
+      const today = calendarDateAt(new Date('2026-03-11T03:30:00Z'), 'America/New_York');
+      console.log(parseCalendarDate('1970-04-04T23:30:00-10:00'), today, ageOn('1961-03-11', today));`;
+    const child = Bun.spawnSync([process.execPath, '-e', script], { env: { ...process.env, TZ: zone, LANG: 'de_DE' } });
+    expect(child.stdout.toString()).toBe('1970-04-04 2026-03-10 64\n');
+  });
+});
