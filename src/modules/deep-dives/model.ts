@@ -1,12 +1,11 @@
 import * as v from 'valibot';
 import { Amount, list } from '../../fields';
 import {
-  AnySelection,
-  CustomSelection,
+  AnySelections,
   careFacilityTypes,
   facilityLocationPriorities,
-  SelectionItem,
   StoredSelectionLists,
+  selectionListFields,
   selectionListsPatch,
 } from '../users/answers';
 
@@ -23,14 +22,8 @@ const familyHistories = ['stroke', 'cancer', 'dementia', 'parkinson', 'osteoarth
 
 /** The life-insurance deep dive, as a frontend sends it. */
 export const LifeInsuranceAnswers = v.strictObject({
-  policySupport: v.nullish(
-    v.pipe(
-      list(AnySelection),
-      v.description('Both lists in one: items with an `id` are selections, the others custom selections'),
-    ),
-  ),
-  selections: v.nullish(v.pipe(list(SelectionItem), v.description('Stored as policySupport.selections'))),
-  customSelections: v.nullish(v.pipe(list(CustomSelection), v.description('Stored as policySupport.customSelections'))),
+  policySupport: AnySelections,
+  ...selectionListFields('policySupport'),
   financialPriorities: v.nullish(list(v.picklist(financialPriorities))),
   livingStatus: v.nullish(v.picklist(livingStatuses)),
   billsAndDebt: v.nullish(list(v.picklist(billsAndDebts))),
@@ -70,14 +63,8 @@ export function toLifeInsurancePatch(sent: LifeInsuranceAnswers) {
 
 /** The lifetime-care deep dive, as a frontend sends it. */
 export const LifetimeCareAnswers = v.strictObject({
-  hobbies: v.nullish(
-    v.pipe(
-      list(AnySelection),
-      v.description('Both lists in one: items with an `id` are selections, the others custom selections'),
-    ),
-  ),
-  selections: v.nullish(v.pipe(list(SelectionItem), v.description('Stored as hobbies.selections'))),
-  customSelections: v.nullish(v.pipe(list(CustomSelection), v.description('Stored as hobbies.customSelections'))),
+  hobbies: AnySelections,
+  ...selectionListFields('hobbies'),
   careFacilityType: v.nullish(v.picklist(careFacilityTypes)),
   facilityLocationPriority: v.nullish(v.picklist(facilityLocationPriorities)),
   familyHistory: v.nullish(list(v.picklist(familyHistories))),

@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { Count, text } from '../../fields';
+import { Count, list, text } from '../../fields';
 
 /**
  * What the sections share. A value that is retired leaves the request's list but stays in the stored one: every
@@ -14,9 +14,25 @@ const title = text(200);
 export const SelectionItem = v.strictObject({ id: Count, title });
 /** Something the person typed in. */
 export const CustomSelection = v.strictObject({ title });
-/** Either, as the contract's parameter tables send them in one array. */
-export const AnySelection = v.strictObject({ id: v.optional(Count), title });
-export type AnySelection = v.InferOutput<typeof AnySelection>;
+/** Either: one with an `id` is an option of a list, one without was typed in. */
+const AnySelection = v.strictObject({ id: v.optional(Count), title });
+type AnySelection = v.InferOutput<typeof AnySelection>;
+
+/** Both lists in one array, as the contract's parameter tables name it. */
+export const AnySelections = v.nullish(
+  v.pipe(
+    list(AnySelection),
+    v.description('Both lists in one: items with an `id` are selections, the others custom selections'),
+  ),
+);
+
+/** The two lists as fields of their own, as the contract's examples send them. */
+export function selectionListFields(storedAs: string) {
+  return {
+    selections: v.nullish(v.pipe(list(SelectionItem), v.description(`Stored as ${storedAs}.selections`))),
+    customSelections: v.nullish(v.pipe(list(CustomSelection), v.description(`Stored as ${storedAs}.customSelections`))),
+  };
+}
 
 /** Selections as they were stored, without today's bounds. */
 export const StoredSelection = v.object({ id: v.number(), title: v.string() });
