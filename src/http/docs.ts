@@ -41,6 +41,9 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
         'a problem body (RFC 9457) whose `type` is a page that explains it.',
     },
     servers: [{ url: publicUrl ?? '/' }],
+    tags: ['User', 'Long-term care', 'Deep dives', 'Cemeteries', 'Reference lists', 'Operation'].map((name) => ({
+      name,
+    })),
     components: {
       securitySchemes: { [bearerScheme]: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } as const },
       schemas,
@@ -55,11 +58,13 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
         specPath: '/swagger/json',
         excludeMethods: everyMethod,
         scalarCDN: scriptPath,
-        scalarConfig: { spec: { url: '/swagger/json' }, withDefaultFonts: false },
+        scalarConfig: pageConfiguration,
         documentation,
       }),
     )
-    .get(scriptPath, serveScript, { detail: { hide: true } });
+    .get(scriptPath, serveScript, { detail: { hide: true } })
+    // A browser asks for it on every page of this host.
+    .get('/favicon.ico', () => new Response(null, { status: 204 }), { detail: { hide: true } });
 
   return {
     plugin,
@@ -75,6 +80,18 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
     },
   };
 }
+
+/** Without the parts of the page that send the document, or what is asked about it, to another host. */
+const pageConfiguration = {
+  spec: { url: '/swagger/json' },
+  withDefaultFonts: false,
+  telemetry: false,
+  hideClientButton: true,
+  showDeveloperTools: 'never',
+  agent: { disabled: true },
+  mcp: { disabled: true },
+  authentication: { preferredSecurityScheme: bearerScheme },
+};
 
 /** The page's own program, from the package that makes it, so that the page loads nothing from another host. */
 function serveScript(): Response {

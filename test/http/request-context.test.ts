@@ -57,8 +57,8 @@ describe('the log', () => {
       'POST /v2/private/user/profile 401',
       'GET /v2/private/cemetery/all 200',
       'GET none 404',
-      'GET /v2/private/user/ 200',
-      'GET /v2/private/user/ 304',
+      'GET /v2/private/user 200',
+      'GET /v2/private/user 304',
     ]);
   });
 

@@ -4,7 +4,7 @@ export const privateRoutes = [
   { method: 'POST', path: '/v2/private/deepDives/lifeInsurance' },
   { method: 'POST', path: '/v2/private/deepDives/lifetimeCare' },
   { method: 'POST', path: '/v2/private/user/profile' },
-  { method: 'GET', path: '/v2/private/user/' },
+  { method: 'GET', path: '/v2/private/user' },
   { method: 'GET', path: '/v2/private/cemetery/all' },
   { method: 'GET', path: '/v2/private/healthAndCare/' },
 ] as const;

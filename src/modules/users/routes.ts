@@ -19,7 +19,7 @@ export function createUserRoutes(deps: AppDeps) {
     .use(createAuth(deps))
     .use(conditionalGet)
     .get(
-      '/',
+      '',
       async ({ caller, set }) => {
         const row = await store.find(caller.id);
         if (row === undefined) throw new AppError('user-not-found');
