@@ -1,14 +1,15 @@
 import { Elysia } from 'elysia';
+import { CustomSelection, SelectionItem } from './answers';
 import type { AppDeps } from './deps';
-import { AppError } from './errors';
 import { createDocs } from './http/docs';
-import { createErrorHandler, problemResponse } from './http/error-handler';
+import { createErrorHandler } from './http/error-handler';
 import { createHealthRoutes } from './http/health';
 import { Problem } from './http/problem';
 import { problemPages } from './http/problem-pages';
 import { rawQuery } from './http/raw-query';
 import { createRequestContext } from './http/request-context';
 import { createRouteTable } from './http/route-table';
+import { serveOptions } from './http/serve-options';
 import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
 import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers } from './modules/deep-dives/model';
@@ -17,7 +18,6 @@ import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
 import { createLtcRoutes } from './modules/ltc/routes';
 import { HealthAndCareBody, ReferenceOption } from './modules/reference/model';
 import { createReferenceRoutes } from './modules/reference/routes';
-import { CustomSelection, SelectionItem } from './modules/users/answers';
 import { Profile, User, UserBody } from './modules/users/model';
 import { createUserRoutes } from './modules/users/routes';
 
@@ -46,14 +46,7 @@ export function createApp(deps: AppDeps) {
   const routeTable = createRouteTable();
   const docs = createDocs({ publicUrl: deps.config.publicUrl, models });
 
-  const app = new Elysia({
-    serve: {
-      reusePort: false,
-      // What escapes the error handler would show Bun's own error page.
-      development: false,
-      error: () => problemResponse(new AppError('internal-error'), new Request('http://localhost/'), ''),
-    },
-  })
+  const app = new Elysia({ serve: serveOptions(deps) })
     .use(createRequestContext(deps))
     .use(createErrorHandler(deps, routeTable))
     .use(rawQuery)

@@ -24,19 +24,30 @@ function integerText(min: number, max: number) {
 const DatabaseUrl = v.pipe(
   v.string(),
   v.check(
-    (url) => /^file:(?!:)[^?#%]*[^?#%/]$/.test(url) || (/^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url)),
+    (url) =>
+      /^file:(?!:|\/\/[^/])[^?#%]*[^?#%/]$/.test(url) || (/^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url)),
     'must be file:PATH (a path without ?, # and %), http(s)://, ws(s):// or libsql:// with a host',
   ),
 );
+
+function isHttpAddress(url: string): boolean {
+  return /^https?:\/\/./.test(url) && URL.canParse(url);
+}
 
 const Secret = v.pipe(
   v.string(),
   v.check((text) => new TextEncoder().encode(text).byteLength >= 32, 'must be at least 32 bytes'),
 );
 
-const HttpUrl = v.pipe(
+const HttpUrl = v.pipe(v.string(), v.check(isHttpAddress, 'must be an http or https address'));
+
+/** Links are made by appending a path. */
+const Origin = v.pipe(
   v.string(),
-  v.check((url) => /^https?:\/\/./.test(url) && URL.canParse(url), 'must be an http or https address'),
+  v.check(
+    (url) => isHttpAddress(url) && new URL(url).pathname === '/' && !/[?#]/.test(url),
+    'must be an http or https address without a path',
+  ),
 );
 
 const TimeZone = v.pipe(
@@ -90,7 +101,7 @@ export const Settings = v.object({
   HOST: v.optional(v.pipe(NonEmpty, v.description('address to listen on')), '127.0.0.1'),
   PORT: v.optional(v.pipe(integerText(0, 65_535), v.description('port to listen on; `0` takes a free one')), '3000'),
   PUBLIC_URL: v.optional(
-    v.pipe(HttpUrl, v.description('base of every absolute link that the service gives; else `http://HOST:PORT`')),
+    v.pipe(Origin, v.description('base of every absolute link that the service gives; else `http://HOST:PORT`')),
   ),
   DATABASE_URL: v.optional(
     v.pipe(DatabaseUrl, v.description('`file:PATH`, `http(s)://`, `libsql://` or `ws(s)://`')),
@@ -98,7 +109,7 @@ export const Settings = v.object({
   ),
   DATABASE_AUTH_TOKEN: v.optional(v.pipe(NonEmpty, v.description('token for a remote database'))),
   DATABASE_TIMEOUT_MS: v.optional(
-    v.pipe(integerText(50, 60_000), v.description('longest wait for any query, a lock included; past it 503')),
+    v.pipe(integerText(50, 20_000), v.description('longest wait for any query, a lock included; past it 503')),
     '2000',
   ),
   AUTH_SECRET: v.optional(

@@ -2,7 +2,7 @@ import * as v from 'valibot';
 import { stateCodes } from './states';
 
 /** Most items that any list in a request may hold. */
-const maxItems = 100;
+export const maxItems = 100;
 const maxAmount = 1e12;
 
 /** SQLite cuts a text at NUL, and half a surrogate pair breaks the connection to a libSQL server. */
@@ -17,18 +17,35 @@ export function text(maxCharacters: number) {
     v.minLength(1),
     v.maxLength(maxCharacters),
     v.check(isStorable, 'storable_text: must not contain NUL or half of a surrogate pair'),
+    v.check((value) => /\S/.test(value), 'not_blank: must not be blank'),
   );
 }
 
-/** A name or e-mail address: composed (NFC) and trimmed, otherwise kept as it is typed. */
+/** One line, such as a name: composed (NFC) and trimmed, otherwise kept as it is typed. */
 export function line(maxCharacters: number) {
+  return v.pipe(optionalLine(maxCharacters), v.minLength(1));
+}
+
+/** The same, but it may be empty. Characters that turn the direction of writing make a name look like another. */
+export function optionalLine(maxCharacters: number) {
   return v.pipe(
     v.string(),
     v.normalize('NFC'),
     v.trim(),
-    v.minLength(1),
     v.maxLength(maxCharacters),
-    v.check((value) => isStorable(value) && !/\p{Cc}/u.test(value), 'one_line: must not contain control characters'),
+    v.check(isStorable, 'storable_text: must not contain NUL or half of a surrogate pair'),
+    v.check(
+      (value) => !/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u.test(value),
+      'one_line: must not contain control characters',
+    ),
+  );
+}
+
+/** A person's name: a line with a letter or digit in it. */
+export function personName(maxCharacters: number) {
+  return v.pipe(
+    line(maxCharacters),
+    v.check((value) => /[\p{L}\p{N}]/u.test(value), 'name: must contain a letter'),
   );
 }
 
@@ -50,10 +67,14 @@ export function oneOrMany<const Options extends readonly string[]>(options: Opti
   );
 }
 
-/** A USPS code in any case, kept in upper case. */
+const notAState = 'state_code: must be the USPS code of a state, DC or a territory';
+
+/** A USPS code in any case, kept in upper case. ASCII alone: other scripts have letters whose upper case is A to Z. */
 export const StateCode = v.pipe(
   v.string(),
+  v.description('USPS code of a state, DC or a territory, in any case'),
   v.trim(),
+  v.regex(/^[A-Za-z]{2}$/, notAState),
   v.toUpperCase(),
-  v.picklist(stateCodes, 'state_code: must be the USPS code of a state, DC or a territory'),
+  v.picklist(stateCodes, notAState),
 );

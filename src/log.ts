@@ -1,8 +1,9 @@
 import pino from 'pino';
+import { causeChain } from './errors';
 
 export type Log = pino.Logger;
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
-export type LogLevel = (typeof logLevels)[number];
+type LogLevel = (typeof logLevels)[number];
 
 /** One JSON object a line on standard output, or to `destination`. */
 export function createLog(level: LogLevel, destination: pino.DestinationStream = pino.destination(1)): Log {
@@ -15,4 +16,19 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
     },
     destination,
   );
+}
+
+/**
+ * What a log may hold of an error: names, codes and frames. The text of a database error carries SQL with its
+ * values, and that of a validation error the answer that failed.
+ */
+export function describeError(error: unknown) {
+  const causes = [...causeChain(error)];
+  return {
+    errors: causes.map((cause) => ({ name: cause.name, ...('code' in cause ? { code: String(cause.code) } : {}) })),
+    frames: causes[0]?.stack
+      ?.split('\n')
+      .filter((line) => /^\s+at /.test(line))
+      .slice(0, 12),
+  };
 }

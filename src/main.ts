@@ -4,11 +4,10 @@ import { type DemoTokens, demoTokensPath, developmentSecret, writeDemoTokens } f
 import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
 import { type Config, ConfigError, readConfig } from './config';
 import { type Database, localPath, openDatabase } from './db/client';
-import { findDatabaseError } from './db/errors';
+import { findDatabaseError, reasonOf } from './db/errors';
 import { isMigrated, migrateDatabase } from './db/migrate';
 import type { Lifecycle } from './deps';
-import { describeError } from './http/error-handler';
-import { createLog, type Log } from './log';
+import { createLog, describeError, type Log } from './log';
 import { seedDatabase } from './seed';
 
 /** How long requests in flight may take to finish after SIGTERM. */
@@ -79,24 +78,39 @@ async function start(): Promise<void> {
 /** A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. */
 async function openPreparedDatabase(config: Config, log: Log, now: Date): Promise<Database> {
   const isLocal = localPath(config.database.url) !== undefined;
+  const db = await openDatabase(config.database).catch((error: unknown) => {
+    throw new StartError(`The database ${databasePlace(config)} cannot be opened (${codeOf(error)}).`);
+  });
+  if (isLocal) {
+    try {
+      await migrateDatabase(db);
+      await seedDatabase(db, { withDemo: config.seedDemo, now });
+    } catch (error) {
+      throw new StartError(`The database ${databasePlace(config)} cannot be brought up to date: ${reasonOf(error)}`);
+    }
+  } else if (!(await untilReachable(db, config, log))) {
+    throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
+  }
+  return db;
+}
+
+/** Waits for a remote database that is away, and tells whether it is migrated. */
+async function untilReachable(db: Database, config: Config, log: Log): Promise<boolean> {
   for (;;) {
     try {
-      const db = await openDatabase(config.database);
-      if (isLocal) {
-        await migrateDatabase(db);
-        await seedDatabase(db, { withDemo: config.seedDemo, now });
-      } else if (!(await isMigrated(db))) {
-        throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
-      }
-      return db;
+      return await isMigrated(db);
     } catch (error) {
-      const failure = findDatabaseError(error);
-      if (failure === undefined) throw error;
-      if (isLocal) throw new StartError(`The database ${databasePlace(config)} cannot be opened (${failure.code}).`);
-      log.warn({ code: failure.code }, 'waiting for the database');
+      if (findDatabaseError(error)?.isUnavailable !== true) {
+        throw new StartError(`The database ${databasePlace(config)} refuses this service (${codeOf(error)}).`);
+      }
+      log.warn({ code: codeOf(error) }, 'waiting for the database');
       await Bun.sleep(databaseRetryMs);
     }
   }
+}
+
+function codeOf(error: unknown): string {
+  return findDatabaseError(error)?.code ?? 'UNKNOWN';
 }
 
 async function tokenSettings(config: Config, now: Date): Promise<{ settings: TokenSettings; demo?: DemoTokens }> {

@@ -50,7 +50,10 @@ describe('the settings', () => {
   test.each([
     ['NODE_ENV', ['prod', 'test', 'Production']],
     ['PORT', ['-1', '65536', '3000.5', '0x10', '1e3', ' 3000', 'abc']],
-    ['PUBLIC_URL', ['example.com', 'ftp://example.com', 'http://']],
+    [
+      'PUBLIC_URL',
+      ['example.com', 'ftp://example.com', 'http://', 'https://example.com/base', 'https://example.com?x=1'],
+    ],
     [
       'DATABASE_URL',
       [
@@ -59,12 +62,13 @@ describe('the settings', () => {
         'file::memory:',
         'file:a.db?mode=ro',
         'file:data/',
+        'file://data/x.db',
         'postgres://x',
         ':memory:',
         'http://',
       ],
     ],
-    ['DATABASE_TIMEOUT_MS', ['0', '49', '60001', '-5', '2s']],
+    ['DATABASE_TIMEOUT_MS', ['0', '49', '20001', '-5', '2s']],
     ['AUTH_SECRET', ['short', 'x'.repeat(31)]],
     ['AUTH_PUBLIC_KEY', ['x', pem('ed25519').replace('PUBLIC', 'PRIVATE'), rsaPem(1024), ecPem('secp384r1')]],
     ['AUTH_JWKS_URL', ['x', 'file:///etc/passwd']],

@@ -39,9 +39,9 @@ describe('a start without settings', () => {
     const service = await startService({ cwd });
     expect(service.output()).toContain(`docs     ${service.address}/swagger`);
     expect(service.output()).toContain(`data     ${join(cwd, 'data/planning.db')}`);
-    const command = /^ +(curl .*)$/m.exec(service.output())?.[1] ?? '';
-    const shell = Bun.spawnSync(['sh', '-c', `${command} -s -w '%{http_code}' -o /dev/null`]);
-    expect(shell.stdout.toString()).toBe('200');
+    const printed = /^ +curl (\S+) -H 'Authorization: Bearer (\S+)'$/m.exec(service.output());
+    const headers = { authorization: `Bearer ${printed?.[2]}` };
+    expect((await fetch(printed?.[1] ?? '', { headers })).status).toBe(200);
     expect((await fetch(`${service.address}/health/ready`)).status).toBe(200);
   });
 
@@ -164,6 +164,20 @@ describe('SIGTERM', () => {
     expect(refused).toEqual([]);
   }, 30_000);
 
+  test('to a start by its script reaches the service itself', async () => {
+    const root = new URL('..', import.meta.url).pathname;
+    const { scripts } = await Bun.file(join(root, 'package.json')).json();
+    const script = scripts.start.replace('src/main.ts', join(root, 'src/main.ts'));
+    const env = { PATH: process.env.PATH, PORT: '0' };
+    const shell = Bun.spawn(['sh', '-c', script], { cwd: temporaryFolder(), env, stdout: 'pipe' });
+    const decoder = new TextDecoder();
+    const reader = shell.stdout.getReader();
+    let output = '';
+    while (!output.includes('Try it')) output += decoder.decode((await reader.read()).value);
+    shell.kill('SIGTERM');
+    expect(await shell.exited).toBe(0);
+  });
+
   test.concurrent('does not wait for ever for a request that never ends', async () => {
     const service = await startService();
     const token = await service.token();
@@ -203,6 +217,25 @@ describe('a start that cannot go on', () => {
     const { exitCode, stderr } = await failToStart({ environment: { PORT: port } });
     expect(exitCode).toBe(1);
     expect(stderr).toBe(`The service cannot listen on 127.0.0.1:${port} (EADDRINUSE).\n`);
+  });
+
+  test('because a migration fails says why', async () => {
+    const cwd = temporaryFolder();
+    const db = await openDatabase({ url: `file:${join(cwd, 'planning.db')}`, timeoutMs: 1000 });
+    await db.$client.execute('CREATE TABLE users (id text)');
+    db.$client.close();
+    const { exitCode, stderr } = await failToStart({ cwd, environment: { DATABASE_URL: 'file:planning.db' } });
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('cannot be brought up to date');
+    expect(stderr).toContain('table `users` already exists');
+  });
+
+  test('because a remote database refuses the token says so instead of waiting', async () => {
+    const refusing = Bun.serve({ port: 0, fetch: () => new Response('no', { status: 401 }) });
+    const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: refusing.url.origin } });
+    await refusing.stop(true);
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('refuses this service (HTTP_401)');
   });
 
   test.skipIf(!hasSqld)('because a remote database is not migrated says what to run', async () => {

@@ -41,7 +41,12 @@ export function createRemoteKeys(url: URL, clock: () => Date): JWTVerifyGetKey {
   const unavailable = () => new AppError('auth-keys-unavailable', { cause: failure });
 
   return async (header, token) => {
-    if (ageMs() >= refreshAfterMs && !(await refresh()) && ageMs() >= staleAfterMs) throw unavailable();
+    if (ageMs() >= staleAfterMs) {
+      if (!(await refresh())) throw unavailable();
+    } else if (ageMs() >= refreshAfterMs) {
+      // Nobody waits for keys while those in memory are good.
+      void refresh();
+    }
     try {
       return await keys(header, token);
     } catch (error) {

@@ -1,5 +1,5 @@
 import { createSecretKey } from 'node:crypto';
-import { importSPKI, type JWTVerifyOptions, jwtVerify } from 'jose';
+import { errors, importSPKI, type JWTVerifyOptions, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 import * as v from 'valibot';
 import { type AuthKey, signatureAlgorithm } from '../config';
@@ -69,11 +69,12 @@ export async function createTokenVerifier(settings: TokenSettings, clock: () => 
       payload = await verify(token, { ...options, currentDate: now });
     } catch (error) {
       if (error instanceof AppError) throw error;
-      throw unauthenticated('The token is not valid.', error);
+      const isExpired = error instanceof errors.JWTExpired;
+      throw unauthenticated(isExpired ? 'The token has expired.' : 'The token is not valid.', error);
     }
     const subject = v.safeParse(Subject, payload.sub);
     const roles = v.safeParse(Roles, payload[settings.rolesClaim] ?? undefined);
-    if (!subject.success) throw unauthenticated('The token names no person.');
+    if (!subject.success) throw unauthenticated('The `sub` of the token is not text of 1 to 255 characters.');
     if (!roles.success) throw unauthenticated('The roles in the token are not text.');
 
     const caller = { id: subject.output, roles: roles.output };

@@ -3,17 +3,22 @@ import { readConfig } from '../config';
 import type { Database } from '../db/client';
 import { CemeteryRecord } from '../modules/cemeteries/model';
 import { createCemeteryStore } from '../modules/cemeteries/store';
+import { identifier } from './arguments';
 import { withDatabase } from './command-database';
-import { importFile } from './import-file';
-import { printResult } from './print';
+import { type CheckedFile, checkFile, storeFile } from './import-file';
+import { counted, printResult } from './print';
 
-const columns = ['externalId', 'name', 'street', 'city', 'state', 'zip'];
+const format = {
+  columns: ['externalId', 'name', 'street', 'city', 'state', 'zip'],
+  row: CemeteryRecord,
+  keyOf: ({ externalId }: CemeteryRecord) => externalId,
+};
 
 export function importCemeteriesCommand(): Command {
   return new Command('cemeteries')
     .description('Add and change cemeteries from a CSV or JSON file')
-    .argument('<file>', `.csv with the header ${columns.join(',')}, or .json with an array of such objects`)
-    .option('--as <id>', 'who is named as the creator of new cemeteries', 'operator')
+    .argument('<file>', `.csv with the header ${format.columns.join(',')}, or .json with an array of such objects`)
+    .option('--as <id>', 'who is named as the creator of new cemeteries', identifier, 'operator')
     .option('--dry-run', 'check the file and store nothing', false)
     .option('--json', 'print the counts as JSON', false)
     .addHelpText(
@@ -21,39 +26,30 @@ export function importCemeteriesCommand(): Command {
       `
 The file is checked whole first: with one bad row nothing is stored, and every bad row is reported.
 Cemeteries are known by externalId: importing a file again changes nothing, and an import that was
-interrupted is finished by running it again. street and zip may be empty.`,
+interrupted is finished by running it again. street and zip may be empty; a zip has 5 digits, or 5 and
+4 with a hyphen; externalId and city have at most 100 characters, name and street 200.`,
     )
-    .action((path: string, options: { as: string; dryRun: boolean; json: boolean }) =>
-      withDatabase(readConfig(process.env), async (db) => {
-        const counts = await importCemeteries(db, path, {
-          createdBy: options.as,
-          isDryRun: options.dryRun,
-          report: (fault) => process.stderr.write(`${fault}\n`),
-        });
-        printResult(
-          options,
-          counts,
-          options.dryRun
-            ? `${counts.rows} rows are good; nothing was stored (dry run).`
-            : `${counts.rows} rows: ${counts.added} new, ${counts.changed} changed, ${counts.unchanged} unchanged.`,
-        );
-      }),
-    );
+    .action(async (path: string, options: { as: string; dryRun: boolean; json: boolean }) => {
+      const checked = await checkCemeteries(path, (fault) => process.stderr.write(`${fault}\n`));
+      const { rows } = checked;
+      if (options.dryRun) {
+        printResult(options, { rows }, `${counted(rows, 'good row')}; nothing was stored (dry run).`);
+        return;
+      }
+      await withDatabase(readConfig(process.env), async (db) => {
+        const counts = await storeCemeteries(db, checked, options.as);
+        const { added, changed, unchanged } = counts;
+        const sentence = `${counted(rows, 'row')}: ${added} new, ${changed} changed, ${unchanged} unchanged.`;
+        printResult(options, { rows, ...counts }, sentence);
+      });
+    });
 }
 
-export function importCemeteries(
-  db: Database,
-  path: string,
-  { createdBy, isDryRun, report }: { createdBy: string; isDryRun: boolean; report: (fault: string) => void },
-) {
+export function checkCemeteries(path: string, report: (fault: string) => void) {
+  return checkFile(path, format, report);
+}
+
+export function storeCemeteries(db: Database, checked: CheckedFile<typeof CemeteryRecord>, createdBy: string) {
   const store = createCemeteryStore(db);
-  return importFile({
-    path,
-    columns,
-    row: CemeteryRecord,
-    keyOf: ({ externalId }) => externalId,
-    store: (rows) => store.upsert(rows, { createdBy, now: new Date() }),
-    isDryRun,
-    report,
-  });
+  return storeFile(checked, (rows) => store.upsert(rows, { createdBy, now: new Date() }));
 }

@@ -1,26 +1,29 @@
 import * as v from 'valibot';
-import { findFieldErrors } from '../http/field-errors';
+import { findFieldErrors } from '../field-errors';
 import { OperatorError } from './operator-error';
+import { counted } from './print';
 import { createProgress } from './progress';
-import { openSourceFile, type SourceFile, type SourceRow } from './source-rows';
+import { openSourceFile, type SourceFile } from './source-rows';
+
+/** What the rows of a file are. */
+export interface RowFormat<Schema extends v.GenericSchema> {
+  readonly columns: readonly string[];
+  readonly row: Schema;
+  /** What must not come twice in one file. */
+  readonly keyOf: (row: v.InferOutput<Schema>) => string;
+}
+
+/** A file of which every row is good. */
+export interface CheckedFile<Schema extends v.GenericSchema> {
+  readonly file: SourceFile;
+  readonly format: RowFormat<Schema>;
+  readonly rows: number;
+}
 
 export interface ImportCounts {
   readonly added: number;
   readonly changed: number;
   readonly unchanged: number;
-}
-
-export interface ImportJob<Schema extends v.GenericSchema> {
-  readonly path: string;
-  readonly columns: readonly string[];
-  readonly row: Schema;
-  /** What must not come twice in one file. */
-  readonly keyOf: (row: v.InferOutput<Schema>) => string;
-  /** Stores the rows in one transaction. */
-  readonly store: (rows: v.InferOutput<Schema>[]) => Promise<ImportCounts>;
-  readonly isDryRun: boolean;
-  /** Receives one line for each fault of a row. */
-  readonly report: (fault: string) => void;
 }
 
 /** A libSQL server ends a write transaction after 5 s once another writer waits, so each is kept far below. */
@@ -29,83 +32,88 @@ const firstBatchRows = 50;
 const maxBatchRows = 2000;
 
 /**
- * Checks the whole file, and only if every row is good stores them, in short transactions: an import that was
- * interrupted is finished by running it again.
+ * Reads the whole file before anything is stored.
  *
- * @throws OperatorError when the file or any row is bad; nothing is stored then
+ * @param report receives one line for each fault of a row
+ * @throws OperatorError when the file or any row is bad
  */
-export async function importFile<Schema extends v.GenericSchema>(
-  job: ImportJob<Schema>,
-): Promise<ImportCounts & { rows: number }> {
-  const file = await openSourceFile(job.path, job.columns);
-  const rows = await checkRows(file, job);
-  const counts = job.isDryRun ? { added: 0, changed: 0, unchanged: 0 } : await storeRows(file, rows, job);
-  return { rows, ...counts };
-}
-
-async function checkRows<Schema extends v.GenericSchema>(file: SourceFile, job: ImportJob<Schema>): Promise<number> {
+export async function checkFile<Schema extends v.GenericSchema>(
+  path: string,
+  format: RowFormat<Schema>,
+  report: (fault: string) => void,
+): Promise<CheckedFile<Schema>> {
+  const file = await openSourceFile(path, format.columns);
   const progress = createProgress('checking', file.byteLength);
-  const lineByKey = new Map<string, number>();
-  let rowCount = 0;
+  const placeByKey = new Map<string, string>();
+  let rows = 0;
   let badRows = 0;
   try {
-    for await (const source of file.rows(progress.advance)) {
-      rowCount += 1;
+    for await (const { line, values } of file.rows(progress.advance)) {
+      rows += 1;
       progress.countRows(1);
-      const faults = findRowFaults(source, job, lineByKey);
+      const place = `line ${line} (row ${rows})`;
+      const faults = findRowFaults(values, place, format, placeByKey);
       if (faults.length > 0) badRows += 1;
-      for (const fault of faults) job.report(`line ${source.line}, ${fault}`);
+      for (const fault of faults) report(`${place}, ${fault}`);
     }
   } finally {
     progress.stop();
   }
-  if (rowCount === 0) throw new OperatorError(`${file.path} has no rows.`);
-  if (badRows > 0) throw new OperatorError(`${badRows} of ${rowCount} rows cannot be imported; nothing was stored.`);
-  return rowCount;
+  if (rows === 0) throw new OperatorError(`${file.path} has no rows.`);
+  if (badRows > 0) {
+    throw new OperatorError(`${badRows} of ${counted(rows, 'row')} cannot be imported; nothing was stored.`);
+  }
+  return { file, format, rows };
 }
 
 function findRowFaults<Schema extends v.GenericSchema>(
-  { line, values }: SourceRow,
-  { row, keyOf }: ImportJob<Schema>,
-  lineByKey: Map<string, number>,
+  values: unknown,
+  place: string,
+  { row, keyOf }: RowFormat<Schema>,
+  placeByKey: Map<string, string>,
 ): string[] {
-  const parsed = v.safeParse(row, values);
+  const parsed = v.safeParse(row, values, { abortPipeEarly: true });
   if (!parsed.success) {
-    return findFieldErrors(row, parsed.issues, 'dotted').map(({ pointer, message }) =>
+    return findFieldErrors(row, parsed.issues, 'column').map(({ pointer, message }) =>
       pointer === '' ? `the row ${message}` : `column ${pointer}: ${message}`,
     );
   }
   const key = keyOf(parsed.output);
-  const earlier = lineByKey.get(key);
-  if (earlier !== undefined) return [`the same record stands at line ${earlier} already`];
-  lineByKey.set(key, line);
+  const earlier = placeByKey.get(key);
+  if (earlier !== undefined) return [`the same record stands at ${earlier} already`];
+  placeByKey.set(key, place);
   return [];
 }
 
-async function storeRows<Schema extends v.GenericSchema>(
-  file: SourceFile,
-  rowCount: number,
-  job: ImportJob<Schema>,
+/**
+ * Stores the rows of a checked file in short transactions; an import that was interrupted is finished by running it
+ * again.
+ *
+ * @param store stores some rows, all or none
+ */
+export async function storeFile<Schema extends v.GenericSchema>(
+  { file, format, rows }: CheckedFile<Schema>,
+  store: (rows: v.InferOutput<Schema>[]) => Promise<ImportCounts>,
 ): Promise<ImportCounts> {
-  const progress = createProgress('storing', rowCount);
-  let counts = { added: 0, changed: 0, unchanged: 0 };
+  const progress = createProgress('storing', rows);
+  const counts = { added: 0, changed: 0, unchanged: 0 };
   let batchRows = firstBatchRows;
   let pending: v.InferOutput<Schema>[] = [];
   const flush = async () => {
     const startedAtMs = performance.now();
-    counts = sum(counts, await job.store(pending));
+    const stored = await store(pending);
     const tookMs = performance.now() - startedAtMs;
-    batchRows = Math.min(
-      maxBatchRows,
-      Math.max(1, Math.round(pending.length * Math.min(2, transactionGoalMs / tookMs))),
-    );
+    counts.added += stored.added;
+    counts.changed += stored.changed;
+    counts.unchanged += stored.unchanged;
+    batchRows = nextBatchRows(pending.length, tookMs);
     progress.countRows(pending.length);
     progress.advance(pending.length);
     pending = [];
   };
   try {
     for await (const { line, values } of file.rows()) {
-      const parsed = v.safeParse(job.row, values);
+      const parsed = v.safeParse(format.row, values);
       if (!parsed.success) throw new OperatorError(`The file changed while it was read: see line ${line}.`);
       pending.push(parsed.output);
       if (pending.length >= batchRows) await flush();
@@ -117,10 +125,8 @@ async function storeRows<Schema extends v.GenericSchema>(
   return counts;
 }
 
-function sum(left: ImportCounts, right: ImportCounts): ImportCounts {
-  return {
-    added: left.added + right.added,
-    changed: left.changed + right.changed,
-    unchanged: left.unchanged + right.unchanged,
-  };
+/** As many rows as the goal allows by the pace of the last transaction, and at most twice as many as before. */
+function nextBatchRows(lastRows: number, lastMs: number): number {
+  const rows = Math.round(lastRows * Math.min(2, transactionGoalMs / lastMs));
+  return Math.min(maxBatchRows, Math.max(1, rows));
 }

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
 import { ConfigError } from '../config';
-import { findDatabaseError } from '../db/errors';
+import { findDatabaseError, reasonOf } from '../db/errors';
 import { importCemeteriesCommand } from './import-cemeteries';
 import { migrateCommand, seedCommand } from './migrate';
 import { OperatorError } from './operator-error';
@@ -29,5 +29,8 @@ try {
 function operatorMessage(error: unknown): string | undefined {
   if (error instanceof OperatorError || error instanceof ConfigError) return error.message;
   const failure = findDatabaseError(error);
-  return failure?.isUnavailable ? `The database cannot be used right now (${failure.code}).` : undefined;
+  if (failure === undefined) return undefined;
+  return failure.isUnavailable
+    ? `The database cannot be used right now (${failure.code}).`
+    : `The database refuses this (${failure.code}): ${reasonOf(failure)}`;
 }

@@ -6,13 +6,16 @@ import { seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
 import { printResult } from './print';
 
+/** Rebuilding a table takes longer than any query of the service. */
+const migrationTimeoutMs = 60_000;
+
 export function migrateCommand(): Command {
   return new Command('migrate')
     .description('Bring the schema of DATABASE_URL to the newest version, and seed it')
     .option('--json', 'print the result as JSON', false)
     .action(async (options: { json: boolean }) => {
       const config = readConfig(process.env);
-      const db = await openDatabase(config.database);
+      const db = await openDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
       try {
         await migrateDatabase(db);
         await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });

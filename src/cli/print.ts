@@ -2,3 +2,8 @@
 export function printResult(options: { json: boolean }, result: object, sentence: string): void {
   process.stdout.write(`${options.json ? JSON.stringify(result) : sentence}\n`);
 }
+
+/** `1 row`, `2 rows`. */
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}

@@ -1,11 +1,10 @@
-import { mkdirSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Client, createClient, type InStatement, type InValue } from '@libsql/client';
 import { drizzle, type LibSQLDatabase } from 'drizzle-orm/libsql';
 import { DatabaseError, toDatabaseError } from './errors';
-import * as schema from './schema';
 
-export type Database = LibSQLDatabase<typeof schema> & { $client: Client };
+export type Database = LibSQLDatabase & { $client: Client };
 
 export interface DatabaseSettings {
   readonly url: string;
@@ -26,7 +25,7 @@ export function localPath(url: string): string | undefined {
 export async function openDatabase(settings: DatabaseSettings): Promise<Database> {
   const path = localPath(settings.url);
   const client = path === undefined ? openRemoteClient(settings) : await openLocalClient(path, settings);
-  return drizzle({ client, schema });
+  return drizzle({ client });
 }
 
 /**
@@ -34,42 +33,71 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  * survives a power cut. Statements run one after the other: the driver is synchronous, and after SQLITE_BUSY the
  * connection must be opened anew before any other statement runs on it, or that statement is acknowledged and
  * then rolled back (libsql-client-ts#352).
+ *
+ * While another process holds the lock, writes wait in their order on a timer, so that reads go on.
  */
 async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSettings): Promise<Client> {
   let client: Client;
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    client = createClient({ url, timeout: timeoutMs, concurrency: 1 });
+    // The log files beside it take their mode from it.
+    closeSync(openSync(path, 'a', 0o600));
+    client = createClient({ url, timeout: driverWaitMs, concurrency: 1 });
   } catch (error) {
     throw new DatabaseError('SQLITE_CANTOPEN', true, error);
   }
-  let last: Promise<unknown> = Promise.resolve();
-  const inTurn = <Result>(work: () => Promise<Result>): Promise<Result> => {
-    const result = last.then(work).catch(async (error: unknown) => {
-      const failure = toDatabaseError(error);
-      if (failure.code === 'SQLITE_BUSY') await client.reconnect();
-      throw failure;
+
+  let lastStatement: Promise<unknown> = Promise.resolve();
+  const inTurn = <Result>(work: () => Promise<Result>, isProbe = false): Promise<Result> => {
+    const result = lastStatement.then(work).catch(async (error: unknown) => {
+      if (isBusy(error) && !isProbe) await client.reconnect();
+      throw toDatabaseError(error);
     });
-    last = result.catch(() => undefined);
+    lastStatement = result.catch(() => undefined);
     return result;
   };
-  const guarded = guardClient(client, inTurn);
-  await enableWriteAheadLog(guarded, timeoutMs);
+
+  /** A BUSY of `exec` leaves no statement behind, so it may be asked again and again on one connection. */
+  const untilUnlocked = async (deadlineMs: number): Promise<void> => {
+    while (performance.now() < deadlineMs) {
+      await Bun.sleep(5 + Math.random() * 15);
+      try {
+        return await inTurn(() => client.executeMultiple('BEGIN IMMEDIATE; COMMIT'), true);
+      } catch (error) {
+        if (!isBusy(error)) throw error;
+      }
+    }
+  };
+
+  let lastWrite: Promise<unknown> = Promise.resolve();
+  const write: Guard = (work) => {
+    const deadlineMs = performance.now() + timeoutMs;
+    const attempt = async () => {
+      while (performance.now() < deadlineMs) {
+        try {
+          return await inTurn(work);
+        } catch (error) {
+          if (!isBusy(error)) throw error;
+          await untilUnlocked(deadlineMs);
+        }
+      }
+      throw new DatabaseError('SQLITE_BUSY', true);
+    };
+    const result = lastWrite.then(attempt);
+    lastWrite = result.catch(() => undefined);
+    return result;
+  };
+
+  const guarded = guardClient(client, inTurn, write);
+  await guarded.execute('PRAGMA journal_mode = WAL');
   return guarded;
 }
 
-/** Two processes that open a new file at once both ask for WAL; SQLite refuses one without waiting. */
-async function enableWriteAheadLog(client: Client, timeoutMs: number): Promise<void> {
-  const deadline = Date.now() + timeoutMs;
-  for (;;) {
-    try {
-      await client.execute('PRAGMA journal_mode = WAL');
-      return;
-    } catch (error) {
-      if (!(error instanceof DatabaseError && error.code === 'SQLITE_BUSY') || Date.now() >= deadline) throw error;
-      await Bun.sleep(5 + Math.random() * 20);
-    }
-  }
+/** How long the driver itself waits for a lock, with the whole process standing still: as long as a commit takes. */
+const driverWaitMs = 5;
+
+function isBusy(error: unknown): boolean {
+  return toDatabaseError(error).code === 'SQLITE_BUSY';
 }
 
 /** A libSQL server. The client itself has no deadline at all, neither over http nor over ws. */
@@ -92,20 +120,24 @@ function openRemoteClient({ url, authToken, timeoutMs }: DatabaseSettings): Clie
       clearTimeout(timer);
     }
   };
-  return guardClient(client, beforeDeadline);
+  return guardClient(client, beforeDeadline, beforeDeadline);
 }
 
 type Guard = <Result>(work: () => Promise<Result>) => Promise<Result>;
 
-function guardClient(client: Client, guard: Guard): Client {
+function guardClient(client: Client, read: Guard, write: Guard): Client {
   return {
-    execute: (statement: InStatement, args?: Parameters<Client['execute']>[1]) =>
-      guard(() => (typeof statement === 'string' ? client.execute(statement, args) : client.execute(statement))),
-    batch: (statements, mode) => guard(() => client.batch(statements, mode)),
-    migrate: (statements) => guard(() => client.migrate(statements)),
-    executeMultiple: (sql) => guard(() => client.executeMultiple(sql)),
+    execute: (statement: InStatement, args?: Parameters<Client['execute']>[1]) => {
+      const isRead = /^\s*select\b/i.test(typeof statement === 'string' ? statement : statement.sql);
+      return (isRead ? read : write)(() =>
+        typeof statement === 'string' ? client.execute(statement, args) : client.execute(statement),
+      );
+    },
+    batch: (statements, mode) => (mode === 'read' ? read : write)(() => client.batch(statements, mode)),
+    migrate: (statements) => write(() => client.migrate(statements)),
+    executeMultiple: (sql) => write(() => client.executeMultiple(sql)),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
-    sync: () => guard(() => client.sync()),
+    sync: () => write(() => client.sync()),
     reconnect: () => client.reconnect(),
     close: () => client.close(),
     get closed() {

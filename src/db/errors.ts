@@ -46,6 +46,12 @@ export function findDatabaseError(error: unknown): DatabaseError | undefined {
   return undefined;
 }
 
+/** The driver's own words, for an operator who changes the schema. They may hold SQL, and never go to a caller or a log. */
+export function reasonOf(error: unknown): string {
+  const innermost = [...causeChain(error)].at(-1);
+  return innermost?.message ?? 'an unknown reason';
+}
+
 /**
  * Gives whatever the client threw one shape. A LibsqlError tells its code; everything else that is not a
  * programming error (a bind of `undefined`, a number out of range) comes from the network.
@@ -53,11 +59,26 @@ export function findDatabaseError(error: unknown): DatabaseError | undefined {
 export function toDatabaseError(error: unknown): DatabaseError {
   if (error instanceof DatabaseError) return error;
   for (const cause of causeChain(error)) {
+    if (isRefusal(cause)) return new DatabaseError(`HTTP_${cause.status}`, false, error);
+  }
+  for (const cause of causeChain(error)) {
     if (cause instanceof LibsqlError) return new DatabaseError(cause.code, unavailableCodes.has(cause.code), error);
   }
   if (error instanceof RangeError) return new DatabaseError('VALUE_OUT_OF_RANGE', false, error);
   const code = networkCode(error);
   return code === undefined ? new DatabaseError('UNKNOWN', false, error) : new DatabaseError(code, true, error);
+}
+
+/** A server that answers 4xx refuses this client or this statement, and will again. */
+function isRefusal(error: Error): error is Error & { status: number } {
+  return (
+    'status' in error &&
+    typeof error.status === 'number' &&
+    error.status >= 400 &&
+    error.status < 500 &&
+    error.status !== 408 &&
+    error.status !== 429
+  );
 }
 
 /** `fetch` reports a peer that is away by a string `code` (ECONNREFUSED) and a deadline by the name TimeoutError. */

@@ -16,7 +16,7 @@ const neededMigration = Math.max(...readMigrationFiles({ migrationsFolder }).map
  * starters both apply a migration (drizzle-orm#874): the unique index makes the loser's whole batch fail, and
  * the loser tries again only when the journal shows that somebody else did get on, or waits for a lock.
  */
-export async function migrateDatabase(db: Database): Promise<void> {
+export async function migrateDatabase(db: Database, folder = migrationsFolder): Promise<void> {
   const deadline = Date.now() + lockDeadlineMs;
   let reached = -1;
   for (;;) {
@@ -26,7 +26,7 @@ export async function migrateDatabase(db: Database): Promise<void> {
       await db.run(sql`CREATE UNIQUE INDEX IF NOT EXISTS __drizzle_migrations_once
         ON __drizzle_migrations (created_at)`);
       reached = await appliedMigration(db);
-      await migrate(db, { migrationsFolder });
+      await migrate(db, { migrationsFolder: folder });
       return;
     } catch (error) {
       const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && Date.now() < deadline;
@@ -38,12 +38,8 @@ export async function migrateDatabase(db: Database): Promise<void> {
 
 /** Whether the schema is at least as new as this build needs; false for a database without any table. */
 export async function isMigrated(db: Database): Promise<boolean> {
-  try {
-    return (await appliedMigration(db)) >= neededMigration;
-  } catch (error) {
-    if (findDatabaseError(error)?.isUnavailable === false) return false;
-    throw error;
-  }
+  const [journal] = await db.values(sql`SELECT 1 FROM sqlite_master WHERE name = '__drizzle_migrations'`);
+  return journal !== undefined && (await appliedMigration(db)) >= neededMigration;
 }
 
 async function appliedMigration(db: Database): Promise<number> {

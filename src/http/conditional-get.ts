@@ -1,4 +1,5 @@
 import { Elysia } from 'elysia';
+import * as v from 'valibot';
 import { matchesAny } from './entity-tag';
 
 /** Answers 304 without a body to a GET whose `If-None-Match` holds the ETag that the handler has set. */
@@ -12,6 +13,9 @@ export const conditionalGet = new Elysia({ name: 'http.conditional-get' }).onAft
     return new Response(null, { status: 304 });
   },
 );
+
+/** The `response` entry of a route that uses it. */
+export const notModified = { 304: v.void() } as const;
 
 /** The documentation of a route that uses it. */
 export const conditionalGetParameter = {

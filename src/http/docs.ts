@@ -95,11 +95,14 @@ const pageConfiguration = {
 
 /** The page's own program, from the package that makes it, so that the page loads nothing from another host. */
 function serveScript(): Response {
-  const file = new URL('../../node_modules/@scalar/api-reference/dist/browser/standalone.js', import.meta.url);
+  const file = new URL('./dist/browser/standalone.js', import.meta.resolve('@scalar/api-reference/package.json'));
   return new Response(Bun.file(file), {
     headers: { 'content-type': 'text/javascript; charset=utf-8', 'cache-control': 'public, max-age=3600' },
   });
 }
+
+/** A parameter is text on the wire; what it is to a caller stands in its model's metadata. */
+const DocumentedAs = v.object({ description: v.string(), documentedAs: v.looseObject({ type: v.string() }) });
 
 const RequestExamples = v.optional(
   v.object({ content: v.object({ 'application/json': v.object({ examples: v.record(v.string(), v.unknown()) }) }) }),
@@ -138,9 +141,19 @@ function response(status: string, schema: unknown, models: Models): Record<strin
   const mediaType = Number(status) < 400 ? 'application/json' : problemMediaType;
   return {
     description: STATUS_CODES[status] ?? status,
-    headers: { 'X-Request-Id': { schema: { type: 'string' } } },
-    ...(isValibotSchema(schema) && { content: { [mediaType]: { schema: jsonSchema(schema, models) } } }),
+    headers: Object.fromEntries(headersOf(Number(status)).map((name) => [name, { schema: { type: 'string' } }])),
+    ...(isValibotSchema(schema) &&
+      schema.type !== 'void' && { content: { [mediaType]: { schema: jsonSchema(schema, models) } } }),
   };
+}
+
+function headersOf(status: number): string[] {
+  return [
+    'X-Request-Id',
+    'Cache-Control',
+    ...(status === 401 ? ['WWW-Authenticate'] : []),
+    ...(status === 503 ? ['Retry-After'] : []),
+  ];
 }
 
 function pathParameters(path: string): object[] {
@@ -159,8 +172,13 @@ function queryParameters(schema: unknown, models: Models): object[] {
     name,
     in: 'query',
     required: required.includes(name),
-    schema: property,
+    schema: documentedForm(property),
   }));
+}
+
+function documentedForm(property: unknown): unknown {
+  const { success, output } = v.safeParse(DocumentedAs, property);
+  return success ? { description: output.description, ...output.documentedAs } : property;
 }
 
 /** The schema alone: what it refers to stands under /components, and the dialect is the document's. */

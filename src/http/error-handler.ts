@@ -2,7 +2,8 @@ import { Elysia, NotFoundError } from 'elysia';
 import { findDatabaseError } from '../db/errors';
 import type { AppDeps } from '../deps';
 import { AppError, causeChain, problemKinds } from '../errors';
-import { problemMediaType, toProblem } from './problem';
+import { describeError } from '../log';
+import { pathOf, problemMediaType, toProblem } from './problem';
 import type { RouteTable } from './route-table';
 
 /**
@@ -13,7 +14,7 @@ export function createErrorHandler({ log }: Pick<AppDeps, 'log'>, routeTable: Ro
   return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function answerProblem(context) {
     const { error, request, set } = context;
     const requestId = String(set.headers['x-request-id'] ?? '');
-    const failure = toAppError(error, () => routeTable.allowedMethods(new URL(request.url).pathname));
+    const failure = toAppError(error, () => routeTable.allowedMethods(pathOf(request)));
     const kind = problemKinds[failure.slug];
     if (kind.status >= 500) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
     set.status = kind.status;
@@ -45,19 +46,4 @@ function toAppError(error: unknown, allowedMethods: () => string[]): AppError {
   }
   const failure = findDatabaseError(error);
   return new AppError(failure?.isUnavailable ? 'database-unavailable' : 'internal-error', { cause: error });
-}
-
-/**
- * What a log may hold of an error: names, codes and frames. The text of a database error carries SQL with its
- * values, and that of a validation error the answer that failed.
- */
-export function describeError(error: unknown) {
-  const causes = [...causeChain(error)];
-  return {
-    errors: causes.map((cause) => ({ name: cause.name, ...('code' in cause ? { code: String(cause.code) } : {}) })),
-    frames: causes[0]?.stack
-      ?.split('\n')
-      .filter((line) => /^\s+at /.test(line))
-      .slice(0, 12),
-  };
 }

@@ -1,6 +1,7 @@
 import { AppError } from '../errors';
 
-const jsonMediaType = /^application\/json\s*(?:;\s*charset\s*=\s*"?utf-8"?\s*)?$/i;
+const jsonMediaType = /^application\/json\s*(?:;|$)/i;
+const otherCharset = /;\s*charset\s*=\s*(?!"?utf-8"?\s*(?:;|$))/i;
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
@@ -12,9 +13,10 @@ const utf8 = new TextDecoder('utf-8', { fatal: true });
 export async function readJsonBody(request: Request, limitBytes: number): Promise<unknown> {
   const bytes = await readBytes(request, limitBytes);
   if (bytes.byteLength === 0) return null;
-  const isEncoded = (request.headers.get('content-encoding') ?? 'identity') !== 'identity';
-  if (isEncoded || !jsonMediaType.test(request.headers.get('content-type') ?? '')) {
-    throw new AppError('unsupported-media-type');
+  const type = request.headers.get('content-type') ?? '';
+  if (!jsonMediaType.test(type) || otherCharset.test(type)) throw new AppError('unsupported-media-type');
+  if ((request.headers.get('content-encoding') ?? 'identity') !== 'identity') {
+    throw new AppError('unsupported-media-type', { detail: 'The body must not have a Content-Encoding.' });
   }
   const value = parseJson(bytes);
   // valibot takes an array for an object in which nothing is required.

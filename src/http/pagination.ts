@@ -1,9 +1,11 @@
 import * as v from 'valibot';
 
-function wholeNumber(min: number, max: number) {
+function wholeNumber(meaning: string, min: number, max: number) {
   return v.pipe(
     v.string(),
-    v.regex(/^\d{1,9}$/, `whole_number: must be a whole number from ${min} to ${max}`),
+    v.description(meaning),
+    v.metadata({ documentedAs: { type: 'integer', minimum: min, maximum: max } }),
+    v.regex(/^\d{1,15}$/, `whole_number: must be a whole number from ${min} to ${max}`),
     v.transform(Number),
     v.minValue(min),
     v.maxValue(max),
@@ -12,6 +14,6 @@ function wholeNumber(min: number, max: number) {
 
 /** Query entries of every paged list. A page past the end is empty, not an error. */
 export const pageQuery = {
-  page: v.optional(v.pipe(wholeNumber(1, 999_999_999), v.description('Page number from 1')), '1'),
-  limit: v.optional(v.pipe(wholeNumber(1, 1000), v.description('Entries a page, 1 to 1000')), '10'),
+  page: v.optional(wholeNumber('Page number from 1', 1, 1e15 - 1), '1'),
+  limit: v.optional(wholeNumber('Entries a page', 1, 1000), '10'),
 };

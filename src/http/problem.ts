@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { type AppError, type ProblemSlug, problemKinds } from '../errors';
+import { type AppError, problemKinds } from '../errors';
 
 export const Problem = v.object({
   type: v.pipe(v.string(), v.description('A page that explains this kind of problem')),
@@ -30,11 +30,11 @@ export const bodyProblems = { ...queryProblems, 400: Problem, 413: Problem, 415:
 export function toProblem(error: AppError, request: Request, requestId: string): Problem {
   const kind = problemKinds[error.slug];
   return {
-    type: problemAddress(error.slug),
+    type: `/problems/${error.slug}`,
     title: kind.title,
     status: kind.status,
     detail: error.detail,
-    instance: new URL(request.url).pathname.slice(0, 200),
+    instance: pathOf(request).slice(0, 200),
     code: kind.code,
     http_code: kind.status,
     requestId,
@@ -42,6 +42,7 @@ export function toProblem(error: AppError, request: Request, requestId: string):
   };
 }
 
-export function problemAddress(slug: ProblemSlug): string {
-  return `/problems/${slug}`;
+/** The path that was asked. A `Host` header of any shape reaches `request.url`, which `new URL` may refuse. */
+export function pathOf({ url }: Request): string {
+  return /^[a-z]+:\/\/[^/]*(\/[^?]*)/.exec(url)?.[1] ?? '/';
 }

@@ -28,7 +28,7 @@ export function createRouteTable(): RouteTable {
 }
 
 function segmentsOf(path: string): string[] {
-  return path.split('/').filter((segment) => segment !== '');
+  return path.replace(/\/$/, '').split('/');
 }
 
 function matches(asked: readonly string[]) {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
-import { importCemeteries } from '../../src/cli/import-cemeteries';
+import { checkCemeteries, storeCemeteries } from '../../src/cli/import-cemeteries';
 import { OperatorError } from '../../src/cli/operator-error';
 import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
@@ -15,7 +15,8 @@ async function importContent(name: string, content: string | Uint8Array) {
   await Bun.write(path, content);
   const faults: string[] = [];
   const report = (fault: string) => faults.push(fault);
-  const outcome = await importCemeteries(db, path, { createdBy: 'tester', isDryRun: false, report }).then(
+  const imported = checkCemeteries(path, report).then((checked) => storeCemeteries(db, checked, 'tester'));
+  const outcome = await imported.then(
     (counts) => ({ counts, refusal: '' }),
     (error: unknown) => {
       if (!(error instanceof OperatorError)) throw error;
@@ -56,8 +57,8 @@ describe('planning import cemeteries', () => {
     const { planning, write, databaseUrl } = createCommandLine();
     const file = await write('list.csv', `${header}\n${good}\n`);
     const result = await planning('import', 'cemeteries', file, '--dry-run');
-    expect(result).toMatchObject({ exitCode: 0, stdout: '1 rows are good; nothing was stored (dry run).\n' });
-    expect(await storedNames(databaseUrl)).toEqual([]);
+    expect(result).toMatchObject({ exitCode: 0, stdout: '1 good row; nothing was stored (dry run).\n' });
+    expect(await Bun.file(databaseUrl.slice('file:'.length)).exists()).toBeFalse();
   });
 
   test.each([
@@ -132,14 +133,14 @@ describe('planning import cemeteries', () => {
     ];
     const { faults, refusal, names } = await importContent('list.csv', [header, ...rows].join('\n'));
     expect(faults).toEqual([
-      'line 3, column name: must have at least 1 characters',
-      'line 3, column state: must be the USPS code of a state, DC or a territory',
-      'line 3, column zip: must be 5 digits, or 5 and 4, or empty',
-      'line 4, column name: must not contain control characters',
-      'line 7, column state: is required',
-      'line 8, column field 7: is not a field of this request',
-      'line 9, the same record stands at line 2 already',
-      'line 10, column name: must have at most 200 characters',
+      'line 3 (row 2), column name: must have at least 1 character',
+      'line 3 (row 2), column state: must be the USPS code of a state, DC or a territory',
+      'line 3 (row 2), column zip: must be 5 digits, or 5 and 4, or empty',
+      'line 4 (row 3), column name: must not contain control characters',
+      'line 7 (row 4), column state: is required',
+      'line 8 (row 5), column field 7: is not a known field',
+      'line 9 (row 6), the same record stands at line 2 (row 1) already',
+      'line 10 (row 7), column name: must have at most 200 characters',
     ]);
     expect(refusal).toBe('6 of 7 rows cannot be imported; nothing was stored.');
     expect(names).toEqual([]);
@@ -156,10 +157,10 @@ describe('planning import cemeteries', () => {
     ]`;
     const { faults, refusal } = await importContent('list.json', content);
     expect(faults).toEqual([
-      'line 3, column externalId: must be text',
-      'line 5, the row must be a JSON object',
-      'line 6, column colour: is not a field of this request',
-      'line 7, the same record stands at line 2 already',
+      'line 3 (row 2), column externalId: must be text',
+      'line 5 (row 3), the row must be a JSON object',
+      'line 6 (row 4), column colour: is not a known field',
+      'line 7 (row 5), the same record stands at line 2 (row 1) already',
     ]);
     expect(refusal).toBe('4 of 5 rows cannot be imported; nothing was stored.');
   });
@@ -169,8 +170,14 @@ describe('planning import cemeteries', () => {
     const bad = await importContent('bad.csv', `${header}\n${rows.join('\n')}\nbad,,,,,\n`);
     expect(bad).toMatchObject({ refusal: '1 of 20001 rows cannot be imported; nothing was stored.', names: [] });
     const whole = await importContent('good.csv', `${header}\n${rows.join('\n')}\n`);
-    expect(whole.counts).toEqual({ rows: 20_000, added: 20_000, changed: 0, unchanged: 0 });
+    expect(whole.counts).toEqual({ added: 20_000, changed: 0, unchanged: 0 });
   }, 20_000);
+
+  test.each([[''], ['a'.repeat(256)], ['a\nb']])('refuses to name %p as the creator', async (as) => {
+    const { planning, write } = createCommandLine();
+    const result = await planning('import', 'cemeteries', await write('list.csv', `${header}\n${good}\n`), '--as', as);
+    expect(result).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('1 to 255 characters') });
+  });
 
   test('tells an operator every fault and nothing of the program', async () => {
     const { planning, write } = createCommandLine();
@@ -179,7 +186,7 @@ describe('planning import cemeteries', () => {
       exitCode: 1,
       stdout: '',
       stderr:
-        'line 2, column name: must have at least 1 characters\n1 of 1 rows cannot be imported; nothing was stored.\n',
+        'line 2 (row 1), column name: must have at least 1 character\n1 of 1 row cannot be imported; nothing was stored.\n',
     });
   });
 });

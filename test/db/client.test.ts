@@ -7,6 +7,7 @@ import { openDatabase, writeBatch } from '../../src/db/client';
 import { users } from '../../src/db/schema';
 import { createUserStore } from '../../src/modules/users/store';
 import { temporaryDatabase, temporaryFolder } from '../support/database';
+import { runWorker } from '../support/worker';
 
 const now = new Date('2026-03-10T12:00:00Z');
 const save = (userId: string, careCosts: number) =>
@@ -18,7 +19,7 @@ describe('a local file', () => {
     const pragma = async (name: string) => (await db.$client.execute(`PRAGMA ${name}`)).rows[0]?.[0];
     expect(await pragma('journal_mode')).toBe('wal');
     expect(await pragma('synchronous')).toBe(2);
-    expect(await pragma('busy_timeout')).toBe(2000);
+    expect(await pragma('busy_timeout')).toBe(5);
     expect(await pragma('foreign_keys')).toBe(1);
   });
 
@@ -28,6 +29,16 @@ describe('a local file', () => {
     await db.$client.execute('SELECT 1');
     db.$client.close();
     expect((await Bun.file(folder).stat()).mode & 0o777).toBe(0o700);
+  });
+
+  test('in a folder that is there already can be read by its owner alone, its log files too', async () => {
+    const path = join(temporaryFolder(), 'planning.db');
+    const db = await openDatabase({ url: `file:${path}`, timeoutMs: 1000 });
+    await db.$client.execute('CREATE TABLE t (id)');
+    for (const name of [path, `${path}-wal`, `${path}-shm`]) {
+      expect((await Bun.file(name).stat()).mode & 0o777).toBe(0o600);
+    }
+    db.$client.close();
   });
 
   test('that cannot be opened is a database error without its path', async () => {
@@ -68,17 +79,58 @@ describe('a local file', () => {
     for (const client of [db.$client, other, third]) client.close();
   });
 
-  test('takes 300 saves from each of two processes and loses none', async () => {
+  test('lets reads and the event loop go on while another process holds the lock', async () => {
     const { url, db } = await temporaryDatabase();
-    const saver = new URL('../support/saver.ts', import.meta.url).pathname;
-    const savers = ['a', 'b'].map((name) =>
-      Bun.spawn(['bun', saver, url, name, '300'], { stdout: 'pipe', stderr: 'inherit' }),
-    );
-    const outputs = await Promise.all(savers.map(async ({ stdout }) => (await new Response(stdout).text()).trim()));
-    expect(outputs).toEqual(['300', '300']);
-    const row = await createUserStore(db).find('shared');
-    expect(row).toMatchObject({ version: 600, ltcLifetimeCare: { careCosts: 300 }, lifetimeCare: { careSafety: 300 } });
-  }, 30_000);
+    const store = createUserStore(db);
+    const other = createClient({ url });
+    const lock = await other.transaction('write');
+    let ticks = 0;
+    const ticking = setInterval(() => {
+      ticks += 1;
+    }, 10);
+    const saves = Array.from({ length: 40 }, (_, value) => store.saveSection(save('waiting', value)));
+    const startedAtMs = performance.now();
+    for (let count = 0; count < 20; count += 1) {
+      expect(await store.find('waiting')).toBeUndefined();
+      await Bun.sleep(20);
+    }
+    expect(performance.now() - startedAtMs).toBeLessThan(1500);
+    await lock.rollback();
+    const saved = await Promise.all(saves);
+    clearInterval(ticking);
+    expect(ticks).toBeGreaterThan(15);
+    expect(saved.map((row) => row?.version)).toEqual(saves.map((_, index) => index + 1));
+    other.close();
+  });
+
+  test('gives every save that waits for a lock its own deadline, not one after the other', async () => {
+    const { url, db: opened } = await temporaryDatabase();
+    opened.$client.close();
+    const db = await openDatabase({ url, timeoutMs: 300 });
+    const other = createClient({ url });
+    const lock = await other.transaction('write');
+    const startedAtMs = performance.now();
+    const store = createUserStore(db);
+    const saves = Array.from({ length: 50 }, (_, value) => store.saveSection(save('late', value)));
+    const outcomes = await Promise.allSettled(saves);
+    expect(performance.now() - startedAtMs).toBeLessThan(900);
+    for (const outcome of outcomes) expect(outcome).toMatchObject({ reason: { cause: { isUnavailable: true } } });
+    await lock.rollback();
+    for (const client of [db.$client, other]) client.close();
+  });
+
+  test.each([['careSafety'], ['batch']])(
+    'takes 300 writes from each of two processes and loses none: %s',
+    async (task) => {
+      const { url, db } = await temporaryDatabase();
+      const store = createUserStore(db);
+      await store.saveSection({ userId: 'shared', section: 'profile', patch: {}, now });
+      const outputs = await Promise.all([runWorker(url, 'careCosts', '300'), runWorker(url, task, '300')]);
+      expect(outputs).toEqual(['300', '300']);
+      expect(await store.find('shared')).toMatchObject({ version: 601, ltcLifetimeCare: { careCosts: 300 } });
+    },
+    30_000,
+  );
 
   test('refuses an interactive transaction, which would hold up every other caller', async () => {
     const { db } = await temporaryDatabase();

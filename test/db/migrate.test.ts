@@ -4,7 +4,9 @@ import journal from '../../drizzle/meta/_journal.json';
 import { openDatabase } from '../../src/db/client';
 import { isMigrated, migrateDatabase } from '../../src/db/migrate';
 import { temporaryFolder } from '../support/database';
+import { journalFolder } from '../support/journal-folder';
 import { hasSqld, startSqld } from '../support/sqld';
+import { runWorker } from '../support/worker';
 
 const cli = new URL('../../src/cli/main.ts', import.meta.url).pathname;
 
@@ -48,6 +50,20 @@ describe('migrating', () => {
     },
     30_000,
   );
+
+  test('data by four processes at once changes them once, on a file and on a server', async () => {
+    const folder = await journalFolder('UPDATE counter SET n = n + 1');
+    const urls = [`file:${join(temporaryFolder(), 'planning.db')}`, ...(hasSqld ? [(await startSqld()).url] : [])];
+    for (const url of urls) {
+      const db = await openDatabase({ url, timeoutMs: 2000 });
+      await db.$client.batch(['CREATE TABLE counter (n integer)', 'INSERT INTO counter VALUES (0)'], 'write');
+      const outputs = await Promise.all([1, 2, 3, 4].map(() => runWorker(url, 'migrate', folder)));
+      expect(outputs).toEqual(['1', '1', '1', '1']);
+      expect((await db.$client.execute('SELECT n FROM counter')).rows[0]?.n).toBe(1);
+      expect((await db.$client.execute('SELECT * FROM __drizzle_migrations')).rows).toHaveLength(1);
+      db.$client.close();
+    }
+  }, 30_000);
 
   test('again changes nothing, and a database without tables is not migrated', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });

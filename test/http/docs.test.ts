@@ -25,7 +25,10 @@ const Operation = v.object({
       }),
     }),
   ),
-  responses: v.record(v.string(), v.object({ content: v.record(v.string(), v.object({ schema: v.unknown() })) })),
+  responses: v.record(
+    v.string(),
+    v.object({ content: v.optional(v.record(v.string(), v.object({ schema: v.unknown() }))) }),
+  ),
 });
 const Document = v.object({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
 
@@ -64,6 +67,20 @@ describe('/swagger/json', () => {
     }
     const ids = all.map(({ operation }) => operation.operationId);
     expect(new Set(ids).size).toBe(ids.length);
+  });
+
+  test('tells what a model means where its own form does not', async () => {
+    const text = JSON.stringify(await document());
+    for (const part of [
+      '"name":"page","in":"query","required":false,"schema":{"description":"Page number from 1","type":"integer","minimum":1',
+      '"name":"limit","in":"query","required":false,"schema":{"description":"Entries a page","type":"integer","minimum":1,"maximum":1000',
+      'the calendar date as written counts',
+      'USPS code of a state',
+      'at most two decimals',
+    ]) {
+      expect(text.includes(part) ? part : `missing: ${part}`).toBe(part);
+    }
+    expect(await document()).toHaveProperty(['paths', '/v2/private/user', 'get', 'responses', '304']);
   });
 
   test('shows examples that the service accepts', async () => {

@@ -3,25 +3,21 @@ import { eq } from 'drizzle-orm';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { users } from '../../src/db/schema';
-import { AppError, problemKinds } from '../../src/errors';
-import { createErrorHandler, problemResponse } from '../../src/http/error-handler';
+import { problemKinds } from '../../src/errors';
+import { createErrorHandler } from '../../src/http/error-handler';
 import { createRequestContext } from '../../src/http/request-context';
 import { createRouteTable } from '../../src/http/route-table';
+import { serveOptions } from '../../src/http/serve-options';
 import { createLog } from '../../src/log';
 import { createTestApp, readAnswer } from '../support/app';
+import { connectRaw } from '../support/raw-socket';
 
 const canary = 'canary-4711';
 const logLines: string[] = [];
 const log = createLog('debug', { write: (line) => logLines.push(line) });
 
 /** Routes that fail in every way that a handler can, behind the real error handler. */
-const failing = new Elysia({
-  serve: {
-    reusePort: false,
-    development: false,
-    error: () => problemResponse(new AppError('internal-error'), new Request('http://localhost/'), ''),
-  },
-})
+const failing = new Elysia({ serve: serveOptions({ log, newId: () => crypto.randomUUID() }) })
   .use(
     createRequestContext({
       log,
@@ -69,6 +65,7 @@ describe('a fault of ours', () => {
       expect(answer.body).toMatchObject({ type: '/problems/internal-error', code: 300, http_code: 500, status: 500 });
       expect(answer.text).not.toContain(canary);
       expect(answer.text).not.toContain('.ts');
+      expect(answer.headers.get('x-request-id')).toMatch(/^[\w-]{8,64}$/);
       expect(logLines.join('\n')).not.toContain(canary);
     },
   );
@@ -82,6 +79,23 @@ describe('a fault of ours', () => {
     expect(line).toMatchObject({ level: 'error', requestId: 'find-me-in-the-log', problem: 'internal-error' });
     expect(line.frames[0]).toContain('error-handler.test.ts');
   });
+});
+
+describe('a Host header of any shape', () => {
+  test.each(['[', '', 'a b', 'x:99999', 'é', 'a/b', 'x'.repeat(3000)])(
+    'gets the answer that its request deserves: %p',
+    async (host) => {
+      const testApp = await createTestApp();
+      testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+      const socket = await connectRaw(testApp.app.server?.port ?? 0);
+      const answer = await socket.exchange(
+        `GET /v2/private/user HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
+      );
+      expect(answer).toMatch(/^HTTP\/1.1 4\d\d /);
+      if (answer.includes('problem+json')) expect(answer).toMatch(/x-request-id: [\w-]{8,64}/i);
+      await testApp.app.stop(true);
+    },
+  );
 });
 
 describe('a fault of the database', () => {

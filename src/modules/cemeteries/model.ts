@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { line, StateCode } from '../../fields';
+import { line, optionalLine, StateCode } from '../../fields';
 import { pageQuery } from '../../http/pagination';
 
 export const Cemetery = v.object({
@@ -34,7 +34,7 @@ export type CemeteryQuery = v.InferOutput<typeof CemeteryQuery>;
 export const CemeteryRecord = v.strictObject({
   externalId: line(100),
   name: line(200),
-  street: v.optional(v.union([v.literal(''), line(200)]), ''),
+  street: v.optional(optionalLine(200), ''),
   city: line(100),
   state: StateCode,
   zip: v.optional(

@@ -5,12 +5,6 @@ import { cemeteries } from '../../db/schema';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
 import type { CemeteryQuery, CemeteryRecord } from './model';
 
-export interface UpsertCounts {
-  readonly added: number;
-  readonly changed: number;
-  readonly unchanged: number;
-}
-
 const contentColumns = ['name', 'sortName', 'street', 'city', 'state', 'zip'] as const;
 
 export function createCemeteryStore(db: Database) {
@@ -23,7 +17,7 @@ export function createCemeteryStore(db: Database) {
         .from(cemeteries)
         .orderBy(direction(cemeteries.sortName), direction(cemeteries.id))
         .limit(limit)
-        .offset((page - 1) * limit);
+        .offset(Math.min((page - 1) * limit, Number.MAX_SAFE_INTEGER));
       return { rows: found.map(({ row }) => row), count: found[0]?.count ?? (await db.$count(cemeteries)) };
     },
 
@@ -31,7 +25,10 @@ export function createCemeteryStore(db: Database) {
      * Adds or changes the records in one statement, which takes them as one JSON text; a record that is the same
      * already is left alone.
      */
-    async upsert(records: readonly CemeteryRecord[], by: { createdBy: string; now: Date }): Promise<UpsertCounts> {
+    async upsert(
+      records: readonly CemeteryRecord[],
+      by: { createdBy: string; now: Date },
+    ): Promise<{ added: number; changed: number; unchanged: number }> {
       const now = by.now.getTime();
       const rows = records.map((record) => ({
         ...record,

@@ -1,5 +1,4 @@
 import * as v from 'valibot';
-import { Amount, list } from '../../fields';
 import {
   AnySelections,
   careFacilityTypes,
@@ -7,7 +6,8 @@ import {
   StoredSelectionLists,
   selectionListFields,
   selectionListsPatch,
-} from '../users/answers';
+} from '../../answers';
+import { Amount, list } from '../../fields';
 
 const financialPriorities = [
   'payingFuneral',

@@ -1,6 +1,6 @@
 import * as v from 'valibot';
+import { careFacilityTypes, facilityLocationPriorities, SelectionItem, StoredSelection } from '../../answers';
 import { Amount, list, oneOrMany } from '../../fields';
-import { careFacilityTypes, facilityLocationPriorities, SelectionItem, StoredSelection } from '../users/answers';
 
 const relationshipStatuses = ['married', 'divorced', 'dating', 'flySolo'] as const;
 const propertyStatuses = ['ownOutRight', 'ownedByBank', 'iRent'] as const;

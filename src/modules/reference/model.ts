@@ -14,7 +14,7 @@ export const ReferenceLists = v.object({
 });
 export type ReferenceLists = v.InferOutput<typeof ReferenceLists>;
 
-export const ChatTokens = v.object({
+const ChatTokens = v.object({
   'chat-id': v.pipe(v.string(), v.description('Identifier for the embedded chat widget')),
   'chat-token': v.pipe(v.string(), v.description('Token for the same widget')),
 });

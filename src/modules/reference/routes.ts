@@ -1,7 +1,7 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { conditionalGet, conditionalGetParameter } from '../../http/conditional-get';
+import { conditionalGet, conditionalGetParameter, notModified } from '../../http/conditional-get';
 import { readProblems } from '../../http/problem';
 import { HealthAndCareBody } from './model';
 import { createReferenceService } from './service';
@@ -12,6 +12,7 @@ export function createReferenceRoutes(deps: AppDeps) {
     store: createReferenceStore(deps.db),
     chat: deps.config.chat,
     clock: deps.clock,
+    log: deps.log,
   });
 
   return new Elysia({ prefix: '/healthAndCare', tags: ['Reference lists'] })
@@ -27,7 +28,7 @@ export function createReferenceRoutes(deps: AppDeps) {
         return new Response(json, { headers: { 'content-type': 'application/json;charset=utf-8' } });
       },
       {
-        response: { 200: HealthAndCareBody, ...readProblems },
+        response: { 200: HealthAndCareBody, ...notModified, ...readProblems },
         detail: {
           summary: 'Read the reference lists and the chat widget’s values',
           operationId: 'getHealthAndCare',

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import * as v from 'valibot';
 import type { AppDeps } from '../../deps';
 import { envelope } from '../../http/envelope';
+import { describeError } from '../../log';
 import { HealthAndCareBody } from './model';
 import type { ReferenceStore } from './store';
 
@@ -21,7 +22,8 @@ export function createReferenceService({
   store,
   chat,
   clock,
-}: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'clock'>) {
+  log,
+}: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'clock' | 'log'>) {
   let prepared: PreparedBody | undefined;
   let freshUntilMs = 0;
   let loading: Promise<PreparedBody> | undefined;
@@ -44,6 +46,7 @@ export function createReferenceService({
         prepared = await loading;
       } catch (error) {
         if (prepared === undefined) throw error;
+        log.warn(describeError(error), 'the lists are served as they were');
       }
       freshUntilMs = clock().getTime() + keptForMs;
       return prepared;

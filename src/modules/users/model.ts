@@ -1,50 +1,61 @@
 import * as v from 'valibot';
 import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
-import { line, StateCode } from '../../fields';
+import { line, personName, StateCode } from '../../fields';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 
-export const maxAgeYears = 120;
+const maxAgeYears = 120;
 const genders = ['Male', 'Female'] as const;
 
 const twoDecimals = v.check(
   (value: number) => /^\d+(?:\.\d{1,2})?$/.test(String(value)),
   'two_decimals: must have at most two decimals',
 );
-const HeightCm = v.pipe(v.number(), v.minValue(50), v.maxValue(300), twoDecimals);
-const WeightKg = v.pipe(v.number(), v.minValue(10), v.maxValue(700), twoDecimals);
+const HeightCm = v.pipe(
+  v.number(),
+  v.description('Centimetres, at most two decimals'),
+  v.minValue(50),
+  v.maxValue(300),
+  twoDecimals,
+);
+const WeightKg = v.pipe(
+  v.number(),
+  v.description('Kilograms, at most two decimals'),
+  v.minValue(10),
+  v.maxValue(700),
+  twoDecimals,
+);
 
 /** Only a message that arrives proves an address, so little is refused: apostrophes and other scripts are real. */
-const Email = v.pipe(line(254), v.regex(/^[^\s@]+@[^\s@]+\.[^\s@]+$/, 'email: must be an e-mail address'));
+const emailShape = /^[^\s@<>(),;:"\\]+@[^\s@<>(),;:"\\.]+(?:\.[^\s@<>(),;:"\\.]+)+$/;
+const Email = v.pipe(line(254), v.regex(emailShape, 'email: must be an e-mail address'));
 
 /** An ISO 8601 date or date-time of somebody who lives today; becomes the calendar date as written. */
 export function dateOfBirth(today: () => CalendarDate) {
   return v.pipe(
     v.string(),
+    v.description('YYYY-MM-DD, or a date-time that begins so; the calendar date as written counts'),
     v.rawTransform(({ dataset, addIssue, NEVER }) => {
       const date = parseCalendarDate(dataset.value);
       if (date === undefined) {
-        addIssue({ message: 'calendar_date: must be an ISO 8601 date or date-time that exists' });
+        addIssue({ message: 'calendar_date: must be a date that exists, as YYYY-MM-DD or a date-time that begins so' });
         return NEVER;
       }
       return date;
     }),
     v.check((date) => date < today(), 'past_date: must lie in the past'),
-    v.check((date) => ageOn(date, today()) <= maxAgeYears, `max_age: must be at most ${maxAgeYears} years ago`),
+    v.check((date) => ageOn(date, today()) <= maxAgeYears, `max_age: must make an age of at most ${maxAgeYears} years`),
   );
 }
 
 /** The fields that identify a person, which a partner carrier asks for too. */
 export function identityFields(today: () => CalendarDate) {
   return {
-    firstName: line(100),
-    lastName: line(100),
-    dateOfBirth: v.pipe(
-      dateOfBirth(today),
-      v.description('ISO 8601 date or date-time; the calendar date as written counts'),
-    ),
+    firstName: personName(100),
+    lastName: personName(100),
+    dateOfBirth: dateOfBirth(today),
     gender: v.picklist(genders),
-    state: v.pipe(StateCode, v.description('USPS code of a state, DC or a territory, in any case')),
+    state: StateCode,
     email: Email,
   };
 }

@@ -3,7 +3,7 @@ import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
-import { conditionalGet, conditionalGetParameter } from '../../http/conditional-get';
+import { conditionalGet, conditionalGetParameter, notModified } from '../../http/conditional-get';
 import { Problem, readProblems } from '../../http/problem';
 import { requestBody } from '../../http/request-schema';
 import { profileAnswers, profileExamples, UserBody } from './model';
@@ -26,7 +26,7 @@ export function createUserRoutes(deps: AppDeps) {
         return answerUser(row, set);
       },
       {
-        response: { 200: UserBody, 404: Problem, ...readProblems },
+        response: { 200: UserBody, ...notModified, 404: Problem, ...readProblems },
         detail: {
           summary: 'Read the whole user object',
           operationId: 'getUser',

@@ -32,7 +32,7 @@ interface Exchange {
   readonly set: Context['set'];
 }
 
-export type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: Exchange) => Promise<UserBody>;
+type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: Exchange) => Promise<UserBody>;
 
 /**
  * The one way that answers are saved: merges them into the caller's section, honours `If-Match`, and answers the

@@ -10,7 +10,7 @@ export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'l
 /** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
 export type MergePatch = Readonly<Record<string, unknown>>;
 
-export interface SectionSave {
+interface SectionSave {
   readonly userId: string;
   readonly section: AnswerSection;
   readonly patch: MergePatch;
@@ -18,8 +18,6 @@ export interface SectionSave {
   readonly ifMatch?: 'any' | readonly string[] | undefined;
   readonly now: Date;
 }
-
-export type UserStore = ReturnType<typeof createUserStore>;
 
 export function createUserStore(db: Database) {
   return {
@@ -35,8 +33,7 @@ export function createUserStore(db: Database) {
      * @returns undefined when `ifMatch` is given and no such record exists
      */
     async saveSection({ userId, section, patch, ifMatch, now }: SectionSave): Promise<UserRow | undefined> {
-      const patchJson = JSON.stringify(patch);
-      const merged = mergedSection(section, patchJson);
+      const merged = mergedSection(sql`coalesce(${users[section]}, '{}')`, patch);
       const isChanged = sql`(${merged} IS NOT ${users[section]})`;
       const changes = {
         [section]: merged,
@@ -52,7 +49,7 @@ export function createUserStore(db: Database) {
         .insert(users)
         .values({
           id: userId,
-          [section]: sql`nullif(json_patch('{}', ${patchJson}), '{}')`,
+          [section]: mergedSection(sql`'{}'`, patch),
           version: 1,
           createdAt: now.getTime(),
           updatedAt: now.getTime(),
@@ -66,10 +63,23 @@ export function createUserStore(db: Database) {
 
 /**
  * `json_patch` gives the same text for the same content, so it also tells whether anything changed. On an insert
- * it must run too: a plain value would keep the nulls that a patch drops.
+ * it must run too: a plain value would keep the nulls that a patch drops. What holds no answer any more is absent:
+ * NULL for the section, and no empty object inside it.
  */
-function mergedSection(section: AnswerSection, patchJson: string): SQL {
-  return sql`nullif(json_patch(coalesce(${users[section]}, '{}'), ${patchJson}), '{}')`;
+function mergedSection(section: SQL, patch: MergePatch): SQL {
+  let merged = sql`json_patch(${section}, ${JSON.stringify(patch)})`;
+  for (const key of keysThatMayEmpty(patch)) {
+    const path = `$.${key}`;
+    merged = sql`CASE WHEN json_extract(${merged}, ${path}) = '{}' THEN json_remove(${merged}, ${path}) ELSE ${merged} END`;
+  }
+  return sql`nullif(${merged}, '{}')`;
+}
+
+/** The members of a section that are objects themselves and of which the patch clears a part. */
+function keysThatMayEmpty(patch: MergePatch): string[] {
+  return Object.entries(patch)
+    .filter(([, value]) => typeof value === 'object' && value !== null && Object.values(value).includes(null))
+    .map(([key]) => key);
 }
 
 /** An entity tag is `"createdAt-version"`; one of another shape matches no record. */

@@ -52,7 +52,9 @@ describe('GET /v2/private/healthAndCare/', () => {
     const testApp = await createTestApp();
     const before = await lists(testApp);
     await testApp.db.update(referenceOptions).set({ title: 'Changed' }).where(eq(referenceOptions.id, 0));
-    testApp.now = new Date(testApp.now.getTime() + 60_000);
+    testApp.now = new Date(testApp.now.getTime() + 59_000);
+    expect((await lists(testApp)).text).toBe(before.text);
+    testApp.now = new Date(testApp.now.getTime() + 1_000);
     const after = await lists(testApp);
     expect(after.parsed?.data.travel[0]).toEqual({ id: 0, title: 'Changed' });
     expect(after.headers.get('etag')).not.toBe(before.headers.get('etag'));

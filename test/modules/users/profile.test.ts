@@ -88,6 +88,15 @@ describe('the profile', () => {
 
   test.each([
     ['a state that does not exist', { state: 'XX' }, 'state_code'],
+    ['a ligature whose upper case is a state', { state: '\ufb02' }, 'state_code'],
+    ['a dotless i whose upper case is a state', { state: '\u0131l' }, 'state_code'],
+    ['a long s whose upper case is a state', { state: '\u017fd' }, 'state_code'],
+    ['a name that cannot be seen', { firstName: '\u200b' }, 'name'],
+    ['a name that turns the direction of writing', { lastName: 'a\u202eb' }, 'one_line'],
+    ['half a surrogate pair', { firstName: '\ud800a' }, 'storable_text'],
+    ['a list for a text', { state: ['VA'] }, 'string'],
+    ['two dots in a domain', { email: 'a@b..c' }, 'email'],
+    ['an address in brackets', { email: '<a@b.co>' }, 'email'],
     ['a gender in lower case', { gender: 'male' }, 'picklist'],
     ['an e-mail address without a domain', { email: 'a@b' }, 'email'],
     ['an e-mail address without @', { email: 'example.com' }, 'email'],

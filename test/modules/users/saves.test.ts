@@ -247,6 +247,11 @@ describe('If-Match', () => {
     },
   );
 
+  test('of more tags than SQL can compare is a refusal, not a fault', async () => {
+    const tags = Array(3000).fill('"1-1"').join(', ');
+    expect((await testApp.call('POST', ltc, { as: 'listed', body: {}, ...headers(tags) })).status).toBe(412);
+  });
+
   test('takes a list of tags and *, but no weak tag', async () => {
     const tag = (await save(ltc, 'listed', { careCosts: 1 })).headers.get('etag') ?? '';
     expect((await save(ltc, 'listed', {}, headers(`"1-1", ${tag}`))).status).toBe(200);

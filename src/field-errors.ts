@@ -1,6 +1,6 @@
 import { distance } from 'fastest-levenshtein';
 import type * as v from 'valibot';
-import type { FieldError } from '../errors';
+import type { FieldError } from './errors';
 
 /** A caller can do nothing with more, and a body of 20,000 bad items would make an answer larger than itself. */
 const shownErrors = 100;
@@ -9,8 +9,8 @@ const nearNameEdits = 2;
 
 type Issue = v.BaseIssue<unknown>;
 
-/** How a field is named: by RFC 6901 in a JSON body, by its dotted path where fields have flat names. */
-export type Naming = 'pointer' | 'dotted';
+/** How a field is named: by RFC 6901 in a JSON body, by its own name in a query or a file. */
+export type Naming = 'pointer' | 'parameter' | 'column';
 
 /**
  * What a schema found wrong, in words of our own: valibot's messages quote the value they refuse. A check of a model
@@ -55,9 +55,9 @@ function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): F
     .map((key) => {
       const near = known.find((name) => distance(name.toLowerCase(), key.slice(0, 100).toLowerCase()) <= nearNameEdits);
       return {
-        pointer: pointer([...parents.map((item) => item.key), key], naming),
+        pointer: toPointer([...parents.map((item) => item.key), key], naming),
         rule: 'unknown_field',
-        message: near === undefined ? 'is not a field of this request' : `is not a field; did you mean ${near}?`,
+        message: near === undefined ? 'is not a known field' : `is not a known field; did you mean ${near}?`,
       };
     });
 }
@@ -74,11 +74,14 @@ function entriesAt(schema: unknown, keys: readonly unknown[]): object | undefine
 }
 
 function fieldError(issue: Issue, naming: Naming): FieldError {
-  const at = pointer(issue.path?.map((item) => item.key) ?? [], naming);
+  const at = toPointer(issue.path?.map((item) => item.key) ?? [], naming);
   const own = /^([a-z_]+): (.+)$/s.exec(issue.message);
   if (own?.[1] !== undefined && own[2] !== undefined) return { pointer: at, rule: own[1], message: own[2] };
   if (issue.kind === 'schema' && issue.path?.at(-1)?.origin === 'key') {
     return { pointer: at, rule: 'required', message: 'is required' };
+  }
+  if (naming === 'parameter' && Array.isArray(issue.input)) {
+    return { pointer: at, rule: 'single', message: 'must be given once' };
   }
   return { pointer: at, rule: issue.type.replace('strict_', ''), message: sentence(issue) };
 }
@@ -92,7 +95,7 @@ function sentence(issue: Issue): string {
     case 'array':
       return 'must be a list';
     case 'string':
-      return Array.isArray(issue.input) ? 'must be given once' : 'must be text';
+      return 'must be text';
     case 'number':
       return 'must be a number';
     case 'boolean':
@@ -107,12 +110,17 @@ function sentence(issue: Issue): string {
     case 'max_value':
       return `must be at most ${bound}`;
     case 'min_length':
-      return `must have at least ${bound} ${Array.isArray(issue.input) ? 'items' : 'characters'}`;
+      return `must have at least ${countOf(issue)}`;
     case 'max_length':
-      return `must have at most ${bound} ${Array.isArray(issue.input) ? 'items' : 'characters'}`;
+      return `must have at most ${countOf(issue)}`;
     default:
       return 'is not valid';
   }
+}
+
+function countOf({ requirement, input }: Issue): string {
+  const noun = Array.isArray(input) ? 'item' : 'character';
+  return `${requirement} ${noun}${requirement === 1 ? '' : 's'}`;
 }
 
 /** valibot states a picklist's options as `("a" | "b")`, and those of a union inside its own issues. */
@@ -121,8 +129,9 @@ function quotedNames(issue: Issue): string {
   return [...new Set(expected.match(/(?<=")[^"]+(?=")/g)?.filter((name) => /^[\w-]+$/.test(name)))].join(', ');
 }
 
-function pointer(keys: readonly unknown[], naming: Naming): string {
+/** How a place is written for the caller. */
+export function toPointer(keys: readonly unknown[], naming: Naming): string {
   const names = keys.map((key) => String(key).slice(0, shownKeyCharacters).toWellFormed());
-  if (naming === 'dotted') return names.join('.');
+  if (naming !== 'pointer') return names.join('.');
   return names.map((name) => `/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
 }

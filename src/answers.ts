@@ -1,9 +1,9 @@
 import * as v from 'valibot';
-import { Count, list, text } from '../../fields';
+import { Count, list, text } from './fields';
 
 /**
- * What the sections share. A value that is retired leaves the request's list but stays in the stored one: every
- * record ever written must remain readable.
+ * What the sections of answers share. Requests and stored records have one list of values each; when a value is
+ * retired, split the list: the stored one keeps it, since every record ever written must remain readable.
  */
 export const careFacilityTypes = ['inHome', 'independentLiving', 'assistedLiving', 'nursingHome', 'notSure'] as const;
 export const facilityLocationPriorities = ['nearfamily', 'affordable', 'premiumFacility', 'noPreference'] as const;
@@ -36,7 +36,7 @@ export function selectionListFields(storedAs: string) {
 
 /** Selections as they were stored, without today's bounds. */
 export const StoredSelection = v.object({ id: v.number(), title: v.string() });
-export const StoredCustomSelection = v.object({ title: v.string() });
+const StoredCustomSelection = v.object({ title: v.string() });
 export const StoredSelectionLists = v.object({
   selections: v.optional(v.array(StoredSelection)),
   customSelections: v.optional(v.array(StoredCustomSelection)),

@@ -1,0 +1,35 @@
+import { InvalidArgumentError } from 'commander';
+
+/** The id of a person, as a token's `sub` may be. */
+export function identifier(text: string): string {
+  if (text === '' || text.length > 255 || /\p{Cc}/u.test(text)) {
+    throw new InvalidArgumentError('It must have 1 to 255 characters, none of them a control character.');
+  }
+  return text;
+}
+
+const secondsByUnit = new Map([
+  ['s', 1],
+  ['m', 60],
+  ['h', 3600],
+  ['d', 86_400],
+]);
+const maxTtlSeconds = 365 * 86_400;
+
+/** A duration such as `45s` or `7d`, in seconds. */
+export function durationSeconds(text: string): number {
+  const match = /^(\d{1,9})([smhd])$/.exec(text);
+  const seconds = Number(match?.[1]) * (secondsByUnit.get(match?.[2] ?? '') ?? Number.NaN);
+  if (!(seconds > 0 && seconds <= maxTtlSeconds)) {
+    throw new InvalidArgumentError('It must be a number with s, m, h or d, at most 365d.');
+  }
+  return seconds;
+}
+
+/** Words separated by commas. */
+export function commaList(text: string): string[] {
+  return text
+    .split(',')
+    .map((word) => word.trim())
+    .filter((word) => word !== '');
+}

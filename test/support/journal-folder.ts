@@ -1,0 +1,11 @@
+import { join } from 'node:path';
+import { temporaryFolder } from './database';
+
+/** A migrations folder of one migration, as Drizzle reads it. */
+export async function journalFolder(sql: string): Promise<string> {
+  const folder = temporaryFolder();
+  const entries = [{ idx: 0, version: '6', when: 1, tag: '0000_only', breakpoints: true }];
+  await Bun.write(join(folder, 'meta/_journal.json'), JSON.stringify({ version: '7', dialect: 'sqlite', entries }));
+  await Bun.write(join(folder, '0000_only.sql'), sql);
+  return folder;
+}

@@ -1,0 +1,37 @@
+/** What a test runs in processes of its own against one database. Prints how often it did. */
+import { sql } from 'drizzle-orm';
+import { openDatabase, writeBatch } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
+import { users } from '../../src/db/schema';
+import { createUserStore } from '../../src/modules/users/store';
+
+const [url = '', task = '', argument = ''] = process.argv.slice(2);
+const db = await openDatabase({ url, timeoutMs: 10_000 });
+const store = createUserStore(db);
+const save = (section: 'ltcLifetimeCare' | 'lifetimeCare', patch: object) =>
+  store.saveSection({ userId: 'shared', section, patch: { ...patch }, now: new Date() });
+
+const tasks: Record<string, () => Promise<number>> = {
+  careCosts: () => times(async (value) => void (await save('ltcLifetimeCare', { careCosts: value }))),
+  careSafety: () => times(async (value) => void (await save('lifetimeCare', { careSafety: value }))),
+  /** Reads before it writes, which a deferred transaction cannot do beside another writer. */
+  batch: () =>
+    times(async () => {
+      await writeBatch(db, [
+        db.select().from(users).limit(1),
+        db.update(users).set({ version: sql`${users.version} + 1` }),
+      ]);
+    }),
+  migrate: async () => {
+    await migrateDatabase(db, argument);
+    return 1;
+  },
+};
+
+async function times(work: (value: number) => Promise<void>): Promise<number> {
+  for (let value = 1; value <= Number(argument); value += 1) await work(value);
+  return Number(argument);
+}
+
+process.stdout.write(`${await tasks[task]?.()}\n`);
+db.$client.close();
