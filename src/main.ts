@@ -11,8 +11,9 @@ import { createLog, describeError, type Log } from './log';
 import { seedDatabase } from './seed';
 
 /**
- * How long after SIGTERM the service goes on accepting. Connections are answered with `Connection: close` and `/health/ready` with 503. Without it, a request
- * that a caller has just sent on an idle connection would be lost when the server closes that connection.
+ * How long after SIGTERM the service goes on accepting, with `Connection: close` on every answer and 503 from
+ * `/health/ready`. Without it, a request that a caller has just sent on an idle connection would be lost when the
+ * server closes that connection.
  */
 const closingMs = 500;
 const databaseRetryMs = 2_000;
