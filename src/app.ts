@@ -4,6 +4,7 @@ import type { AppDeps } from './deps';
 import { createDocs } from './http/docs';
 import { createErrorHandler } from './http/error-handler';
 import { createHealthRoutes } from './http/health';
+import { iconRoutes } from './http/icons';
 import { Problem } from './http/problem';
 import { problemPages } from './http/problem-pages';
 import { rawQuery } from './http/raw-query';
@@ -16,6 +17,8 @@ import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers 
 import { createDeepDiveRoutes } from './modules/deep-dives/routes';
 import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
 import { createLtcRoutes } from './modules/ltc/routes';
+import { Matches } from './modules/matching/model';
+import { createMatchingRoutes } from './modules/matching/routes';
 import { HealthAndCareBody, ReferenceOption } from './modules/reference/model';
 import { createReferenceRoutes } from './modules/reference/routes';
 import { Profile, User, UserBody } from './modules/users/model';
@@ -33,6 +36,7 @@ const models = {
   LifetimeCareAnswers,
   LtcLifetimeCare,
   LtcLifetimeCareAnswers,
+  Matches,
   Problem,
   Profile,
   ReferenceOption,
@@ -53,11 +57,13 @@ export function createApp(deps: AppDeps) {
     .use(createHealthRoutes(deps))
     .use(problemPages)
     .use(docs.plugin)
+    .use(iconRoutes)
     .group('/v2/private', (privateRoutes) =>
       privateRoutes
         .use(createUserRoutes(deps))
         .use(createLtcRoutes(deps))
         .use(createDeepDiveRoutes(deps))
+        .use(createMatchingRoutes(deps))
         .use(createCemeteryRoutes(deps))
         .use(createReferenceRoutes(deps)),
     );

@@ -11,6 +11,8 @@ export interface AppDeps {
   readonly verifyToken: VerifyToken;
   readonly log: Log;
   readonly newId: () => string;
+  /** Base of every absolute link, without a last slash; known once the service listens. */
+  readonly publicUrl: () => string;
   readonly lifecycle: Lifecycle;
 }
 

@@ -43,12 +43,7 @@ function isUnknownKey(issue: Issue): boolean {
 function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): FieldError[] {
   const parents = issue.path?.slice(0, -1) ?? [];
   const parent = issue.path?.at(-1)?.input;
-  const known = Object.keys(
-    entriesAt(
-      schema,
-      parents.map((item) => item.key),
-    ) ?? {},
-  );
+  const known = Object.keys(entriesAt(schema, issue.path?.[0]?.input, parents) ?? {});
   return Object.keys(parent ?? {})
     .filter((key) => !known.includes(key))
     .slice(0, shownErrors)
@@ -62,15 +57,17 @@ function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): F
     });
 }
 
-function entriesAt(schema: unknown, keys: readonly unknown[]): object | undefined {
+/** The entries that the schema has for the object at the end of `path`, which begins at `value`. */
+function entriesAt(schema: unknown, value: unknown, path: readonly v.IssuePathItem[]): object | undefined {
   if (typeof schema !== 'object' || schema === null) return undefined;
-  if ('wrapped' in schema) return entriesAt(schema.wrapped, keys);
-  const [key, ...rest] = keys;
+  if ('wrapped' in schema) return entriesAt(schema.wrapped, value, path);
+  if ('getter' in schema && typeof schema.getter === 'function') return entriesAt(schema.getter(value), value, path);
+  const [step, ...rest] = path;
   if ('entries' in schema && typeof schema.entries === 'object' && schema.entries !== null) {
-    if (key === undefined) return schema.entries;
-    return entriesAt(Object.entries(schema.entries).find(([name]) => name === key)?.[1], rest);
+    if (step === undefined) return schema.entries;
+    return entriesAt(Object.entries(schema.entries).find(([name]) => name === step.key)?.[1], step.value, rest);
   }
-  return 'item' in schema ? entriesAt(schema.item, rest) : undefined;
+  return 'item' in schema && step !== undefined ? entriesAt(schema.item, step.value, rest) : undefined;
 }
 
 function fieldError(issue: Issue, naming: Naming): FieldError {

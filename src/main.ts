@@ -39,6 +39,7 @@ async function start(): Promise<void> {
 
   const db = await openPreparedDatabase(config, log, clock());
   const tokens = await tokenSettings(config, clock());
+  let publicUrl = config.publicUrl ?? '';
   const app = createApp({
     config,
     db,
@@ -47,6 +48,7 @@ async function start(): Promise<void> {
     lifecycle,
     verifyToken: await createTokenVerifier(tokens.settings, clock),
     newId: () => Bun.randomUUIDv7(),
+    publicUrl: () => publicUrl,
   });
 
   const stop = async (exitCode: number, closingMs: number) => {
@@ -72,6 +74,7 @@ async function start(): Promise<void> {
   });
 
   const address = listen(app, config);
+  publicUrl ||= address;
   announce(address, config, log, tokens.demo);
 }
 

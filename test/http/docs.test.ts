@@ -18,6 +18,7 @@ const Operation = v.object({
         'application/json': v.object({
           schema: v.union([
             v.object({ $ref: v.string() }),
+            v.object({ anyOf: v.array(v.unknown()) }),
             v.object({ additionalProperties: v.literal(false), properties: v.record(v.string(), v.unknown()) }),
           ]),
           examples: v.record(v.string(), v.object({ value: v.unknown() })),

@@ -54,6 +54,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     lifecycle,
     log: createLog('debug', { write: (line) => logLines.push(line) }),
     newId: () => crypto.randomUUID(),
+    publicUrl: () => 'http://localhost',
     verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),
     ...overrides,
   });

@@ -1,12 +1,17 @@
-/** The paths of the contract that this service answers, and what each needs; the tests of the whole table walk it. */
-export const privateRoutes = [
+/** The routes that save answers: each takes an object of answers and gives the whole user. */
+export const saveRoutes = [
   { method: 'POST', path: '/v2/private/ltc/lifetimeCare' },
   { method: 'POST', path: '/v2/private/deepDives/lifeInsurance' },
   { method: 'POST', path: '/v2/private/deepDives/lifetimeCare' },
   { method: 'POST', path: '/v2/private/user/profile' },
+] as const;
+
+/** Every private route that this service has; the tests of the whole table walk it. */
+export const privateRoutes = [
+  ...saveRoutes,
   { method: 'GET', path: '/v2/private/user' },
+  { method: 'POST', path: '/v2/private/engine/matches' },
+  { method: 'POST', path: '/v2/private/engine/preview' },
   { method: 'GET', path: '/v2/private/cemetery/all' },
   { method: 'GET', path: '/v2/private/healthAndCare/' },
 ] as const;
-
-export const saveRoutes = privateRoutes.filter(({ method }) => method === 'POST');

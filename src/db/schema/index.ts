@@ -1,3 +1,4 @@
+export { catalogVersions, conditions, productDisqualifiers, productRules, products } from './catalog';
 export { cemeteries } from './cemeteries';
 export { referenceLists, referenceOptions } from './reference';
 export { users } from './users';

@@ -9,16 +9,16 @@ import {
 } from '../../answers';
 import { Amount, list } from '../../fields';
 
-const financialPriorities = [
+export const financialPriorities = [
   'payingFuneral',
   'unpaidBills',
   'payingEstateTaxes',
   'leavingForKids',
   'donation',
 ] as const;
-const livingStatuses = ['stayHome', 'upgrade', 'downsize', 'rent'] as const;
-const billsAndDebts = ['medical', 'mortgage', 'cc', 'auto', 'other'] as const;
-const familyHistories = ['stroke', 'cancer', 'dementia', 'parkinson', 'osteoarthritis'] as const;
+export const livingStatuses = ['stayHome', 'upgrade', 'downsize', 'rent'] as const;
+export const billsAndDebts = ['medical', 'mortgage', 'cc', 'auto', 'other'] as const;
+export const familyHistories = ['stroke', 'cancer', 'dementia', 'parkinson', 'osteoarthritis'] as const;
 
 /** The life-insurance deep dive, as a frontend sends it. */
 export const LifeInsuranceAnswers = v.strictObject({

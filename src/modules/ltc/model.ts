@@ -2,9 +2,15 @@ import * as v from 'valibot';
 import { careFacilityTypes, facilityLocationPriorities, SelectionItem, StoredSelection } from '../../answers';
 import { Amount, list, oneOrMany } from '../../fields';
 
-const relationshipStatuses = ['married', 'divorced', 'dating', 'flySolo'] as const;
-const propertyStatuses = ['ownOutRight', 'ownedByBank', 'iRent'] as const;
-const insuranceCovers = ['payingFuneral', 'unpaidBills', 'replaceMyIncome', 'leavingForFamily', 'donation'] as const;
+export const relationshipStatuses = ['married', 'divorced', 'dating', 'flySolo'] as const;
+export const propertyStatuses = ['ownOutRight', 'ownedByBank', 'iRent'] as const;
+export const insuranceCovers = [
+  'payingFuneral',
+  'unpaidBills',
+  'replaceMyIncome',
+  'leavingForFamily',
+  'donation',
+] as const;
 
 /** The lifetime-care step of the long-term-care flow, as a frontend sends it. */
 export const LtcLifetimeCareAnswers = v.strictObject({

@@ -3,9 +3,10 @@ import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
 import { line, personName, StateCode } from '../../fields';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
+import { Matches } from '../matching/model';
 
 const maxAgeYears = 120;
-const genders = ['Male', 'Female'] as const;
+export const genders = ['Male', 'Female'] as const;
 
 const twoDecimals = v.check(
   (value: number) => /^\d+(?:\.\d{1,2})?$/.test(String(value)),
@@ -98,7 +99,8 @@ export const Profile = v.object({
 });
 export type Profile = v.InferOutput<typeof Profile>;
 
-export const Insurance = v.object({});
+/** `user.insurance`: results, each replaced whole. */
+export const Insurance = v.object({ matches: v.optional(Matches) });
 export type Insurance = v.InferOutput<typeof Insurance>;
 
 export const Purchase = v.object({});

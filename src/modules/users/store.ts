@@ -1,8 +1,13 @@
 import { and, eq, or, type SQL, sql } from 'drizzle-orm';
+import * as v from 'valibot';
 import type { Database } from '../../db/client';
 import { users } from '../../db/schema';
 import type { UserRow } from '../../db/schema/users';
+import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
+import { LtcLifetimeCare } from '../ltc/model';
+import type { Matches } from '../matching/model';
 import { entityTag } from './entity-tag';
+import { Profile } from './model';
 
 /** The sections that people answer: each is one column, and merges on its own. */
 export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'lifetimeCare';
@@ -18,6 +23,12 @@ interface SectionSave {
   readonly ifMatch?: 'any' | readonly string[] | undefined;
   readonly now: Date;
 }
+
+/** Merge patches by the section that they would be saved to. */
+export type AnswerPatches = Readonly<Partial<Record<AnswerSection, MergePatch>>>;
+
+/** The answers of a record, without what it says of itself. */
+export type Answers = Pick<UserRow, AnswerSection>;
 
 export function createUserStore(db: Database) {
   return {
@@ -57,6 +68,50 @@ export function createUserStore(db: Database) {
         .onConflictDoUpdate({ target: users.id, set: changes })
         .returning();
       return row;
+    },
+
+    /**
+     * Replaces the matches of a record that is still as it was read, or makes the record. Matches that are the same
+     * already are not written again.
+     *
+     * @returns undefined when the record has moved on since it was read
+     */
+    async replaceMatches(replacement: {
+      userId: string;
+      read: UserRow | undefined;
+      matches: Matches;
+      now: Date;
+    }): Promise<UserRow | undefined> {
+      const { userId, read, matches } = replacement;
+      const now = replacement.now.getTime();
+      if (read === undefined) {
+        const made = { id: userId, insurance: { matches }, version: 1, createdAt: now, updatedAt: now };
+        const [row] = await db.insert(users).values(made).onConflictDoNothing().returning();
+        return row;
+      }
+      if (JSON.stringify(read.insurance?.matches) === JSON.stringify(matches)) return read;
+      const [row] = await db
+        .update(users)
+        .set({ insurance: { matches }, version: read.version + 1, updatedAt: now })
+        .where(and(eq(users.id, userId), matchesTag([entityTag.format(read)])))
+        .returning();
+      return row;
+    },
+
+    /** The answers that a record would hold with the patches merged into it; of nobody's without a record. */
+    async mergeAnswers(userId: string, patches: AnswerPatches): Promise<Answers> {
+      const merged = (section: AnswerSection) =>
+        sql`json_patch(coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${userId}), '{}'),
+          ${JSON.stringify(patches[section] ?? {})})`;
+      const row = await db.get<Record<AnswerSection, string>>(sql`SELECT ${merged('profile')} AS profile,
+        ${merged('ltcLifetimeCare')} AS ltcLifetimeCare, ${merged('lifeInsurance')} AS lifeInsurance,
+        ${merged('lifetimeCare')} AS lifetimeCare`);
+      return {
+        profile: v.parse(Profile, JSON.parse(row.profile)),
+        ltcLifetimeCare: v.parse(LtcLifetimeCare, JSON.parse(row.ltcLifetimeCare)),
+        lifeInsurance: v.parse(LifeInsurance, JSON.parse(row.lifeInsurance)),
+        lifetimeCare: v.parse(LifetimeCare, JSON.parse(row.lifetimeCare)),
+      };
     },
   };
 }

@@ -1,0 +1,19 @@
+import { Elysia } from 'elysia';
+import * as v from 'valibot';
+import { AppError } from '../errors';
+import { requestParameters } from './request-schema';
+
+const iconName = /^[a-z-]{1,40}\.svg$/;
+
+/** The icons of the shipped products: small drawings of our own. */
+export const iconRoutes = new Elysia({ name: 'http.icons' }).get(
+  '/icons/:name',
+  async ({ params: { name } }) => {
+    const icon = Bun.file(new URL(`../icons/${name}`, import.meta.url));
+    if (!iconName.test(name) || !(await icon.exists())) throw new AppError('route-not-found');
+    return new Response(icon, {
+      headers: { 'content-type': 'image/svg+xml', 'cache-control': 'public, max-age=86400' },
+    });
+  },
+  { params: requestParameters(v.object({ name: v.string() })), detail: { hide: true } },
+);

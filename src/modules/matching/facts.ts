@@ -1,0 +1,161 @@
+import { careFacilityTypes, facilityLocationPriorities } from '../../answers';
+import { ageOn, type CalendarDate } from '../../calendar';
+import { stateCodes } from '../../states';
+import { billsAndDebts, familyHistories, financialPriorities, livingStatuses } from '../deep-dives/model';
+import { insuranceCovers, propertyStatuses, relationshipStatuses } from '../ltc/model';
+import { genders } from '../users/model';
+import type { Answers } from '../users/store';
+
+/** A quotient of whole numbers, compared without rounding: 29.95 is below 30 whatever a division makes of it. */
+export interface Ratio {
+  readonly numerator: number;
+  readonly denominator: number;
+}
+
+export type FactValue = number | Ratio | string | boolean | readonly string[];
+
+/** What a fact can be compared by. */
+export type FactKind = 'number' | 'ratio' | 'text' | 'flag' | 'list';
+
+type Sections = { [Section in keyof Answers]: NonNullable<Answers[Section]> };
+
+interface FactDefinition {
+  readonly kind: FactKind;
+  /** The answers that are possible, where they are a closed set. */
+  readonly values?: readonly string[];
+  readonly read: (answers: Sections, today: CalendarDate) => FactValue | undefined;
+}
+
+/**
+ * Every fact that a rule may read, by the place of its answer in the user object. `read` gives undefined where nobody
+ * answered: that is unknown, and neither zero nor no. An empty list is known.
+ */
+export const factDefinitions = {
+  age: {
+    kind: 'number',
+    read: ({ profile }, today) => (profile.dateOfBirth === undefined ? undefined : ageOn(profile.dateOfBirth, today)),
+  },
+  bmi: { kind: 'ratio', read: ({ profile }) => bodyMassIndex(profile.weightKg, profile.heightCm) },
+  gender: { kind: 'text', values: genders, read: ({ profile }) => profile.gender },
+  state: { kind: 'text', values: stateCodes, read: ({ profile }) => profile.state },
+  seriousIllness: { kind: 'flag', read: ({ profile }) => profile.seriousIllness },
+  inCare: { kind: 'flag', read: ({ profile }) => profile.inCare },
+  tobacco: { kind: 'flag', read: ({ profile }) => profile.tobacco },
+
+  'ltc.lifetimeCare.relationshipStatus': {
+    kind: 'list',
+    values: relationshipStatuses,
+    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.relationshipStatus,
+  },
+  'ltc.lifetimeCare.propertyStatus': {
+    kind: 'list',
+    values: propertyStatuses,
+    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.propertyStatus,
+  },
+  'ltc.lifetimeCare.insuranceCover': {
+    kind: 'list',
+    values: insuranceCovers,
+    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.insuranceCover,
+  },
+  'ltc.lifetimeCare.careCosts': { kind: 'number', read: ({ ltcLifetimeCare }) => ltcLifetimeCare.careCosts },
+  'ltc.lifetimeCare.careSafety': { kind: 'number', read: ({ ltcLifetimeCare }) => ltcLifetimeCare.careSafety },
+  'ltc.lifetimeCare.policyValue': { kind: 'number', read: ({ ltcLifetimeCare }) => ltcLifetimeCare.policyValue },
+  'ltc.lifetimeCare.careFacilityType': {
+    kind: 'text',
+    values: careFacilityTypes,
+    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.careFacilityType,
+  },
+  'ltc.lifetimeCare.facilityLocationPriority': {
+    kind: 'text',
+    values: facilityLocationPriorities,
+    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.facilityLocationPriority,
+  },
+  'ltc.lifetimeCare.leaveFinancialLegacy': {
+    kind: 'list',
+    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.leaveFinancialLegacy?.selections?.map(({ title }) => title),
+  },
+
+  'lifeInsurance.billsAndDebt': {
+    kind: 'list',
+    values: billsAndDebts,
+    read: ({ lifeInsurance }) => lifeInsurance.billsAndDebt,
+  },
+  'lifeInsurance.financialPriorities': {
+    kind: 'list',
+    values: financialPriorities,
+    read: ({ lifeInsurance }) => lifeInsurance.financialPriorities,
+  },
+  'lifeInsurance.livingStatus': {
+    kind: 'text',
+    values: livingStatuses,
+    read: ({ lifeInsurance }) => lifeInsurance.livingStatus,
+  },
+  'lifeInsurance.policySupport': { kind: 'list', read: ({ lifeInsurance }) => titles(lifeInsurance.policySupport) },
+
+  'lifetimeCare.careFacilityType': {
+    kind: 'text',
+    values: careFacilityTypes,
+    read: ({ lifetimeCare }) => lifetimeCare.careFacilityType,
+  },
+  'lifetimeCare.facilityLocationPriority': {
+    kind: 'text',
+    values: facilityLocationPriorities,
+    read: ({ lifetimeCare }) => lifetimeCare.facilityLocationPriority,
+  },
+  'lifetimeCare.careSafety': { kind: 'number', read: ({ lifetimeCare }) => lifetimeCare.careSafety },
+  'lifetimeCare.familyHistory': {
+    kind: 'list',
+    values: familyHistories,
+    read: ({ lifetimeCare }) => lifetimeCare.familyHistory,
+  },
+  'lifetimeCare.hobbies': { kind: 'list', read: ({ lifetimeCare }) => titles(lifetimeCare.hobbies) },
+} as const satisfies Record<string, FactDefinition>;
+
+export type FactName = keyof typeof factDefinitions;
+
+/** What is known of a person. A fact that nobody answered is absent. */
+export type Facts = ReadonlyMap<FactName, FactValue>;
+
+/** The facts of a person on a day; a person without a record has none but those of the day. */
+export function deriveFacts(answers: Answers | undefined, today: CalendarDate): Facts {
+  const sections: Sections = {
+    profile: answers?.profile ?? {},
+    ltcLifetimeCare: answers?.ltcLifetimeCare ?? {},
+    lifeInsurance: answers?.lifeInsurance ?? {},
+    lifetimeCare: answers?.lifetimeCare ?? {},
+  };
+  const facts = new Map<FactName, FactValue>();
+  for (const [name, { read }] of definitions) {
+    const value = read(sections, today);
+    if (value !== undefined) facts.set(name, value);
+  }
+  return facts;
+}
+
+/**
+ * Body mass index in kg/m², from kilograms and centimetres with at most two decimals each, as whole numbers:
+ * (100·kg · 10⁶) / (100·cm)².
+ */
+function bodyMassIndex(weightKg: number | undefined, heightCm: number | undefined): Ratio | undefined {
+  if (weightKg === undefined || heightCm === undefined || heightCm <= 0) return undefined;
+  const weightHundredths = Math.round(weightKg * 100);
+  const heightHundredths = Math.round(heightCm * 100);
+  return { numerator: weightHundredths * 1_000_000, denominator: heightHundredths * heightHundredths };
+}
+
+function titles(
+  lists:
+    | { selections?: { title: string }[] | undefined; customSelections?: { title: string }[] | undefined }
+    | undefined,
+): string[] | undefined {
+  if (lists?.selections === undefined && lists?.customSelections === undefined) return undefined;
+  return [...(lists.selections ?? []), ...(lists.customSelections ?? [])].map(({ title }) => title);
+}
+
+export const factNames = Object.keys(factDefinitions).filter(isFactName);
+
+const definitions: readonly [FactName, FactDefinition][] = factNames.map((name) => [name, factDefinitions[name]]);
+
+function isFactName(name: string): name is FactName {
+  return Object.hasOwn(factDefinitions, name);
+}

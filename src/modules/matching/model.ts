@@ -1,0 +1,40 @@
+import * as v from 'valibot';
+
+export const Explanation = v.object({
+  catalogVersion: v.number(),
+  rules: v.array(
+    v.object({
+      id: v.string(),
+      outcome: v.picklist(['met', 'not-met', 'unknown']),
+      points: v.pipe(v.number(), v.description('0 unless the rule is met')),
+      text: v.string(),
+    }),
+  ),
+  disqualifiersHeld: v.array(v.string()),
+  penalty: v.pipe(v.number(), v.description('0 or negative; with the points it adds up to the score')),
+  unanswered: v.pipe(v.array(v.string()), v.description('What the product’s rules read and nobody answered')),
+});
+export type Explanation = v.InferOutput<typeof Explanation>;
+
+export const Match = v.object({
+  id: v.number(),
+  productName: v.string(),
+  productWrapper: v.string(),
+  productIcon: v.pipe(v.string(), v.description('URL of an icon')),
+  disqualifiers: v.pipe(v.array(v.string()), v.description('Condition codes of the product, not of the person')),
+  score: v.pipe(v.number(), v.description('At most two decimals; negative for a product that is disqualified')),
+  highlights: v.array(v.string()),
+  objectives: v.array(v.string()),
+  explanation: v.optional(v.pipe(Explanation, v.description('Only where it is asked for; never stored'))),
+});
+export type Match = v.InferOutput<typeof Match>;
+
+export const RemainingMatch = v.object({ ...Match.entries, negatives: v.array(v.string()) });
+export type RemainingMatch = v.InferOutput<typeof RemainingMatch>;
+
+/** `user.insurance.matches`. */
+export const Matches = v.object({
+  bestMatch: v.pipe(v.nullable(Match), v.description('null where every product is disqualified')),
+  remainingMatches: v.pipe(v.array(RemainingMatch), v.description('The others by descending score')),
+});
+export type Matches = v.InferOutput<typeof Matches>;

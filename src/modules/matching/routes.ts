@@ -1,0 +1,61 @@
+import { Elysia } from 'elysia';
+import * as v from 'valibot';
+import { calendarDateAt } from '../../calendar';
+import type { AppDeps } from '../../deps';
+import { createAuth } from '../../http/auth';
+import { requestExamples } from '../../http/docs';
+import { bodyProblems } from '../../http/problem';
+import { requestBody, requestParameters } from '../../http/request-schema';
+import { UserBody } from '../users/model';
+import { answerUser } from '../users/save-answers';
+import { PreviewBody, previewAnswers, previewExamples, toPatches } from './preview-model';
+import { createMatchingService } from './service';
+
+const MatchesQuery = v.object({
+  explain: v.pipe(
+    v.optional(v.picklist(['true', 'false']), 'false'),
+    v.transform((text) => text === 'true'),
+  ),
+});
+
+export function createMatchingRoutes(deps: AppDeps) {
+  const service = createMatchingService(deps);
+  const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
+
+  return new Elysia({ prefix: '/engine', tags: ['Matching'] })
+    .use(createAuth(deps))
+    .post(
+      '/matches',
+      async ({ caller, query, set }) => answerUser(await service.matchUser(caller.id, query.explain), set),
+      {
+        body: requestBody(v.nullish(v.strictObject({}))),
+        query: requestParameters(MatchesQuery),
+        response: { 200: UserBody, ...bodyProblems },
+        detail: {
+          summary: 'Match insurance products to the saved answers',
+          description:
+            'Stores and answers `user.insurance.matches`. With `explain=true` each match carries the reason of every ' +
+            'point, which is not stored.',
+          operationId: 'matchProducts',
+          requestBody: requestExamples({ 'no parameters': {} }),
+        },
+      },
+    )
+    .post(
+      '/preview',
+      async ({ body, caller, set }) => {
+        set.headers['cache-control'] = 'private, no-store';
+        return { data: { matches: await service.preview(caller.id, toPatches(body)) } };
+      },
+      {
+        body: requestBody(previewAnswers(today)),
+        response: { 200: PreviewBody, ...bodyProblems },
+        detail: {
+          summary: 'Match as if these answers were saved, and explain it',
+          description: 'Each member is the body of the endpoint that would save it. Nothing is stored.',
+          operationId: 'previewMatches',
+          requestBody: requestExamples(previewExamples),
+        },
+      },
+    );
+}

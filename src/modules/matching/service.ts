@@ -1,0 +1,45 @@
+import { calendarDateAt } from '../../calendar';
+import type { UserRow } from '../../db/schema/users';
+import type { AppDeps } from '../../deps';
+import { AppError } from '../../errors';
+import { type AnswerPatches, createUserStore } from '../users/store';
+import { createCurrentCatalog } from './current-catalog';
+import { deriveFacts } from './facts';
+import { match } from './match';
+import type { Matches } from './model';
+import { createCatalogStore } from './store';
+
+/** How often a match is made again when the record has moved on in between. */
+const attempts = 3;
+
+export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl'>) {
+  const users = createUserStore(deps.db);
+  const currentCatalog = createCurrentCatalog({ ...deps, store: createCatalogStore(deps.db) });
+  const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
+
+  return {
+    /**
+     * Matches the saved answers, stores the result over the version of the record that it was made from, and gives
+     * the record; an explanation is in the answer alone.
+     *
+     * @throws AppError `database-unavailable` when the record moved on each time
+     */
+    async matchUser(userId: string, withExplanation: boolean): Promise<UserRow> {
+      for (let attempt = 1; attempt <= attempts; attempt += 1) {
+        const read = await users.find(userId);
+        const catalog = await currentCatalog();
+        const facts = deriveFacts(read, today());
+        const stored = await users.replaceMatches({ userId, read, matches: match(facts, catalog), now: deps.clock() });
+        if (stored === undefined) continue;
+        return withExplanation ? { ...stored, insurance: { matches: match(facts, catalog, true) } } : stored;
+      }
+      throw new AppError('database-unavailable', { detail: 'The record changes faster than it can be matched.' });
+    },
+
+    /** Explained matches of the saved answers with the patches merged over them. Stores nothing. */
+    async preview(userId: string, patches: AnswerPatches): Promise<Matches> {
+      const answers = await users.mergeAnswers(userId, patches);
+      return match(deriveFacts(answers, today()), await currentCatalog(), true);
+    },
+  };
+}

@@ -1,0 +1,160 @@
+import { describe, expect, test } from 'bun:test';
+import Ajv2020 from 'ajv/dist/2020';
+import { diffCatalogs } from '../../../src/modules/matching/catalog-diff';
+import { parseCatalog } from '../../../src/modules/matching/catalog-faults';
+import { catalogJsonSchema } from '../../../src/modules/matching/catalog-schema';
+import { shippedCatalog } from '../../../src/modules/matching/shipped-catalog';
+
+const rule = {
+  id: 'wants-it',
+  when: { fact: 'age', atLeast: 5 },
+  points: 1,
+  list: 'highlights',
+  text: 'T',
+  reason: 'R',
+};
+const product = {
+  id: 12,
+  productName: 'P',
+  productWrapper: 'W',
+  productIcon: '/icons/hybrid.svg',
+  disqualifiers: ['old'],
+  rules: [rule],
+};
+const old = { code: 'old', when: { fact: 'age', atLeast: 80 } };
+const file = { conditions: [old], products: [product] };
+const withRule = (change: object) => ({ ...file, products: [{ ...product, rules: [{ ...rule, ...change }] }] });
+const withProduct = (change: object) => ({ ...file, products: [{ ...product, ...change }] });
+
+const validate = new Ajv2020({ strict: false }).compile(catalogJsonSchema());
+
+describe('a catalogue', () => {
+  test('that is good is taken', () => {
+    expect(parseCatalog(file).faults).toBeUndefined();
+    expect(parseCatalog({ ...file, $schema: './catalog.schema.json' }).faults).toBeUndefined();
+    expect(parseCatalog({ conditions: [], products: [] }).faults).toBeUndefined();
+  });
+
+  test.each<[name: string, value: unknown, fault: string]>([
+    [
+      'a fact that does not exist',
+      withRule({ when: { fact: 'shoeSize', atLeast: 5 } }),
+      'product 12, rule wants-it, when.fact must be one of age, bmi',
+    ],
+    [
+      'a deep fact that does not exist',
+      withRule({ when: { all: [{ not: { fact: 'x', is: true } }] } }),
+      'product 12, rule wants-it, when.all.0.not.fact must be one of',
+    ],
+    [
+      'an operator that does not exist',
+      withRule({ when: { fact: 'age', atleast: 5 } }),
+      'product 12, rule wants-it, when.atleast is not a known field; did you mean atLeast?',
+    ],
+    [
+      'no operator',
+      withRule({ when: { fact: 'age' } }),
+      'product 12, rule wants-it, when must have exactly one of atLeast',
+    ],
+    [
+      'two operators',
+      withRule({ when: { fact: 'age', atLeast: 5, below: 9 } }),
+      'product 12, rule wants-it, when must have exactly one of',
+    ],
+    [
+      'an operator for another kind',
+      withRule({ when: { fact: 'age', includes: 'x' } }),
+      'includes cannot be used on age: use atLeast, atMost, above, below',
+    ],
+    ['a text for true or false', withRule({ when: { fact: 'tobacco', is: 'yes' } }), 'tobacco is true or false'],
+    ['true for a text', withRule({ when: { fact: 'gender', is: true } }), 'gender is a text'],
+    [
+      'an answer that nobody can give',
+      withRule({ when: { fact: 'lifeInsurance.billsAndDebt', includes: 'morgage' } }),
+      'morgage is no answer to lifeInsurance.billsAndDebt: those are medical, mortgage',
+    ],
+    ['a condition of no form', withRule({ when: 'always' }), 'product 12, rule wants-it, when must be an object'],
+    [
+      'a bad condition of a code',
+      { ...file, conditions: [{ code: 'old', when: { fact: 'agee', atLeast: 1 } }] },
+      'condition old, when.fact must be one of',
+    ],
+    [
+      'points with three decimals',
+      withRule({ points: 1.005 }),
+      'product 12, rule wants-it, points must have at most two decimals',
+    ],
+    ['too many points', withRule({ points: 10_000.01 }), 'product 12, rule wants-it, points must be at most 10000'],
+    [
+      'an unknown list',
+      withRule({ list: 'highlight' }),
+      'product 12, rule wants-it, list must be one of highlights, objectives, negatives',
+    ],
+    ['no reason', withRule({ reason: '' }), 'product 12, rule wants-it, reason must have at least 1 character'],
+    ['an unknown field', withRule({ weight: 1 }), 'product 12, rule wants-it, weight is not a known field'],
+    ['a product without a name', withProduct({ productName: undefined }), 'product 12, productName'],
+    ['a product without an id', withProduct({ id: 'x' }), 'product x, id must be a number'],
+    ['an id of 2^53', withProduct({ id: 2 ** 53 }), 'id must be a whole number'],
+    ['1,001 rules', withProduct({ rules: Array(1001).fill(rule) }), 'product 12, rules must have at most 1000 items'],
+    ['a product twice', { ...file, products: [product, product] }, 'product 12 is there twice'],
+    ['a rule twice', withProduct({ rules: [rule, rule] }), 'product 12, rule wants-it is there twice'],
+    [
+      'a disqualifier twice',
+      withProduct({ disqualifiers: ['old', 'old'] }),
+      'product 12, disqualifier old is there twice',
+    ],
+    ['a condition twice', { ...file, conditions: [old, old] }, 'condition old is there twice'],
+    [
+      'a code without a condition',
+      withProduct({ disqualifiers: ['young'] }),
+      'product 12, disqualifier young has no condition',
+    ],
+    ['an array', [], 'conditions is required'],
+    ['a text', 'x', 'the file must be a JSON object'],
+  ])('with %s is refused by the names of product and rule', (_, value, fault) => {
+    const { catalog, faults = [] } = parseCatalog(value);
+    expect(catalog).toBeUndefined();
+    expect(faults.join('\n')).toContain(fault);
+  });
+});
+
+describe('the JSON Schema', () => {
+  test('takes the shipped catalogue and what an editor should show as good', () => {
+    for (const good of [JSON.parse(JSON.stringify(shippedCatalog)), file]) {
+      expect(validate(good) ? [] : validate.errors).toEqual([]);
+    }
+  });
+
+  test.each<[name: string, value: unknown]>([
+    ['an unknown fact', withRule({ when: { fact: 'shoeSize', atLeast: 5 } })],
+    ['an unknown operator', withRule({ when: { fact: 'age', atleast: 5 } })],
+    ['a deep unknown fact', withRule({ when: { all: [{ not: { fact: 'x', is: true } }] } })],
+    ['an unknown list', withRule({ list: 'highlight' })],
+    ['a product without a name', withProduct({ productName: undefined })],
+  ])('shows %s as bad', (_, value) => {
+    expect(validate(JSON.parse(JSON.stringify(value)))).toBeFalse();
+  });
+});
+
+describe('the difference of two catalogues', () => {
+  const parsed = (value: unknown) => {
+    const { catalog } = parseCatalog(value);
+    if (catalog === undefined) throw new Error('A bad catalogue');
+    return catalog;
+  };
+
+  test('is nothing for the same, and a line for each change', () => {
+    expect(diffCatalogs(parsed(file), parsed(file))).toEqual([]);
+    expect(diffCatalogs(parsed(file), parsed(withRule({ points: 2 })))).toEqual([
+      '  product 12, rule wants-it: points 1 -> 2',
+    ]);
+    expect(diffCatalogs(parsed(file), parsed(withProduct({ rules: [] })))).toEqual(['- product 12, rule wants-it']);
+    const another = { ...product, id: 13 };
+    expect(diffCatalogs(parsed(file), parsed({ ...file, products: [another, product] }))).toEqual(['+ product 13']);
+    const both = (products: object[]) => parsed({ ...file, products });
+    expect(diffCatalogs(both([product, another]), both([another, product]))).toEqual(['the order of the products']);
+    expect(diffCatalogs(parsed(file), parsed(withProduct({ active: false })))).toEqual([
+      '  product 12: active true -> false',
+    ]);
+  });
+});

@@ -1,0 +1,174 @@
+import { describe, expect, test } from 'bun:test';
+import fc from 'fast-check';
+import type { Condition } from '../../../src/modules/matching/catalog-model';
+import type { FactName, Facts, FactValue } from '../../../src/modules/matching/facts';
+import {
+  compileCatalog,
+  match,
+  penaltyOf,
+  type StoredProduct,
+  type StoredRule,
+} from '../../../src/modules/matching/match';
+
+/** Few facts with few values, so that rules and people often meet. */
+const factValues: Record<'age' | 'tobacco' | 'gender' | 'lifeInsurance.billsAndDebt', fc.Arbitrary<FactValue>> = {
+  age: fc.integer({ min: 60, max: 85 }),
+  tobacco: fc.boolean(),
+  gender: fc.constantFrom('Male', 'Female'),
+  'lifeInsurance.billsAndDebt': fc.subarray(['cc', 'auto']),
+};
+
+const person: fc.Arbitrary<Facts> = fc.record(factValues, { requiredKeys: [] }).map(
+  (known) =>
+    new Map<FactName, FactValue>(
+      (['age', 'tobacco', 'gender', 'lifeInsurance.billsAndDebt'] as const).flatMap((name) => {
+        const value = known[name];
+        return value === undefined ? [] : [[name, value] as const];
+      }),
+    ),
+);
+
+const comparison: fc.Arbitrary<Condition> = fc.oneof(
+  fc.integer({ min: 60, max: 85 }).map((atLeast) => ({ fact: 'age' as const, atLeast })),
+  fc.integer({ min: 60, max: 85 }).map((below) => ({ fact: 'age' as const, below })),
+  fc.boolean().map((is) => ({ fact: 'tobacco' as const, is })),
+  fc.constantFrom('Male', 'Female').map((is) => ({ fact: 'gender' as const, is })),
+  fc.constantFrom('cc', 'auto').map((includes) => ({ fact: 'lifeInsurance.billsAndDebt' as const, includes })),
+);
+const condition: fc.Arbitrary<Condition> = fc.letrec<{ condition: Condition }>((tie) => ({
+  condition: fc.oneof(
+    { maxDepth: 3 },
+    comparison,
+    fc.array(tie('condition'), { maxLength: 3 }).map((all) => ({ all })),
+    fc.array(tie('condition'), { maxLength: 3 }).map((any) => ({ any })),
+    tie('condition').map((not) => ({ not })),
+  ),
+})).condition;
+
+const rule: fc.Arbitrary<Omit<StoredRule, 'id'>> = fc.record({
+  when: condition,
+  pointsHundredths: fc.oneof(fc.integer({ min: -1_000_000, max: 1_000_000 }), fc.constantFrom(0, 1, -1)),
+  textList: fc.constantFrom('highlights', 'objectives', 'negatives'),
+  text: fc.string(),
+  reason: fc.constant('none'),
+});
+const codes = ['a', 'b'];
+
+const catalog = fc
+  .record({
+    whens: fc.tuple(condition, condition),
+    products: fc.array(
+      fc.record({ disqualifiers: fc.subarray(codes), rules: fc.array(rule, { maxLength: 5 }), isActive: fc.boolean() }),
+      {
+        maxLength: 8,
+      },
+    ),
+  })
+  .map(({ whens, products }) => {
+    const stored: StoredProduct[] = products.map((product, position) => ({
+      ...product,
+      id: 100 - position,
+      position,
+      productName: `product ${position}`,
+      productWrapper: '',
+      productIcon: '',
+      rules: product.rules.map((each, index) => ({ ...each, id: `rule-${index}` })),
+    }));
+    return {
+      version: 1,
+      penaltyHundredths: penaltyOf(stored.filter(({ isActive }) => isActive)),
+      conditions: whens.map((when, index) => ({ code: codes[index] ?? '', when })),
+      products: stored,
+    };
+  });
+
+const run = (property: Parameters<typeof fc.assert>[0]) => fc.assert(property, { numRuns: 500 });
+
+describe('a match, whatever the person and the catalogue', () => {
+  test('holds every active product once, in order, and the best only where nothing disqualifies it', () => {
+    run(
+      fc.property(person, catalog, (facts, stored) => {
+        const { bestMatch, remainingMatches } = match(facts, compileCatalog(stored), true);
+        const all = [...(bestMatch === null ? [] : [bestMatch]), ...remainingMatches];
+        const active = stored.products.filter(({ isActive }) => isActive).map(({ id }) => id);
+        expect(all.map(({ id }) => id).sort()).toEqual(active.sort());
+        for (const [index, { score }] of all.entries()) {
+          expect(score).toBeLessThanOrEqual(all[index - 1]?.score ?? Number.POSITIVE_INFINITY);
+        }
+        expect(bestMatch?.explanation?.disqualifiersHeld ?? []).toEqual([]);
+        const held = all.filter(({ explanation }) => explanation?.disqualifiersHeld.length);
+        const eligible = all.filter(({ explanation }) => explanation?.disqualifiersHeld.length === 0);
+        expect(bestMatch === null).toBe(eligible.length === 0);
+        const lowestEligible = Math.min(...eligible.map(({ score }) => score));
+        for (const { score } of held) {
+          expect(score).toBeLessThan(0);
+          expect(score).toBeLessThan(lowestEligible);
+        }
+        for (const remaining of remainingMatches) expect(Array.isArray(remaining.negatives)).toBeTrue();
+        expect(bestMatch ?? {}).not.toHaveProperty('negatives');
+      }),
+    );
+  });
+
+  test('has scores that its points and penalty add up to, of at most two decimals and never -0', () => {
+    run(
+      fc.property(person, catalog, (facts, stored) => {
+        const { bestMatch, remainingMatches } = match(facts, compileCatalog(stored), true);
+        for (const { score, explanation } of [...(bestMatch === null ? [] : [bestMatch]), ...remainingMatches]) {
+          const points = (explanation?.rules ?? []).map((each) => Math.round(each.points * 100));
+          const sum = points.reduce((left, right) => left + right, Math.round((explanation?.penalty ?? 0) * 100));
+          expect(Math.round(score * 100)).toBe(sum);
+          expect(JSON.stringify(score)).toMatch(/^-?\d+(\.\d{1,2})?$/);
+          expect(Object.is(score, -0)).toBeFalse();
+          for (const each of explanation?.rules ?? []) if (each.outcome !== 'met') expect(each.points).toBe(0);
+        }
+      }),
+    );
+  });
+
+  test('is the same to the byte, run again and with the rows shuffled', () => {
+    run(
+      fc.property(person, catalog, fc.integer(), (facts, stored, seed) => {
+        const once = JSON.stringify(match(facts, compileCatalog(stored)));
+        expect(JSON.stringify(match(facts, compileCatalog(stored)))).toBe(once);
+        const shuffled = {
+          ...stored,
+          products: shuffle(stored.products, seed),
+          conditions: shuffle(stored.conditions, seed),
+        };
+        expect(JSON.stringify(match(facts, compileCatalog(shuffled)))).toBe(once);
+        expect(JSON.stringify(match(new Map([...facts].reverse()), compileCatalog(stored)))).toBe(once);
+      }),
+    );
+  });
+
+  test('changes no rule that does not read what was newly answered, and turns none that was decided', () => {
+    run(
+      fc.property(person, catalog, fc.integer({ min: 60, max: 85 }), (facts, stored, age) => {
+        const before = new Map(facts);
+        before.delete('age');
+        const after = new Map(before).set('age', age);
+        const compiled = compileCatalog(stored);
+        const outcomes = (known: Facts) => {
+          const { bestMatch, remainingMatches } = match(known, compiled, true);
+          const all = [...(bestMatch === null ? [] : [bestMatch]), ...remainingMatches];
+          return new Map(all.map(({ id, explanation }) => [id, explanation]));
+        };
+        const [early, late] = [outcomes(before), outcomes(after)];
+        for (const product of stored.products) {
+          for (const [index, { when }] of product.rules.entries()) {
+            const [was, is] = [early, late].map((each) => each.get(product.id)?.rules[index]?.outcome);
+            if (!JSON.stringify(when).includes('"age"') || was !== 'unknown') expect(is).toBe(was);
+          }
+        }
+      }),
+    );
+  });
+});
+
+function shuffle<Item>(items: readonly Item[], seed: number): Item[] {
+  return items
+    .map((item, index) => ({ item, key: Bun.hash(`${seed}-${index}`) }))
+    .sort((left, right) => (left.key < right.key ? -1 : 1))
+    .map(({ item }) => item);
+}
