@@ -2,7 +2,9 @@ import { Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
 import { ConfigError } from '../config';
 import { findDatabaseError, reasonOf } from '../db/errors';
+import { catalogCommand } from './catalog';
 import { importCemeteriesCommand } from './import-cemeteries';
+import { importProductsCommand } from './import-products';
 import { migrateCommand, seedCommand } from './migrate';
 import { OperatorError } from './operator-error';
 import { tokenCommand } from './token';
@@ -14,7 +16,13 @@ const program = new Command('planning')
   .addCommand(migrateCommand())
   .addCommand(seedCommand())
   .addCommand(tokenCommand())
-  .addCommand(new Command('import').description('Import a file').addCommand(importCemeteriesCommand()));
+  .addCommand(
+    new Command('import')
+      .description('Import a file')
+      .addCommand(importCemeteriesCommand())
+      .addCommand(importProductsCommand()),
+  )
+  .addCommand(catalogCommand());
 
 try {
   await program.parseAsync(process.argv);

@@ -1,9 +1,23 @@
-/** Prints a command's result: as one JSON object with `--json`, else as a sentence. */
+/** Prints a command's result: as JSON with `--json`, else as a sentence. */
 export function printResult(options: { json: boolean }, result: object, sentence: string): void {
-  process.stdout.write(`${options.json ? JSON.stringify(result) : sentence}\n`);
+  process.stdout.write(`${options.json ? JSON.stringify(result, null, 2) : sentence}\n`);
 }
 
 /** `1 row`, `2 rows`. */
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
+}
+
+/** Columns of text, each as wide as its widest cell. */
+export function toTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const lines = [header, ...rows];
+  const widths = header.map((_, column) => Math.max(...lines.map((line) => (line[column] ?? '').length)));
+  return lines
+    .map((line) =>
+      line
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
 }
