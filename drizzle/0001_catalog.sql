@@ -3,6 +3,7 @@ CREATE TABLE `catalog_versions` (
 	`content_hash` text NOT NULL,
 	`source` text NOT NULL,
 	`penalty_hundredths` integer NOT NULL,
+	`is_complete` integer NOT NULL,
 	`created_at` integer NOT NULL
 );
 --> statement-breakpoint

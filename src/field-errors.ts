@@ -3,7 +3,7 @@ import type * as v from 'valibot';
 import type { FieldError } from './errors';
 
 /** A caller can do nothing with more, and a body of 20,000 bad items would make an answer larger than itself. */
-const shownErrors = 100;
+export const shownErrors = 100;
 const shownKeyCharacters = 64;
 const nearNameEdits = 2;
 
@@ -123,7 +123,7 @@ function countOf({ requirement, input }: Issue): string {
 /** valibot states a picklist's options as `("a" | "b")`, and those of a union inside its own issues. */
 function quotedNames(issue: Issue): string {
   const expected = [issue, ...(issue.issues ?? [])].map((each) => each.expected).join(' ');
-  return [...new Set(expected.match(/(?<=")[^"]+(?=")/g)?.filter((name) => /^[\w-]+$/.test(name)))].join(', ');
+  return [...new Set(expected.match(/(?<=")[^"]+(?=")/g)?.filter((name) => /^[\w.-]+$/.test(name)))].join(', ');
 }
 
 /** How a place is written for the caller. */

@@ -49,6 +49,12 @@ export function personName(maxCharacters: number) {
   );
 }
 
+/** Written with at most two decimals, as a person would. */
+export const twoDecimals = v.check(
+  (value: number) => /^-?\d+(?:\.\d{1,2})?$/.test(String(value)),
+  'two_decimals: must have at most two decimals',
+);
+
 /** Money, or another quantity that is never negative. */
 export const Amount = v.pipe(v.number(), v.minValue(0), v.maxValue(maxAmount));
 

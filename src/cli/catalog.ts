@@ -86,14 +86,18 @@ function tryCommand(): Command {
   return new Command('try')
     .description('Match a person in a file, and explain every point')
     .requiredOption('--user <file>', 'JSON of a user object, as GET /v2/private/user answers it, or of some sections')
-    .option('--version <version>', 'number of the version; the one in force if none is named', versionNumber)
+    .option(
+      '--catalog <version>',
+      'number of the catalogue’s version; the one in force if none is named',
+      versionNumber,
+    )
     .option('--on <date>', 'day of the match, YYYY-MM-DD; today if none is named', calendarDate)
     .option('--json', 'print the matches as JSON', false)
-    .action(async (options: { user: string; version?: number; on?: string; json: boolean }) => {
+    .action(async (options: { user: string; catalog?: number; on?: string; json: boolean }) => {
       const config = readConfig(process.env);
       const person = await readPerson(options.user);
       await withDatabase(config, async (db) => {
-        const catalog = compileCatalog(await findCatalog(db, options.version));
+        const catalog = compileCatalog(await findCatalog(db, options.catalog));
         const answers = {
           profile: person.profile ?? null,
           ltcLifetimeCare: person.ltc?.lifetimeCare ?? null,

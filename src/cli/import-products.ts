@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import { readConfig } from '../config';
+import { shownErrors } from '../field-errors';
 import { parseCatalog } from '../modules/matching/catalog-faults';
 import { hashCatalog } from '../modules/matching/seed-catalog';
 import { createCatalogStore } from '../modules/matching/store';
@@ -25,7 +26,8 @@ Running instances notice the new version within five seconds.`,
       const { catalog, faults } = parseCatalog(await readJsonFile(path));
       if (catalog === undefined) {
         for (const fault of faults) process.stderr.write(`${fault}\n`);
-        throw new OperatorError(`${counted(faults.length, 'fault')} in ${path}; nothing was stored.`);
+        const atLeast = faults.length >= shownErrors ? 'at least ' : '';
+        throw new OperatorError(`${atLeast}${counted(faults.length, 'fault')} in ${path}; nothing was stored.`);
       }
       const products = catalog.products.length;
       if (options.dryRun) {
@@ -45,6 +47,7 @@ Running instances notice the new version within five seconds.`,
           return;
         }
         const version = await store.add(catalog, { source: 'imported', contentHash, now: new Date() });
+        if (version === undefined) throw new Error('An import is always applied');
         printResult(
           options,
           { version, products, isNew: true },

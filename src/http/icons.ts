@@ -9,8 +9,9 @@ const iconName = /^[a-z-]{1,40}\.svg$/;
 export const iconRoutes = new Elysia({ name: 'http.icons' }).get(
   '/icons/:name',
   async ({ params: { name } }) => {
+    if (!iconName.test(name)) throw new AppError('route-not-found');
     const icon = Bun.file(new URL(`../icons/${name}`, import.meta.url));
-    if (!iconName.test(name) || !(await icon.exists())) throw new AppError('route-not-found');
+    if (!(await icon.exists())) throw new AppError('route-not-found');
     return new Response(icon, {
       headers: { 'content-type': 'image/svg+xml', 'cache-control': 'public, max-age=86400' },
     });

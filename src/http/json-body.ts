@@ -5,10 +5,9 @@ const otherCharset = /;\s*charset\s*=\s*(?!"?utf-8"?\s*(?:;|$))/i;
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Reads the request body as JSON, of which an array is refused; null when there is none, whatever its Content-Type.
+ * Reads the request body as JSON; null when there is none, whatever its Content-Type.
  *
- * @throws AppError `payload-too-large`, `unsupported-media-type`, `malformed-json`, `malformed-request` or
- *   `invalid-input`
+ * @throws AppError `payload-too-large`, `unsupported-media-type`, `malformed-json` or `malformed-request`
  */
 export async function readJsonBody(request: Request, limitBytes: number): Promise<unknown> {
   const bytes = await readBytes(request, limitBytes);
@@ -18,14 +17,7 @@ export async function readJsonBody(request: Request, limitBytes: number): Promis
   if ((request.headers.get('content-encoding') ?? 'identity') !== 'identity') {
     throw new AppError('unsupported-media-type', { detail: 'The body must not have a Content-Encoding.' });
   }
-  const value = parseJson(bytes);
-  // valibot takes an array for an object in which nothing is required.
-  if (Array.isArray(value)) {
-    throw new AppError('invalid-input', {
-      errors: [{ pointer: '', rule: 'object', message: 'must be a JSON object' }],
-    });
-  }
-  return value;
+  return parseJson(bytes);
 }
 
 function parseJson(bytes: Uint8Array): unknown {

@@ -24,8 +24,10 @@ function refusing<Schema extends v.GenericSchema>(schema: Schema, naming: Naming
     '~standard': {
       ...schema['~standard'],
       validate(value: unknown) {
+        const misplaced = findListForObject(schema, value);
+        if (misplaced !== undefined) throw refusal(misplaced, 'object', 'must be a JSON object');
         const long = findLongList(value);
-        if (long !== undefined) throw tooLong(long);
+        if (long !== undefined) throw refusal(long, 'max_length', `must have at most ${maxItems} items`);
         const parsed = v.safeParse(schema, value, { abortPipeEarly: true });
         if (parsed.success) return { value: parsed.output };
         throw new AppError('invalid-input', { errors: findFieldErrors(schema, parsed.issues, naming) });
@@ -51,10 +53,24 @@ function findLongList(value: unknown, keys: readonly string[] = []): readonly st
   return undefined;
 }
 
-function tooLong(keys: readonly string[]): AppError {
-  return new AppError('invalid-input', {
-    errors: [
-      { pointer: toPointer(keys, 'pointer'), rule: 'max_length', message: `must have at most ${maxItems} items` },
-    ],
-  });
+/** The place of a list where the schema wants an object: valibot takes one for an object in which nothing is required. */
+function findListForObject(
+  schema: unknown,
+  value: unknown,
+  keys: readonly string[] = [],
+): readonly string[] | undefined {
+  if (typeof schema !== 'object' || schema === null || typeof value !== 'object' || value === null) return undefined;
+  if ('wrapped' in schema) return findListForObject(schema.wrapped, value, keys);
+  if (!('entries' in schema) || typeof schema.entries !== 'object' || schema.entries === null) return undefined;
+  if (Array.isArray(value)) return keys;
+  const members = new Map(Object.entries(value));
+  for (const [key, entry] of Object.entries(schema.entries)) {
+    const misplaced = findListForObject(entry, members.get(key), [...keys, key]);
+    if (misplaced !== undefined) return misplaced;
+  }
+  return undefined;
+}
+
+function refusal(keys: readonly string[], rule: string, message: string): AppError {
+  return new AppError('invalid-input', { errors: [{ pointer: toPointer(keys, 'pointer'), rule, message }] });
 }

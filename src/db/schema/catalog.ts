@@ -2,12 +2,14 @@ import { sql } from 'drizzle-orm';
 import { check, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core';
 import type { Condition, TextList } from '../../modules/matching/catalog-model';
 
-/** One state of the catalogue; the newest is in force. The penalty is in hundredths of a point. */
+/** One state of the catalogue; the newest that is complete is in force. The penalty is in hundredths of a point. */
 export const catalogVersions = sqliteTable('catalog_versions', {
   id: integer('id').primaryKey({ autoIncrement: true }),
   contentHash: text('content_hash').notNull(),
   source: text('source', { enum: ['shipped', 'imported'] }).notNull(),
   penaltyHundredths: integer('penalty_hundredths').notNull(),
+  /** False while its rows are being stored, which takes more than one transaction; nobody sees it until then. */
+  isComplete: integer('is_complete', { mode: 'boolean' }).notNull(),
   createdAt: integer('created_at').notNull(),
 });
 

@@ -5,7 +5,7 @@ export function diffCatalogs(before: Catalog, after: Catalog): string[] {
   return [
     ...diffLists(before.conditions, after.conditions, ({ code }) => `condition ${code}`, diffFields),
     ...diffLists(before.products, after.products, ({ id }) => `product ${id}`, diffProducts),
-    ...(isReordered(before, after) ? ['the order of the products'] : []),
+    ...reordered('the order of the products', idsOf(before.products), idsOf(after.products)),
   ];
 }
 
@@ -13,7 +13,15 @@ function diffProducts(place: string, before: CatalogProduct, after: CatalogProdu
   const { rules: rulesBefore, ...fieldsBefore } = before;
   const { rules: rulesAfter, ...fieldsAfter } = after;
   const ruleName = ({ id }: CatalogRule) => `${place}, rule ${id}`;
-  return [...diffFields(place, fieldsBefore, fieldsAfter), ...diffLists(rulesBefore, rulesAfter, ruleName, diffFields)];
+  return [
+    ...diffFields(place, fieldsBefore, fieldsAfter),
+    ...diffLists(rulesBefore, rulesAfter, ruleName, diffFields),
+    ...reordered(`${place}: the order of the rules`, idsOf(rulesBefore), idsOf(rulesAfter)),
+  ];
+}
+
+function idsOf(items: readonly { readonly id: unknown }[]): unknown[] {
+  return items.map(({ id }) => id);
 }
 
 function diffLists<Item extends object>(
@@ -41,11 +49,11 @@ function diffFields(place: string, before: object, after: object): string[] {
     .map(([name, value]) => `  ${place}: ${name} ${JSON.stringify(earlier.get(name))} -> ${JSON.stringify(value)}`);
 }
 
-function isReordered(before: Catalog, after: Catalog): boolean {
-  const ids = after.products.map(({ id }) => id);
-  const common = before.products.map(({ id }) => id).filter((id) => ids.includes(id));
-  return !Bun.deepEquals(
-    common,
-    ids.filter((id) => common.includes(id)),
+function reordered(place: string, before: readonly unknown[], after: readonly unknown[]): string[] {
+  const [early, late] = [new Set(before), new Set(after)];
+  const isSame = Bun.deepEquals(
+    before.filter((id) => late.has(id)),
+    after.filter((id) => early.has(id)),
   );
+  return isSame ? [] : [`  ${place}`];
 }

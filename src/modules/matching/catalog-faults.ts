@@ -6,9 +6,14 @@ export type ParsedCatalog =
   | { readonly catalog: Catalog; readonly faults?: undefined }
   | { readonly catalog?: undefined; readonly faults: readonly string[] };
 
+/** How deep a file may be nested: far deeper than any condition that a person would write. */
+const maxDepth = 32;
+const maxRulesInAll = 50_000;
+
 /** Reads a catalogue; every fault names the product and the rule, or the condition, that has it. */
 export function parseCatalog(value: unknown): ParsedCatalog {
-  const parsed = v.safeParse(Catalog, value);
+  if (isDeeperThan(value, maxDepth)) return { faults: [`the file is nested deeper than ${maxDepth} levels`] };
+  const parsed = v.safeParse(Catalog, value, { abortPipeEarly: true });
   if (!parsed.success) {
     const errors = findFieldErrors(Catalog, parsed.issues, 'pointer');
     return { faults: errors.map(({ pointer, message }) => `${placeOf(value, pointer)} ${message}`) };
@@ -17,10 +22,19 @@ export function parseCatalog(value: unknown): ParsedCatalog {
   return faults.length > 0 ? { faults } : { catalog: parsed.output };
 }
 
+function isDeeperThan(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return levels === 0 || Object.values(value).some((member) => isDeeperThan(member, levels - 1));
+}
+
 /** What each part alone cannot show: names given twice, and codes that nothing explains. */
 function findContradictions({ conditions, products }: Catalog): string[] {
   const codes = new Set(conditions.map(({ code }) => code));
+  const rules = products.reduce((count, product) => count + product.rules.length, 0);
   return [
+    ...(rules > maxRulesInAll
+      ? [`the file has ${rules} rules; ${maxRulesInAll} are the most that is matched in time`]
+      : []),
     ...repeated(conditions.map(({ code }) => code)).map((code) => `condition ${code} is there twice`),
     ...repeated(products.map(({ id }) => id)).map((id) => `product ${id} is there twice`),
     ...products.flatMap(({ id, disqualifiers, rules }) => [

@@ -1,21 +1,18 @@
+import { distance } from 'fastest-levenshtein';
 import * as v from 'valibot';
-import { line } from '../../fields';
+import { line, twoDecimals } from '../../fields';
 import { type FactName, factDefinitions, factNames } from './facts';
 
 /** |points| of one rule, and rules of one product: together they keep every score a safe integer of hundredths. */
 const maxPoints = 10_000;
 const maxRules = 1_000;
-const maxProducts = 100_000;
+const maxProducts = 10_000;
 const maxOperands = 100;
 
 export const textLists = ['highlights', 'objectives', 'negatives'] as const;
 export type TextList = (typeof textLists)[number];
 
-const Hundredths = v.check(
-  (value: number) => Math.abs(value * 100 - Math.round(value * 100)) < 1e-6,
-  'two_decimals: must have at most two decimals',
-);
-const Bound = v.pipe(v.number(), v.minValue(-1e12), v.maxValue(1e12), Hundredths);
+const Bound = v.pipe(v.number(), v.minValue(-1e12), v.maxValue(1e12), twoDecimals);
 const Operands = v.pipe(v.array(v.string()), v.minLength(1), v.maxLength(maxOperands));
 
 const operators = {
@@ -23,7 +20,7 @@ const operators = {
   atMost: v.optional(Bound),
   above: v.optional(Bound),
   below: v.optional(Bound),
-  is: v.optional(v.union([v.string(), v.boolean()])),
+  is: v.optional(v.union([v.string(), v.boolean()], 'operand: must be a text, true or false')),
   isOneOf: v.optional(Operands),
   includes: v.optional(v.string()),
   includesAnyOf: v.optional(Operands),
@@ -33,7 +30,7 @@ const operatorNames = Object.keys(operators);
 
 /** One fact against one operator, such as `{"fact": "age", "atLeast": 65}`. */
 export const Comparison = v.pipe(
-  v.strictObject({ fact: v.picklist(factNames), ...operators }),
+  v.strictObject({ fact: v.picklist(factNames, notAFact), ...operators }),
   v.rawCheck(({ dataset, addIssue }) => {
     const fault = dataset.typed ? findMisfit(dataset.value) : undefined;
     if (fault !== undefined) addIssue({ message: `operator: ${fault}` });
@@ -78,7 +75,7 @@ export const CatalogRule = v.strictObject({
     v.number(),
     v.minValue(-maxPoints),
     v.maxValue(maxPoints),
-    Hundredths,
+    twoDecimals,
     v.description('Added to the score when the rule is met; at most two decimals'),
   ),
   list: v.pipe(v.picklist(textLists), v.description('Where the text goes when the rule is met')),
@@ -91,7 +88,11 @@ export const CatalogProduct = v.strictObject({
   id: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
   productName: line(200),
   productWrapper: v.pipe(line(200), v.description('Display name of the packaged offering')),
-  productIcon: v.pipe(line(2000), v.description('URL of an icon; one that begins with / is on this service')),
+  productIcon: v.pipe(
+    line(2000),
+    v.description('URL of an icon, by http or https; a relative one is on this service'),
+    v.check(isIconAddress, 'icon: must be an http or https address, or a relative one'),
+  ),
   active: v.optional(v.pipe(v.boolean(), v.description('Whether the product is offered')), true),
   disqualifiers: v.pipe(v.array(ConditionCode), v.maxLength(100)),
   rules: v.pipe(v.array(CatalogRule), v.maxLength(maxRules)),
@@ -102,9 +103,22 @@ export type CatalogProduct = v.InferOutput<typeof CatalogProduct>;
 export const Catalog = v.strictObject({
   $schema: v.optional(v.string()),
   conditions: v.pipe(v.array(CatalogCondition), v.maxLength(1000)),
-  products: v.pipe(v.array(CatalogProduct), v.maxLength(maxProducts)),
+  products: v.pipe(v.array(CatalogProduct), v.minLength(1), v.maxLength(maxProducts)),
 });
 export type Catalog = v.InferOutput<typeof Catalog>;
+
+/** A browser resolves `//host` to another host, and anything but http to no picture. */
+function isIconAddress(icon: string): boolean {
+  if (/\s|^\/\//.test(icon) || !URL.canParse(icon, 'http://localhost/')) return false;
+  return /^https?:$/.test(new URL(icon, 'http://localhost/').protocol);
+}
+
+function notAFact({ input }: v.BaseIssue<unknown>): string {
+  const name = JSON.stringify(input)?.slice(0, 100);
+  const near = factNames.find((fact) => typeof input === 'string' && distance(fact, input.slice(0, 100)) <= 2);
+  const hint = near === undefined ? `the facts are ${factNames.join(', ')}` : `did you mean ${near}?`;
+  return `fact: ${name} is not a fact; ${hint}`;
+}
 
 /** Why a comparison cannot be made, in words for the author of a catalogue; undefined when it can. */
 function findMisfit({ fact, ...operation }: { fact: FactName } & Record<string, unknown>): string | undefined {

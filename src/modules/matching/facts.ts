@@ -1,5 +1,5 @@
 import { careFacilityTypes, facilityLocationPriorities } from '../../answers';
-import { ageOn, type CalendarDate } from '../../calendar';
+import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
 import { stateCodes } from '../../states';
 import { billsAndDebts, familyHistories, financialPriorities, livingStatuses } from '../deep-dives/model';
 import { insuranceCovers, propertyStatuses, relationshipStatuses } from '../ltc/model';
@@ -33,7 +33,10 @@ interface FactDefinition {
 export const factDefinitions = {
   age: {
     kind: 'number',
-    read: ({ profile }, today) => (profile.dateOfBirth === undefined ? undefined : ageOn(profile.dateOfBirth, today)),
+    read: ({ profile }, today) => {
+      const birthDate = parseCalendarDate(profile.dateOfBirth ?? '');
+      return birthDate === undefined ? undefined : ageOn(birthDate, today);
+    },
   },
   bmi: { kind: 'ratio', read: ({ profile }) => bodyMassIndex(profile.weightKg, profile.heightCm) },
   gender: { kind: 'text', values: genders, read: ({ profile }) => profile.gender },

@@ -12,7 +12,10 @@ export const Explanation = v.object({
   ),
   disqualifiersHeld: v.array(v.string()),
   penalty: v.pipe(v.number(), v.description('0 or negative; with the points it adds up to the score')),
-  unanswered: v.pipe(v.array(v.string()), v.description('What the product’s rules read and nobody answered')),
+  unanswered: v.pipe(
+    v.array(v.string()),
+    v.description('What the product’s rules and disqualifiers read and nobody answered'),
+  ),
 });
 export type Explanation = v.InferOutput<typeof Explanation>;
 

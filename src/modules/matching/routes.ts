@@ -4,7 +4,8 @@ import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
-import { bodyProblems } from '../../http/problem';
+import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { bodyProblems, Problem } from '../../http/problem';
 import { requestBody, requestParameters } from '../../http/request-schema';
 import { UserBody } from '../users/model';
 import { answerUser } from '../users/save-answers';
@@ -26,12 +27,19 @@ export function createMatchingRoutes(deps: AppDeps) {
     .use(createAuth(deps))
     .post(
       '/matches',
-      async ({ caller, query, set }) => answerUser(await service.matchUser(caller.id, query.explain), set),
+      async ({ caller, query, request, set }) => {
+        const match = { userId: caller.id, ifMatch: readIfMatch(request), withExplanation: query.explain };
+        const body = answerUser(await service.matchUser(match), set);
+        // The tag is of what is stored, which holds no explanation.
+        if (query.explain) delete set.headers.etag;
+        return body;
+      },
       {
         body: requestBody(v.nullish(v.strictObject({}))),
         query: requestParameters(MatchesQuery),
-        response: { 200: UserBody, ...bodyProblems },
+        response: { 200: UserBody, 412: Problem, ...bodyProblems },
         detail: {
+          parameters: [ifMatchParameter],
           summary: 'Match insurance products to the saved answers',
           description:
             'Stores and answers `user.insurance.matches`. With `explain=true` each match carries the reason of every ' +

@@ -54,7 +54,7 @@ function negate(truth: Truth): Truth {
 }
 
 /** An import has made sure that the one operator fits the fact. */
-function compileComparison(comparison: Comparison): (value: FactValue) => boolean {
+function compileComparison(comparison: Comparison): (value: FactValue) => Truth {
   const { atLeast, atMost, above, below, is, isOneOf, includes, includesAnyOf, isEmpty } = comparison;
   if (atLeast !== undefined) return (value) => compare(value, atLeast) >= 0;
   if (atMost !== undefined) return (value) => compare(value, atMost) <= 0;
@@ -65,7 +65,9 @@ function compileComparison(comparison: Comparison): (value: FactValue) => boolea
   if (includes !== undefined) return (value) => isList(value) && value.includes(includes);
   if (includesAnyOf !== undefined)
     return (value) => isList(value) && includesAnyOf.some((item) => value.includes(item));
-  return (value) => isList(value) && (value.length === 0) === isEmpty;
+  if (isEmpty !== undefined) return (value) => isList(value) && (value.length === 0) === isEmpty;
+  // An operator of a later build: unknown here, and neither met nor failed.
+  return () => undefined;
 }
 
 /** Negative, zero or positive as the value lies below, at or above the bound; NaN for what is no number. */

@@ -7,6 +7,7 @@ import type { CatalogStore } from './store';
 export async function seedCatalog(store: CatalogStore, now: Date): Promise<void> {
   const latest = await store.findLatestVersion();
   const contentHash = hashCatalog(shippedCatalog);
+  // Saves the work; what decides is the store's own condition.
   if (latest?.source === 'imported' || latest?.contentHash === contentHash) return;
   await store.add(shippedCatalog, { source: 'shipped', contentHash, now });
 }

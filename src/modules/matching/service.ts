@@ -2,6 +2,7 @@ import { calendarDateAt } from '../../calendar';
 import type { UserRow } from '../../db/schema/users';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
+import { entityTag } from '../users/entity-tag';
 import { type AnswerPatches, createUserStore } from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
@@ -12,7 +13,13 @@ import { createCatalogStore } from './store';
 /** How often a match is made again when the record has moved on in between. */
 const attempts = 3;
 
-export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl'>) {
+export interface MatchRequest {
+  readonly userId: string;
+  readonly ifMatch: 'any' | readonly string[] | undefined;
+  readonly withExplanation: boolean;
+}
+
+export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl' | 'log'>) {
   const users = createUserStore(deps.db);
   const currentCatalog = createCurrentCatalog({ ...deps, store: createCatalogStore(deps.db) });
   const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
@@ -22,11 +29,12 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
      * Matches the saved answers, stores the result over the version of the record that it was made from, and gives
      * the record; an explanation is in the answer alone.
      *
-     * @throws AppError `database-unavailable` when the record moved on each time
+     * @throws AppError `precondition-failed`, or `database-unavailable` when the record moved on each time
      */
-    async matchUser(userId: string, withExplanation: boolean): Promise<UserRow> {
+    async matchUser({ userId, ifMatch, withExplanation }: MatchRequest): Promise<UserRow> {
       for (let attempt = 1; attempt <= attempts; attempt += 1) {
         const read = await users.find(userId);
+        if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
         const catalog = await currentCatalog();
         const facts = deriveFacts(read, today());
         const stored = await users.replaceMatches({ userId, read, matches: match(facts, catalog), now: deps.clock() });
@@ -42,4 +50,9 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
       return match(deriveFacts(answers, today()), await currentCatalog(), true);
     },
   };
+}
+
+function isMeant(row: UserRow | undefined, ifMatch: MatchRequest['ifMatch']): boolean {
+  if (ifMatch === undefined) return true;
+  return row !== undefined && (ifMatch === 'any' || ifMatch.includes(entityTag.format(row)));
 }

@@ -1,7 +1,7 @@
-import { asc, desc, eq, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, lt, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema';
-import type { Catalog } from './catalog-model';
+import type { Catalog, CatalogProduct } from './catalog-model';
 import { penaltyOf, type StoredCatalog } from './match';
 
 export type CatalogSource = 'shipped' | 'imported';
@@ -18,87 +18,214 @@ export function createCatalogStore(db: Database) {
   return {
     /** The version in force; undefined before any catalogue was stored. */
     async findLatestVersion(): Promise<CatalogVersion | undefined> {
-      const [row] = await db.select().from(catalogVersions).orderBy(desc(catalogVersions.id)).limit(1);
+      const [row] = await db
+        .select()
+        .from(catalogVersions)
+        .where(eq(catalogVersions.isComplete, true))
+        .orderBy(desc(catalogVersions.id))
+        .limit(1);
       return row;
     },
 
     async listVersions(): Promise<CatalogVersion[]> {
-      return db.select().from(catalogVersions).orderBy(asc(catalogVersions.id));
+      return db
+        .select()
+        .from(catalogVersions)
+        .where(eq(catalogVersions.isComplete, true))
+        .orderBy(asc(catalogVersions.id));
     },
 
     /** One version whole, inactive products included; undefined when there is none of that number. */
     async find(version: number): Promise<StoredCatalog | undefined> {
-      const [row] = await db.select().from(catalogVersions).where(eq(catalogVersions.id, version));
+      const [row] = await db
+        .select()
+        .from(catalogVersions)
+        .where(and(eq(catalogVersions.id, version), eq(catalogVersions.isComplete, true)));
       if (row === undefined) return undefined;
-      const [conditionRows, productRows, ruleRows, codeRows] = await Promise.all([
-        db.select().from(conditions).where(eq(conditions.catalogVersion, version)).orderBy(asc(conditions.position)),
-        db.select().from(products).where(eq(products.catalogVersion, version)).orderBy(asc(products.position)),
+      const conditionRows = await db
+        .select()
+        .from(conditions)
+        .where(eq(conditions.catalogVersion, version))
+        .orderBy(asc(conditions.position));
+      const productRows = await inPages((limit, offset) =>
+        db
+          .select()
+          .from(products)
+          .where(eq(products.catalogVersion, version))
+          .orderBy(asc(products.id))
+          .limit(limit)
+          .offset(offset),
+      );
+      const ruleRows = await inPages((limit, offset) =>
         db
           .select()
           .from(productRules)
           .where(eq(productRules.catalogVersion, version))
-          .orderBy(asc(productRules.position)),
+          .orderBy(asc(productRules.productId), asc(productRules.id))
+          .limit(limit)
+          .offset(offset),
+      );
+      const codeRows = await inPages((limit, offset) =>
         db
           .select()
           .from(productDisqualifiers)
           .where(eq(productDisqualifiers.catalogVersion, version))
-          .orderBy(asc(productDisqualifiers.position)),
-      ]);
+          .orderBy(asc(productDisqualifiers.productId), asc(productDisqualifiers.code))
+          .limit(limit)
+          .offset(offset),
+      );
       const rulesByProduct = Map.groupBy(ruleRows, ({ productId }) => productId);
       const codesByProduct = Map.groupBy(codeRows, ({ productId }) => productId);
       return {
         version,
         penaltyHundredths: row.penaltyHundredths,
         conditions: conditionRows,
-        products: productRows.map((product) => ({
+        products: productRows.toSorted(byPosition).map((product) => ({
           ...product,
-          disqualifiers: (codesByProduct.get(product.id) ?? []).map(({ code }) => code),
-          rules: rulesByProduct.get(product.id) ?? [],
+          disqualifiers: (codesByProduct.get(product.id) ?? []).sort(byPosition).map(({ code }) => code),
+          rules: (rulesByProduct.get(product.id) ?? []).sort(byPosition),
         })),
       };
     },
 
-    /** Stores a catalogue as the newest version, whole or not at all, and gives its number. */
-    async add(catalog: Catalog, by: { source: CatalogSource; contentHash: string; now: Date }): Promise<number> {
-      const stored = catalog.products.map((product, position) => ({
+    /**
+     * Stores a catalogue as the newest version and gives its number. Its rows go in short transactions that nobody
+     * sees; only the last statement brings it into force. What an interrupted import has left is removed by the next.
+     *
+     * @returns undefined for a shipped catalogue where an operator has imported one, or that was in force before
+     */
+    async add(catalog: Catalog, by: VersionOrigin): Promise<number | undefined> {
+      await removeAbandoned(by.now.getTime() - abandonedAfterMs);
+      const products = catalog.products.map((product, position) => ({
         ...product,
         position,
         rules: product.rules.map((rule) => ({ ...rule, pointsHundredths: Math.round(rule.points * 100) })),
       }));
-      const latest = sql`(SELECT max(id) FROM catalog_versions)`;
-      const rows = (values: object[]) => sql`json_each(${JSON.stringify(values)})`;
-      const active = stored.filter(({ active }) => active);
-      const [inserted] = await writeBatch(db, [
-        db
-          .insert(catalogVersions)
-          .values({
-            contentHash: by.contentHash,
-            source: by.source,
-            penaltyHundredths: penaltyOf(active),
-            createdAt: by.now.getTime(),
-          })
-          .returning({ id: catalogVersions.id }),
-        db
-          .insert(conditions)
-          .select(sql`SELECT ${latest}, key, value ->> 'code', value -> 'when' FROM ${rows(catalog.conditions)}`),
-        db.insert(products).select(
-          sql`SELECT ${latest}, key, value ->> 'id', value ->> 'productName', value ->> 'productWrapper',
-            value ->> 'productIcon', value ->> 'active'
-            FROM ${rows(stored.map(({ rules: _, ...product }) => product))}`,
-        ),
-        db.insert(productRules).select(
-          sql`SELECT ${latest}, value ->> 'productId', key, value ->> 'id', value -> 'when',
-            value ->> 'pointsHundredths', value ->> 'list', value ->> 'text', value ->> 'reason'
-            FROM ${rows(stored.flatMap(({ id: productId, rules }) => rules.map((rule) => ({ ...rule, productId }))))}`,
-        ),
-        db.insert(productDisqualifiers).select(
-          sql`SELECT ${latest}, value ->> 'productId', key, value ->> 'code'
-            FROM ${rows(stored.flatMap(({ id: productId, disqualifiers }) => disqualifiers.map((code) => ({ productId, code }))))}`,
-        ),
-      ]);
-      return Number(inserted?.[0]?.id);
+      const penalty = penaltyOf(products.filter(({ active }) => active));
+      const [inserted] = await db
+        .insert(catalogVersions)
+        .values({ ...version(by), penaltyHundredths: penalty, isComplete: false })
+        .returning({ id: catalogVersions.id });
+      if (inserted === undefined) throw new Error('A version has no number');
+      const { id } = inserted;
+      await db
+        .insert(conditions)
+        .select(sql`SELECT ${id}, key, value ->> 'code', value -> 'when' FROM ${eachOf(catalog.conditions)}`);
+      for (const some of chunksOf(products)) await addProducts(id, some);
+      const mayApply = by.source === 'imported' ? undefined : isNewShipped(by.contentHash, id);
+      const [applied] = await db
+        .update(catalogVersions)
+        .set({ isComplete: true })
+        .where(and(eq(catalogVersions.id, id), mayApply))
+        .returning({ id: catalogVersions.id });
+      if (applied === undefined) await remove(id);
+      return applied?.id;
     },
   };
+
+  async function addProducts(version: number, added: readonly PositionedProduct[]): Promise<void> {
+    const rules = added.flatMap(({ id: productId, rules }) =>
+      rules.map((rule, position) => ({ ...rule, productId, position })),
+    );
+    const codes = added.flatMap(({ id: productId, disqualifiers }) =>
+      disqualifiers.map((code, position) => ({ productId, code, position })),
+    );
+    await writeBatch(db, [
+      db.insert(products).select(
+        sql`SELECT ${version}, value ->> 'position', value ->> 'id', value ->> 'productName',
+          value ->> 'productWrapper', value ->> 'productIcon', value ->> 'active'
+          FROM ${eachOf(added.map(({ rules: _, ...product }) => product))}`,
+      ),
+      db.insert(productRules).select(
+        sql`SELECT ${version}, value ->> 'productId', value ->> 'position', value ->> 'id', value -> 'when',
+          value ->> 'pointsHundredths', value ->> 'list', value ->> 'text', value ->> 'reason' FROM ${eachOf(rules)}`,
+      ),
+      db
+        .insert(productDisqualifiers)
+        .select(
+          sql`SELECT ${version}, value ->> 'productId', value ->> 'position', value ->> 'code' FROM ${eachOf(codes)}`,
+        ),
+    ]);
+  }
+
+  async function removeAbandoned(before: number): Promise<void> {
+    const abandoned = await db
+      .select({ id: catalogVersions.id })
+      .from(catalogVersions)
+      .where(and(eq(catalogVersions.isComplete, false), lt(catalogVersions.createdAt, before)));
+    for (const { id } of abandoned) await remove(id);
+  }
+
+  async function remove(id: number): Promise<void> {
+    await writeBatch(db, [
+      db.delete(productDisqualifiers).where(eq(productDisqualifiers.catalogVersion, id)),
+      db.delete(productRules).where(eq(productRules.catalogVersion, id)),
+      db.delete(products).where(eq(products.catalogVersion, id)),
+      db.delete(conditions).where(eq(conditions.catalogVersion, id)),
+      db.delete(catalogVersions).where(eq(catalogVersions.id, id)),
+    ]);
+  }
+}
+
+export interface VersionOrigin {
+  readonly source: CatalogSource;
+  readonly contentHash: string;
+  readonly now: Date;
+}
+
+function version({ source, contentHash, now }: VersionOrigin) {
+  return { source, contentHash, createdAt: now.getTime() };
+}
+
+/** In one statement with the change that it guards: seeds of several builds and an import may run at once. */
+function isNewShipped(contentHash: string, id: number) {
+  return sql`NOT EXISTS (SELECT 1 FROM catalog_versions AS other WHERE other.is_complete AND other.id <> ${id}
+    AND (other.source = 'imported' OR other.content_hash = ${contentHash}))`;
+}
+
+/** Some products at a time, so that no bound value is larger than a libSQL server takes and no transaction is long. */
+function* chunksOf(products: readonly PositionedProduct[]): Generator<PositionedProduct[]> {
+  let chunk: PositionedProduct[] = [];
+  let bytes = 0;
+  for (const product of products) {
+    const size = JSON.stringify(product).length;
+    if (chunk.length > 0 && bytes + size > chunkBytes) {
+      yield chunk;
+      chunk = [];
+      bytes = 0;
+    }
+    chunk.push(product);
+    bytes += size;
+  }
+  if (chunk.length > 0) yield chunk;
+}
+
+type PositionedProduct = Omit<CatalogProduct, 'rules'> & {
+  readonly position: number;
+  readonly rules: readonly (CatalogProduct['rules'][number] & { readonly pointsHundredths: number })[];
+};
+
+const chunkBytes = 300_000;
+const rowsAtOnce = 2_000;
+const abandonedAfterMs = 60 * 60_000;
+
+/** All rows of a query, some at a time: a libSQL server refuses an answer over 10 MB. */
+async function inPages<Row>(select: (limit: number, offset: number) => Promise<Row[]>): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (;;) {
+    const page = await select(rowsAtOnce, rows.length);
+    rows.push(...page);
+    if (page.length < rowsAtOnce) return rows;
+  }
+}
+
+function byPosition(left: { position: number }, right: { position: number }): number {
+  return left.position - right.position;
+}
+
+/** Rows as one bound JSON text, so that the SQL is the same for any number of them. */
+function eachOf(rows: readonly object[]) {
+  return sql`json_each(${JSON.stringify(rows)})`;
 }
 
 export type CatalogStore = ReturnType<typeof createCatalogStore>;

@@ -1,6 +1,6 @@
 import * as v from 'valibot';
 import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
-import { line, personName, StateCode } from '../../fields';
+import { line, personName, StateCode, twoDecimals } from '../../fields';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 import { Matches } from '../matching/model';
@@ -8,10 +8,6 @@ import { Matches } from '../matching/model';
 const maxAgeYears = 120;
 export const genders = ['Male', 'Female'] as const;
 
-const twoDecimals = v.check(
-  (value: number) => /^\d+(?:\.\d{1,2})?$/.test(String(value)),
-  'two_decimals: must have at most two decimals',
-);
 const HeightCm = v.pipe(
   v.number(),
   v.description('Centimetres, at most two decimals'),
@@ -110,7 +106,7 @@ export type Purchase = v.InferOutput<typeof Purchase>;
 export const User = v.object({
   id: v.string(),
   createdAt: v.pipe(v.string(), v.description('ISO 8601, UTC')),
-  updatedAt: v.pipe(v.string(), v.description('ISO 8601, UTC; moves only when an answer changes')),
+  updatedAt: v.pipe(v.string(), v.description('ISO 8601, UTC; moves only when an answer or a result changes')),
   profile: v.optional(Profile),
   insurance: Insurance,
   ltc: v.object({ lifetimeCare: v.optional(LtcLifetimeCare) }),

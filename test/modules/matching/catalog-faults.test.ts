@@ -26,25 +26,32 @@ const file = { conditions: [old], products: [product] };
 const withRule = (change: object) => ({ ...file, products: [{ ...product, rules: [{ ...rule, ...change }] }] });
 const withProduct = (change: object) => ({ ...file, products: [{ ...product, ...change }] });
 
+function nested(levels: number): object {
+  let condition: object = { fact: 'age', atLeast: 5 };
+  for (let level = 0; level < levels; level += 1) condition = { not: condition };
+  return condition;
+}
+
 const validate = new Ajv2020({ strict: false }).compile(catalogJsonSchema());
 
 describe('a catalogue', () => {
   test('that is good is taken', () => {
     expect(parseCatalog(file).faults).toBeUndefined();
     expect(parseCatalog({ ...file, $schema: './catalog.schema.json' }).faults).toBeUndefined();
-    expect(parseCatalog({ conditions: [], products: [] }).faults).toBeUndefined();
+    expect(parseCatalog(withProduct({ productIcon: 'icons/x.svg' })).faults).toBeUndefined();
+    expect(parseCatalog(withProduct({ productIcon: 'https://x.example/a.svg' })).faults).toBeUndefined();
   });
 
   test.each<[name: string, value: unknown, fault: string]>([
     [
       'a fact that does not exist',
       withRule({ when: { fact: 'shoeSize', atLeast: 5 } }),
-      'product 12, rule wants-it, when.fact must be one of age, bmi',
+      'product 12, rule wants-it, when.fact "shoeSize" is not a fact; the facts are age, bmi',
     ],
     [
       'a deep fact that does not exist',
       withRule({ when: { all: [{ not: { fact: 'x', is: true } }] } }),
-      'product 12, rule wants-it, when.all.0.not.fact must be one of',
+      'product 12, rule wants-it, when.all.0.not.fact "x" is not a fact',
     ],
     [
       'an operator that does not exist',
@@ -77,7 +84,7 @@ describe('a catalogue', () => {
     [
       'a bad condition of a code',
       { ...file, conditions: [{ code: 'old', when: { fact: 'agee', atLeast: 1 } }] },
-      'condition old, when.fact must be one of',
+      'condition old, when.fact "agee" is not a fact; did you mean age?',
     ],
     [
       'points with three decimals',
@@ -109,6 +116,21 @@ describe('a catalogue', () => {
       withProduct({ disqualifiers: ['young'] }),
       'product 12, disqualifier young has no condition',
     ],
+    ['a number for a text', withRule({ when: { fact: 'age', is: 65 } }), 'when.is must be a text, true or false'],
+    ['points that are next to nothing', withRule({ points: 1e-9 }), 'points must have at most two decimals'],
+    ['no product', { ...file, products: [] }, 'products must have at least 1 item'],
+    [
+      'an icon that is no address',
+      withProduct({ productIcon: 'not a url' }),
+      'product 12, productIcon must be an http',
+    ],
+    ['an icon that is a script', withProduct({ productIcon: 'javascript:alert(1)' }), 'productIcon must be an http'],
+    [
+      'an icon of another host by stealth',
+      withProduct({ productIcon: '//x.example/a.svg' }),
+      'productIcon must be an http',
+    ],
+    ['4,000 levels', withRule({ when: nested(4000) }), 'the file is nested deeper than 32 levels'],
     ['an array', [], 'conditions is required'],
     ['a text', 'x', 'the file must be a JSON object'],
   ])('with %s is refused by the names of product and rule', (_, value, fault) => {
@@ -152,7 +174,12 @@ describe('the difference of two catalogues', () => {
     const another = { ...product, id: 13 };
     expect(diffCatalogs(parsed(file), parsed({ ...file, products: [another, product] }))).toEqual(['+ product 13']);
     const both = (products: object[]) => parsed({ ...file, products });
-    expect(diffCatalogs(both([product, another]), both([another, product]))).toEqual(['the order of the products']);
+    expect(diffCatalogs(both([product, another]), both([another, product]))).toEqual(['  the order of the products']);
+    const rules = [rule, { ...rule, id: 'other' }];
+    const inOrder = parsed(withProduct({ rules }));
+    expect(diffCatalogs(inOrder, parsed(withProduct({ rules: rules.toReversed() })))).toEqual([
+      '  product 12: the order of the rules',
+    ]);
     expect(diffCatalogs(parsed(file), parsed(withProduct({ active: false })))).toEqual([
       '  product 12: active true -> false',
     ]);

@@ -9,6 +9,7 @@ import {
   type StoredProduct,
   type StoredRule,
 } from '../../../src/modules/matching/match';
+import { compileCondition } from '../../../src/modules/matching/rules';
 
 /** Few facts with few values, so that rules and people often meet. */
 const factValues: Record<'age' | 'tobacco' | 'gender' | 'lifeInsurance.billsAndDebt', fc.Arbitrary<FactValue>> = {
@@ -158,11 +159,40 @@ describe('a match, whatever the person and the catalogue', () => {
         for (const product of stored.products) {
           for (const [index, { when }] of product.rules.entries()) {
             const [was, is] = [early, late].map((each) => each.get(product.id)?.rules[index]?.outcome);
-            if (!JSON.stringify(when).includes('"age"') || was !== 'unknown') expect(is).toBe(was);
+            if (!compileCondition(when).reads.has('age') || was !== 'unknown') expect(is).toBe(was);
           }
         }
       }),
     );
+  });
+});
+
+describe('products of the same score', () => {
+  const tied = (ids: readonly number[], position: (index: number) => number) =>
+    compileCatalog({
+      version: 1,
+      penaltyHundredths: 1,
+      conditions: [],
+      products: ids.map((id, index) => ({
+        id,
+        position: position(index),
+        productName: '',
+        productWrapper: '',
+        productIcon: '',
+        isActive: true,
+        disqualifiers: [],
+        rules: [],
+      })),
+    });
+  const order = (compiled: ReturnType<typeof tied>) => {
+    const { bestMatch, remainingMatches } = match(new Map(), compiled);
+    return [bestMatch?.id, ...remainingMatches.map(({ id }) => id)];
+  };
+
+  test('stand in the order of the catalogue, then of their ids', () => {
+    expect(order(tied([30, 10, 20], (index) => index))).toEqual([30, 10, 20]);
+    expect(order(tied([30, 10, 20], (index) => 2 - index))).toEqual([20, 10, 30]);
+    expect(order(tied([30, 10, 20], () => 0))).toEqual([10, 20, 30]);
   });
 });
 
