@@ -120,7 +120,21 @@ function openRemoteClient({ url, authToken, timeoutMs }: DatabaseSettings): Clie
       clearTimeout(timer);
     }
   };
-  return guardClient(client, beforeDeadline, beforeDeadline);
+  /** The server says BUSY of what it has not done, when another transaction came first: the same is asked again. */
+  const write: Guard = (work) => {
+    const giveUpAtMs = performance.now() + timeoutMs;
+    return beforeDeadline(async () => {
+      for (;;) {
+        try {
+          return await work();
+        } catch (error) {
+          if (!isBusy(error) || performance.now() >= giveUpAtMs) throw error;
+          await Bun.sleep(5 + Math.random() * 15);
+        }
+      }
+    });
+  };
+  return guardClient(client, beforeDeadline, write);
 }
 
 type Guard = <Result>(work: () => Promise<Result>) => Promise<Result>;
