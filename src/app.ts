@@ -13,6 +13,8 @@ import { createRouteTable } from './http/route-table';
 import { serveOptions } from './http/serve-options';
 import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
+import { ApplicationsBody } from './modules/coverage/model';
+import { createCoverageRoutes } from './modules/coverage/routes';
 import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers } from './modules/deep-dives/model';
 import { createDeepDiveRoutes } from './modules/deep-dives/routes';
 import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
@@ -26,6 +28,7 @@ import { createUserRoutes } from './modules/users/routes';
 
 /** The models that the documentation names. */
 const models = {
+  ApplicationsBody,
   Cemetery,
   CemeteryPage,
   CustomSelection,
@@ -64,6 +67,7 @@ export function createApp(deps: AppDeps) {
         .use(createLtcRoutes(deps))
         .use(createDeepDiveRoutes(deps))
         .use(createMatchingRoutes(deps))
+        .use(createCoverageRoutes(deps))
         .use(createCemeteryRoutes(deps))
         .use(createReferenceRoutes(deps)),
     );

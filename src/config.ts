@@ -1,90 +1,17 @@
-import { createPublicKey } from 'node:crypto';
 import * as v from 'valibot';
 import { logLevels } from './log';
-
-const NonEmpty = v.pipe(v.string(), v.nonEmpty('must not be empty'));
-const Flag = v.pipe(
-  v.picklist(['true', 'false'], 'must be true or false'),
-  v.transform((text) => text === 'true'),
-);
-
-/** A setting's text form: digits only, within bounds, so that `1e3`, `0x10` and an empty value are refused. */
-function integerText(min: number, max: number) {
-  const rule = `must be a whole number from ${min} to ${max}`;
-  return v.pipe(
-    v.string(rule),
-    v.regex(/^\d{1,15}$/, rule),
-    v.transform(Number),
-    v.minValue(min, rule),
-    v.maxValue(max, rule),
-  );
-}
-
-/** The client takes `file:` with an empty path or `:memory:` silently, and loses what is stored there. */
-const DatabaseUrl = v.pipe(
-  v.string(),
-  v.check(
-    (url) =>
-      /^file:(?!:|\/\/[^/])[^?#%]*[^?#%/]$/.test(url) || (/^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url)),
-    'must be file:PATH (a path without ?, # and %), http(s)://, ws(s):// or libsql:// with a host',
-  ),
-);
-
-function isHttpAddress(url: string): boolean {
-  return /^https?:\/\/./.test(url) && URL.canParse(url);
-}
-
-const Secret = v.pipe(
-  v.string(),
-  v.check((text) => new TextEncoder().encode(text).byteLength >= 32, 'must be at least 32 bytes'),
-);
-
-const HttpUrl = v.pipe(v.string(), v.check(isHttpAddress, 'must be an http or https address'));
-
-/** Links are made by appending a path. */
-const Origin = v.pipe(
-  v.string(),
-  v.check(
-    (url) => isHttpAddress(url) && new URL(url).pathname === '/' && !/[?#]/.test(url),
-    'must be an http or https address without a path',
-  ),
-);
-
-const TimeZone = v.pipe(
-  v.string(),
-  v.check((zone) => {
-    try {
-      return zone !== '' && new Intl.DateTimeFormat('en', { timeZone: zone }) !== undefined;
-    } catch {
-      return false;
-    }
-  }, 'must be an IANA time zone such as America/New_York'),
-);
-
-/** A PEM may come from an environment that cannot hold line breaks, with `\n` written out. */
-const PublicKeyPem = v.pipe(
-  v.string(),
-  v.transform((text) => text.replaceAll('\\n', '\n')),
-  v.check(
-    (pem) => signatureAlgorithm(pem) !== undefined,
-    'must be an SPKI PEM of an Ed25519, P-256 or RSA key of at least 2048 bits',
-  ),
-);
-
-/** The one JWT algorithm that an SPKI PEM may be used with, or undefined for a key this service does not take. */
-export function signatureAlgorithm(pem: string): 'EdDSA' | 'ES256' | 'RS256' | undefined {
-  try {
-    if (!pem.includes('BEGIN PUBLIC KEY')) return undefined;
-    const key = createPublicKey(pem);
-    const details = key.asymmetricKeyDetails;
-    if (key.asymmetricKeyType === 'ed25519') return 'EdDSA';
-    if (key.asymmetricKeyType === 'ec' && details?.namedCurve === 'prime256v1') return 'ES256';
-    if (key.asymmetricKeyType === 'rsa' && (details?.modulusLength ?? 0) >= 2048) return 'RS256';
-    return undefined;
-  } catch {
-    return undefined;
-  }
-}
+import {
+  BaseUrl,
+  DatabaseUrl,
+  Flag,
+  HttpUrl,
+  integerText,
+  NonEmpty,
+  Origin,
+  PublicKeyPem,
+  Secret,
+  TimeZone,
+} from './setting-forms';
 
 /**
  * Every setting with its default and meaning; the README's table is tested against it.
@@ -127,6 +54,36 @@ export const Settings = v.object({
   AUTH_ROLES_CLAIM: v.optional(
     v.pipe(NonEmpty, v.description('claim that holds a role or an array of roles')),
     'roles',
+  ),
+  CARRIER_URL: v.optional(
+    v.pipe(BaseUrl, v.description('the partner carrier; in development the sandbox carrier inside the process')),
+  ),
+  CARRIER_API_KEY: v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters'),
+      v.description('bearer token for the carrier; required in production'),
+    ),
+  ),
+  CARRIER_TIMEOUT_MS: v.optional(
+    v.pipe(integerText(50, 8_000), v.description('longest wait for one attempt at the carrier')),
+    '5000',
+  ),
+  CARRIER_ATTEMPTS: v.optional(
+    v.pipe(integerText(1, 5), v.description('attempts of one call, on the same reference')),
+    '3',
+  ),
+  CARRIER_BREAKER_FAILURES: v.optional(
+    v.pipe(integerText(1, 1000), v.description('failures in a row after which the carrier is left alone')),
+    '5',
+  ),
+  CARRIER_BREAKER_MS: v.optional(
+    v.pipe(integerText(50, 10_000), v.description('how long it is left alone before one call tries it again')),
+    '5000',
+  ),
+  SANDBOX_DATABASE_URL: v.optional(
+    v.pipe(DatabaseUrl, v.description('the sandbox carrier’s own database')),
+    'file:data/carrier-sandbox.db',
   ),
   CHAT_ID: v.optional(
     v.pipe(NonEmpty, v.description('`tokens.chat-id` of the lists; a demo value in development, else required')),
@@ -210,6 +167,15 @@ export function readConfig(environment: Environment) {
       audience: settings.AUTH_AUDIENCE,
       rolesClaim: settings.AUTH_ROLES_CLAIM,
     },
+    carrier: {
+      url: settings.CARRIER_URL?.replace(/\/+$/, ''),
+      apiKey: settings.CARRIER_API_KEY,
+      timeoutMs: settings.CARRIER_TIMEOUT_MS,
+      attempts: settings.CARRIER_ATTEMPTS,
+      breakerFailures: settings.CARRIER_BREAKER_FAILURES,
+      breakerMs: settings.CARRIER_BREAKER_MS,
+    },
+    sandboxDatabaseUrl: settings.SANDBOX_DATABASE_URL,
     chat: { id: settings.CHAT_ID ?? 'demo-chat', token: settings.CHAT_TOKEN ?? 'demo-chat-token' },
     reportTimeZone: settings.REPORT_TIME_ZONE,
     bodyLimitBytes: settings.BODY_LIMIT_BYTES,
@@ -238,7 +204,7 @@ function authFaults(environment: Environment) {
 /** What development does without and production must not. Bad values are reported by the schema already. */
 function productionFaults(environment: Environment) {
   const missing = (key: string) => ({ key, rule: 'must be set in production' });
-  const faults = (['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CHAT_ID', 'CHAT_TOKEN'] as const)
+  const faults = (['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN'] as const)
     .filter((key) => environment[key] === undefined)
     .map(missing);
   if (authKeys.every((key) => environment[key] === undefined)) {
@@ -246,6 +212,9 @@ function productionFaults(environment: Environment) {
   }
   if (environment.AUTH_JWKS_URL?.startsWith('http:') && !isLoopback(environment.AUTH_JWKS_URL)) {
     faults.push({ key: 'AUTH_JWKS_URL', rule: 'must be an https address in production' });
+  }
+  if (environment.CARRIER_URL?.startsWith('http:') && !isLoopback(environment.CARRIER_URL)) {
+    faults.push({ key: 'CARRIER_URL', rule: 'must be an https address in production' });
   }
   if (environment.SEED_DEMO === 'true') faults.push({ key: 'SEED_DEMO', rule: 'must not be true in production' });
   return faults;

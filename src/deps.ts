@@ -2,10 +2,14 @@ import type { VerifyToken } from './auth/token-verifier';
 import type { Config } from './config';
 import type { Database } from './db/client';
 import type { Log } from './log';
+import type { Carrier } from './modules/coverage/carrier/carrier';
 
 /** What the app touches outside itself. Everything else it makes from these. */
 export interface AppDeps {
-  readonly config: Pick<Config, 'bodyLimitBytes' | 'chat' | 'publicUrl' | 'reportTimeZone'>;
+  readonly config: Pick<Config, 'bodyLimitBytes' | 'chat' | 'publicUrl' | 'reportTimeZone'> & {
+    readonly carrier: Pick<Config['carrier'], 'attempts' | 'timeoutMs'>;
+  };
+  readonly carrier: Carrier;
   readonly db: Database;
   readonly clock: () => Date;
   readonly verifyToken: VerifyToken;

@@ -2,12 +2,15 @@ import { resolve } from 'node:path';
 import { type App, createApp } from './app';
 import { type DemoTokens, demoTokensPath, developmentSecret, writeDemoTokens } from './auth/development-key';
 import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
+import { listenCarrierSandbox } from './carrier-sandbox/server';
 import { type Config, ConfigError, readConfig } from './config';
 import { type Database, localPath, openDatabase } from './db/client';
 import { findDatabaseError, reasonOf } from './db/errors';
 import { isMigrated, migrateDatabase } from './db/migrate';
-import type { Lifecycle } from './deps';
+import type { AppDeps, Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
+import { createHttpCarrier } from './modules/coverage/carrier/http-carrier';
+import { startReconciler } from './modules/coverage/reconciler';
 import { seedDatabase } from './seed';
 
 /**
@@ -39,9 +42,12 @@ async function start(): Promise<void> {
 
   const db = await openPreparedDatabase(config, log, clock());
   const tokens = await tokenSettings(config, clock());
+  const { carrier, sandbox } = await openCarrier(config, clock);
+  let reconciler: ReturnType<typeof startReconciler> | undefined;
   let publicUrl = config.publicUrl ?? '';
-  const app = createApp({
+  const deps: AppDeps = {
     config,
+    carrier,
     db,
     clock,
     log,
@@ -49,11 +55,13 @@ async function start(): Promise<void> {
     verifyToken: await createTokenVerifier(tokens.settings, clock),
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => publicUrl,
-  });
+  };
+  const app = createApp(deps);
 
   const stop = async (exitCode: number, closingMs: number) => {
     if (lifecycle.isDraining) process.exit(exitCode);
     log.info('stopping');
+    const isReconciled = reconciler?.stop().catch((error: unknown) => log.error(describeError(error), 'not settled'));
     await closeConnections(lifecycle, closingMs);
     const timeout = Bun.sleep(config.shutdownTimeoutMs).then(() => false);
     const isDrained = await Promise.race([app.stop().then(() => true), timeout]);
@@ -61,6 +69,8 @@ async function start(): Promise<void> {
       log.warn('requests were cut off');
       await app.stop(true);
     }
+    await Promise.race([isReconciled, timeout]);
+    await sandbox?.stop();
     await finishedLogging();
     db.$client.close();
     process.exit(exitCode);
@@ -75,6 +85,7 @@ async function start(): Promise<void> {
 
   const address = listen(app, config);
   publicUrl ||= address;
+  reconciler = startReconciler(deps);
   announce(address, config, log, tokens.demo);
 }
 
@@ -114,6 +125,17 @@ async function untilReachable(db: Database, config: Config, log: Log): Promise<b
 
 function codeOf(error: unknown): string {
   return findDatabaseError(error)?.code ?? 'UNKNOWN';
+}
+
+/** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
+async function openCarrier(config: Config, clock: () => Date) {
+  const { url } = config.carrier;
+  if (url !== undefined) return { carrier: createHttpCarrier({ ...config.carrier, url }), sandbox: undefined };
+  const apiKey = crypto.randomUUID();
+  const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
+    throw new StartError(`The sandbox carrier’s database SANDBOX_DATABASE_URL cannot be used (${codeOf(error)}).`);
+  });
+  return { carrier: createHttpCarrier({ ...config.carrier, url: sandbox.url, apiKey }), sandbox };
 }
 
 async function tokenSettings(config: Config, now: Date): Promise<{ settings: TokenSettings; demo?: DemoTokens }> {

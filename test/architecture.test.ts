@@ -38,14 +38,15 @@ describe('the source', () => {
   });
 
   test('uses Elysia only where HTTP is spoken', () => {
-    const mayUse = /^src\/(app\.ts|http\/|modules\/[^/]+\/routes\.ts|modules\/users\/save-answers\.ts)/;
+    const mayUse =
+      /^src\/(app\.ts|http\/|carrier-sandbox\/app\.ts|modules\/[^/]+\/routes\.ts|modules\/users\/save-answers\.ts)/;
     expect(
       breaking(source, ({ path, imports }) => imports.some(({ from }) => from === 'elysia') && !mayUse.test(path)),
     ).toEqual([]);
   });
 
   test('uses Drizzle only in the database layer and in stores', () => {
-    const mayUse = /^src\/(db\/|modules\/[^/]+\/store\.ts)/;
+    const mayUse = /^src\/(db\/|(carrier-sandbox|modules\/[^/]+)\/store\.ts)/;
     expect(
       breaking(
         source,

@@ -14,6 +14,8 @@ const production = {
   AUTH_SECRET: 'x'.repeat(32),
   AUTH_ISSUER: 'https://issuer.example',
   AUTH_AUDIENCE: 'planning',
+  CARRIER_URL: 'https://carrier.example',
+  CARRIER_API_KEY: 'carrier-key',
   CHAT_ID: 'chat',
   CHAT_TOKEN: 'chat-token',
 };
@@ -133,6 +135,9 @@ describe('production', () => {
   test.each([
     ['AUTH_ISSUER', { AUTH_ISSUER: undefined }],
     ['AUTH_AUDIENCE', { AUTH_AUDIENCE: undefined }],
+    ['CARRIER_URL', { CARRIER_URL: undefined }],
+    ['CARRIER_URL', { CARRIER_URL: 'http://carrier.example' }],
+    ['CARRIER_API_KEY', { CARRIER_API_KEY: undefined }],
     ['CHAT_ID', { CHAT_ID: undefined }],
     ['CHAT_TOKEN', { CHAT_TOKEN: undefined }],
     ['AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL', { AUTH_SECRET: undefined }],
@@ -147,6 +152,8 @@ describe('production', () => {
       'PORT',
       'AUTH_ISSUER',
       'AUTH_AUDIENCE',
+      'CARRIER_URL',
+      'CARRIER_API_KEY',
       'CHAT_ID',
       'CHAT_TOKEN',
       'AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL',

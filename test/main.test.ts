@@ -16,6 +16,8 @@ const production = {
   AUTH_SECRET: 'a secret of production, 32 bytes long',
   AUTH_ISSUER: 'issuer',
   AUTH_AUDIENCE: 'audience',
+  CARRIER_URL: 'http://127.0.0.1:1',
+  CARRIER_API_KEY: 'carrier-key',
   CHAT_ID: 'chat',
   CHAT_TOKEN: 'chat-token',
 };

@@ -2,8 +2,9 @@ import { createSecretKey } from 'node:crypto';
 import { errors, importSPKI, type JWTVerifyOptions, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 import * as v from 'valibot';
-import { type AuthKey, signatureAlgorithm } from '../config';
+import type { AuthKey } from '../config';
 import { AppError } from '../errors';
+import { signatureAlgorithm } from '../setting-forms';
 import { createRemoteKeys } from './remote-keys';
 
 /** Who sent a request, as the token says. */

@@ -2,6 +2,7 @@ import { Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
 import { ConfigError } from '../config';
 import { findDatabaseError, reasonOf } from '../db/errors';
+import { carrierCommand } from './carrier';
 import { catalogCommand } from './catalog';
 import { importCemeteriesCommand } from './import-cemeteries';
 import { importProductsCommand } from './import-products';
@@ -22,7 +23,8 @@ const program = new Command('planning')
       .addCommand(importCemeteriesCommand())
       .addCommand(importProductsCommand()),
   )
-  .addCommand(catalogCommand());
+  .addCommand(catalogCommand())
+  .addCommand(carrierCommand());
 
 try {
   await program.parseAsync(process.argv);

@@ -41,7 +41,16 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
         'a problem body (RFC 9457) whose `type` is a page that explains it.',
     },
     servers: [{ url: publicUrl ?? '/' }],
-    tags: ['User', 'Long-term care', 'Deep dives', 'Cemeteries', 'Reference lists', 'Operation'].map((name) => ({
+    tags: [
+      'User',
+      'Long-term care',
+      'Deep dives',
+      'Matching',
+      'Coverage',
+      'Cemeteries',
+      'Reference lists',
+      'Operation',
+    ].map((name) => ({
       name,
     })),
     components: {

@@ -3,8 +3,10 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import * as v from 'valibot';
 import { createTestApp } from '../support/app';
 import { privateRoutes } from '../support/contract';
+import { startSandbox } from '../support/sandbox';
 
-const testApp = await createTestApp();
+const sandbox = await startSandbox();
+const testApp = await createTestApp({ carrier: sandbox.carrier() });
 
 const Operation = v.object({
   summary: v.string(),

@@ -4,9 +4,18 @@ import { createTokenVerifier } from '../../src/auth/token-verifier';
 import type { Database } from '../../src/db/client';
 import type { AppDeps } from '../../src/deps';
 import { createLog } from '../../src/log';
+import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
 import { temporaryDatabase } from './database';
+import { testCarrier } from './sandbox';
 
 export const testSecret = 'a secret that only the tests know, 32+';
+export const testConfig = {
+  bodyLimitBytes: 262_144,
+  carrier: { attempts: 2, timeoutMs: 500 },
+  chat: { id: 'test-chat', token: 'test-chat-token' },
+  publicUrl: undefined,
+  reportTimeZone: 'UTC',
+} satisfies AppDeps['config'];
 const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
 
 export interface Answer {
@@ -43,17 +52,13 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
   const lifecycle = { isDraining: false, onRequestWhileDraining: () => undefined };
   const clock = () => testApp.now;
   const app = createApp({
-    config: {
-      bodyLimitBytes: 262_144,
-      chat: { id: 'test-chat', token: 'test-chat-token' },
-      publicUrl: undefined,
-      reportTimeZone: 'UTC',
-    },
+    config: testConfig,
+    carrier: createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined }),
     db,
     clock,
     lifecycle,
     log: createLog('debug', { write: (line) => logLines.push(line) }),
-    newId: () => crypto.randomUUID(),
+    newId: () => Bun.randomUUIDv7(),
     publicUrl: () => 'http://localhost',
     verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),
     ...overrides,

@@ -12,6 +12,9 @@ export const privateRoutes = [
   { method: 'GET', path: '/v2/private/user' },
   { method: 'POST', path: '/v2/private/engine/matches' },
   { method: 'POST', path: '/v2/private/engine/preview' },
+  { method: 'POST', path: '/v2/private/ltc/totalCoverage' },
+  { method: 'POST', path: '/v2/private/life/totalCoverage' },
+  { method: 'GET', path: '/v2/private/user/applications' },
   { method: 'GET', path: '/v2/private/cemetery/all' },
   { method: 'GET', path: '/v2/private/healthAndCare/' },
 ] as const;

@@ -1,3 +1,4 @@
+export { applicationAttempts, applications, idempotencyKeys, leases } from './applications';
 export { catalogVersions, conditions, productDisqualifiers, productRules, products } from './catalog';
 export { cemeteries } from './cemeteries';
 export { referenceLists, referenceOptions } from './reference';

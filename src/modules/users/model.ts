@@ -1,6 +1,7 @@
 import * as v from 'valibot';
 import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
 import { line, personName, StateCode, twoDecimals } from '../../fields';
+import { CarrierPricing } from '../coverage/carrier/carrier';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 import { Matches } from '../matching/model';
@@ -99,7 +100,12 @@ export type Profile = v.InferOutput<typeof Profile>;
 export const Insurance = v.object({ matches: v.optional(Matches) });
 export type Insurance = v.InferOutput<typeof Insurance>;
 
-export const Purchase = v.object({});
+/** `user.purchase`: the application just answered, replaced whole. */
+export const Purchase = v.object({
+  partner: v.optional(
+    v.object({ appNumber: v.pipe(v.number(), v.description('The carrier’s number')), pricing: CarrierPricing }),
+  ),
+});
 export type Purchase = v.InferOutput<typeof Purchase>;
 
 /** The user object. A section that holds no answer is absent; `insurance`, `ltc` and `purchase` always exist. */

@@ -26,7 +26,8 @@ export function saveDetail(summary: string, operationId: string, examples: Reado
   };
 }
 
-interface Exchange {
+/** What a route hands on beside the body. */
+export interface Exchange {
   readonly caller: Caller;
   readonly request: Request;
   readonly set: Context['set'];

@@ -7,7 +7,7 @@ import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 import type { Matches } from '../matching/model';
 import { entityTag } from './entity-tag';
-import { Profile } from './model';
+import { Profile, type Purchase } from './model';
 
 /** The sections that people answer: each is one column, and merges on its own. */
 export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'lifetimeCare';
@@ -98,6 +98,13 @@ export function createUserStore(db: Database) {
       return row;
     },
 
+    /** Replaces the application of a record that exists. One that is the same already is not written again. */
+    async replacePurchase(userId: string, partner: NonNullable<Purchase['partner']>, now: Date): Promise<UserRow> {
+      const [row] = await purchaseUpdate(db, partner, now).where(eq(users.id, userId)).returning();
+      if (row === undefined) throw new Error('The record is gone');
+      return row;
+    },
+
     /** The answers that a record would hold with the patches merged into it; of nobody's without a record. */
     async mergeAnswers(userId: string, patches: AnswerPatches): Promise<Answers> {
       const merged = (section: AnswerSection) =>
@@ -114,6 +121,17 @@ export function createUserStore(db: Database) {
       };
     },
   };
+}
+
+/** The statement that makes an application the purchase of the records it is then restricted to. */
+export function purchaseUpdate(db: Database, partner: NonNullable<Purchase['partner']>, now: Date) {
+  const purchase = JSON.stringify({ partner });
+  const isChanged = sql`(${users.purchase} IS NOT ${purchase})`;
+  return db.update(users).set({
+    purchase: sql`${purchase}`,
+    version: sql`${users.version} + ${isChanged}`,
+    updatedAt: sql`CASE WHEN ${isChanged} THEN ${now.getTime()} ELSE ${users.updatedAt} END`,
+  });
 }
 
 /**

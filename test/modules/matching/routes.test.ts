@@ -12,7 +12,7 @@ import { shippedCatalog } from '../../../src/modules/matching/shipped-catalog';
 import { createCatalogStore } from '../../../src/modules/matching/store';
 import { UserBody } from '../../../src/modules/users/model';
 import { createUserStore } from '../../../src/modules/users/store';
-import { type CallOptions, createTestApp, type TestApp } from '../../support/app';
+import { type CallOptions, createTestApp, type TestApp, testConfig } from '../../support/app';
 import { hasSqld, startSqld } from '../../support/sqld';
 
 const path = '/v2/private/engine/matches';
@@ -222,9 +222,8 @@ describe(`POST ${path}`, () => {
   });
 
   test('reckons ages in the configured time zone', async () => {
-    const config = { bodyLimitBytes: 262_144, chat: { id: '', token: '' }, publicUrl: undefined };
     const held = async (reportTimeZone: string) => {
-      const testApp = await createTestApp({ config: { ...config, reportTimeZone } });
+      const testApp = await createTestApp({ config: { ...testConfig, reportTimeZone } });
       testApp.now = new Date('2026-03-11T03:30:00Z');
       await testApp.call('POST', '/v2/private/user/profile', { as: 'born', body: { dateOfBirth: '1961-03-11' } });
       const { matches } = await matchesOf(testApp, 'born', { query: '?explain=true' });

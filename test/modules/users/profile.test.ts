@@ -46,6 +46,7 @@ describe('the profile', () => {
     const lateEvening = new Date('2026-03-11T03:30:00.000Z');
     const config = {
       bodyLimitBytes: 262_144,
+      carrier: { attempts: 2, timeoutMs: 500 },
       chat: { id: '', token: '' },
       publicUrl: undefined,
       reportTimeZone: 'America/New_York',

@@ -1,0 +1,42 @@
+import { Command, InvalidArgumentError } from 'commander';
+import { magicLastNames } from '../carrier-sandbox/faults';
+import { listenCarrierSandbox } from '../carrier-sandbox/server';
+import { readConfig } from '../config';
+import { findDatabaseError } from '../db/errors';
+import { OperatorError } from './operator-error';
+
+export function carrierCommand(): Command {
+  const names = Object.entries(magicLastNames).map(([name, { does }]) => `  ${name.padEnd(9)} ${does}`);
+  return new Command('carrier')
+    .description('Run the sandbox carrier alone, until it is told to stop')
+    .option('--port <port>', 'port to listen on at 127.0.0.1', port, 3900)
+    .addHelpText(
+      'after',
+      `\nCARRIER_API_KEY, if set, is asked of every caller. Applicants with these last names fail:\n${names.join('\n')}`,
+    )
+    .action(async (options: { port: number }) => {
+      const config = readConfig(process.env);
+      const { apiKey } = config.carrier;
+      const listening = { config, clock: () => new Date(), apiKey, port: options.port };
+      const sandbox = await listenCarrierSandbox(listening).catch((error: unknown) => {
+        if (findDatabaseError(error) !== undefined) throw error;
+        throw new OperatorError(`The sandbox carrier cannot listen on port ${options.port}: ${codeOf(error)}`);
+      });
+      process.stdout.write(`The sandbox carrier listens on ${sandbox.url}\n`);
+      const stop = async () => {
+        await sandbox.stop();
+        process.exit(0);
+      };
+      process.on('SIGTERM', stop);
+      process.on('SIGINT', stop);
+    });
+}
+
+function port(text: string): number {
+  if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535) throw new InvalidArgumentError('It must be a port.');
+  return Number(text);
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
+}

@@ -1,0 +1,147 @@
+import {
+  BrokenCircuitError,
+  ConsecutiveBreaker,
+  circuitBreaker,
+  ExponentialBackoff,
+  handleWhen,
+  retry,
+  wrap,
+} from 'cockatiel';
+import * as v from 'valibot';
+import { type Carrier, type CarrierDecision, CarrierError, CarrierPricing } from './carrier';
+
+export interface HttpCarrierSettings {
+  readonly url: string;
+  readonly apiKey: string | undefined;
+  /** The longest that one attempt may take. */
+  readonly timeoutMs: number;
+  /** How often one call is tried, on the same reference: a carrier that has accepted repeats its answer. */
+  readonly attempts: number;
+  /** After so many failures in a row the carrier is left alone for `breakerMs`, and then asked by one call. */
+  readonly breakerFailures: number;
+  readonly breakerMs: number;
+}
+
+const backoffMs = { initialDelay: 200, maxDelay: 1000 };
+const maxReplyBytes = 1_000_000;
+const keptReplyCharacters = 500;
+
+const Accepted = v.object({
+  applicationNumber: v.pipe(v.number(), v.safeInteger(), v.minValue(1)),
+  pricing: v.pipe(CarrierPricing, v.minLength(1)),
+});
+const Refused = v.object({ decision: v.picklist(['declined', 'not-filed']) });
+
+/**
+ * Speaks to a carrier over HTTP: a deadline an attempt and one for all of them, bounded retries with jitter, and a
+ * circuit breaker for each of its two endpoints, because an answer of the one says nothing of the other.
+ */
+export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
+  const { url, apiKey, timeoutMs, attempts } = settings;
+  const breaker = () =>
+    circuitBreaker(handleWhen(isPassing), {
+      halfOpenAfter: settings.breakerMs,
+      breaker: new ConsecutiveBreaker(settings.breakerFailures),
+    });
+  const breakers = { start: breaker(), find: breaker() };
+  const authorization: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+
+  const ask = async (endpoint: keyof typeof breakers, path: string, init: RequestInit, deadlineMs: number) => {
+    const leftMs = () => deadlineMs - performance.now();
+    const retrying = retry(
+      handleWhen((error) => isPassing(error) && leftMs() > 0),
+      { maxAttempts: attempts - 1, backoff: new ExponentialBackoff(backoffMs) },
+    );
+    try {
+      return await wrap(retrying, breakers[endpoint]).execute(async () => {
+        const answer = await exchange(`${url}${path}`, init, Math.max(1, Math.min(timeoutMs, leftMs())));
+        if (isPassingStatus(answer.status))
+          throw new CarrierError('unavailable', kept(answer), { status: answer.status });
+        return answer;
+      });
+    } catch (error) {
+      if (!(error instanceof BrokenCircuitError)) throw error;
+      throw new CarrierError('unavailable', 'not asked: circuit open', { cause: error, wasAsked: false });
+    }
+  };
+
+  return {
+    async start({ clientReference, flow, applicant }, mayBeKnown) {
+      const deadlineMs = performance.now() + attempts * timeoutMs;
+      if (mayBeKnown) {
+        const path = `/applications/${encodeURIComponent(clientReference)}`;
+        const found = await ask('find', path, { headers: authorization }, deadlineMs);
+        if (found.status !== 404) return readDecision(found);
+      }
+      const init = {
+        method: 'POST',
+        headers: { ...authorization, 'content-type': 'application/json', 'idempotency-key': clientReference },
+        body: JSON.stringify({ clientReference, flow, applicant }),
+      };
+      return readDecision(await ask('start', '/applications', init, deadlineMs));
+    },
+  };
+}
+
+/** Whether the same call may succeed later. */
+function isPassing(error: unknown): boolean {
+  return error instanceof CarrierError && error.kind !== 'bad-answer';
+}
+
+/** A key that is refused (401, 403) is the operator's to mend, and passes for whoever waits. */
+function isPassingStatus(status: number): boolean {
+  return status >= 500 || [401, 403, 408, 425, 429].includes(status);
+}
+
+interface Exchanged {
+  readonly status: number;
+  readonly reply: string;
+}
+
+/** One attempt. A body is read only as far as any honest answer goes. */
+async function exchange(url: string, init: RequestInit, timeoutMs: number): Promise<Exchanged> {
+  try {
+    const response = await fetch(url, { ...init, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
+    const decoder = new TextDecoder();
+    let reply = '';
+    for await (const chunk of response.body ?? []) {
+      reply += decoder.decode(chunk, { stream: true });
+      if (reply.length > maxReplyBytes) throw new CarrierError('bad-answer', `${response.status}: larger than 1 MB`);
+    }
+    return { status: response.status, reply };
+  } catch (error) {
+    if (error instanceof CarrierError) throw error;
+    const isTimeout = error instanceof Error && error.name === 'TimeoutError';
+    throw new CarrierError(
+      isTimeout ? 'timeout' : 'unavailable',
+      isTimeout ? 'no answer in time' : 'connection failed',
+      { cause: error },
+    );
+  }
+}
+
+function readDecision(answer: Exchanged): CarrierDecision {
+  const { status } = answer;
+  const value = parseJson(answer.reply);
+  if (status === 200 || status === 201) {
+    const accepted = v.safeParse(Accepted, value);
+    if (accepted.success) return { kind: 'accepted', ...accepted.output, reply: kept(answer) };
+  }
+  if (status === 422) {
+    const refused = v.safeParse(Refused, value);
+    if (refused.success) return { kind: 'declined', reason: refused.output.decision, reply: kept(answer) };
+  }
+  throw new CarrierError('bad-answer', kept(answer), { status });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function kept({ status, reply }: Exchanged): string {
+  return `${status}: ${reply.slice(0, keptReplyCharacters)}`.replaceAll('\0', '').toWellFormed();
+}

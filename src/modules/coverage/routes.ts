@@ -1,0 +1,92 @@
+import { Elysia } from 'elysia';
+import * as v from 'valibot';
+import { calendarDateAt } from '../../calendar';
+import type { ApplicationRow } from '../../db/schema/applications';
+import type { AppDeps } from '../../deps';
+import { createAuth } from '../../http/auth';
+import { requestExamples } from '../../http/docs';
+import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { Problem, readProblems } from '../../http/problem';
+import { requestBody, requestParameters } from '../../http/request-schema';
+import { answerUser, type Exchange, saveResponses } from '../users/save-answers';
+import type { Applicant } from './carrier/carrier';
+import { ApplicationsBody, IdempotencyKey, totalCoverageExamples, totalCoverageRequest } from './model';
+import { createCoverageService } from './service';
+
+const responses = { ...saveResponses, 409: Problem, 502: Problem, 504: Problem } as const;
+const headers = requestParameters(v.object({ 'idempotency-key': IdempotencyKey }));
+
+export function createCoverageRoutes(deps: AppDeps) {
+  const service = createCoverageService(deps);
+  const body = requestBody(totalCoverageRequest(() => calendarDateAt(deps.clock(), deps.config.reportTimeZone)));
+
+  const start = async (
+    flow: 'ltc' | 'life',
+    applicant: Applicant,
+    { caller, headers, request, set }: CoverageExchange,
+  ) => {
+    const idempotencyKey = headers['idempotency-key'];
+    const coverage = { userId: caller.id, flow, applicant, idempotencyKey, ifMatch: readIfMatch(request) };
+    return answerUser(await service.start(coverage), set);
+  };
+
+  return new Elysia({ tags: ['Coverage'] })
+    .use(createAuth(deps))
+    .post(
+      '/ltc/totalCoverage',
+      ({ body, caller, headers, request, set }) => start('ltc', body, { caller, headers, request, set }),
+      { body, headers, response: responses, detail: coverageDetail('long-term-care', 'startLtcApplication') },
+    )
+    .post(
+      '/life/totalCoverage',
+      ({ body, caller, headers, request, set }) => start('life', body, { caller, headers, request, set }),
+      { body, headers, response: responses, detail: coverageDetail('life', 'startLifeApplication') },
+    )
+    .get(
+      '/user/applications',
+      async ({ caller, set }) => {
+        set.headers['cache-control'] = 'private, no-store';
+        return { data: { applications: (await service.list(caller.id)).map(toApplication) } };
+      },
+      {
+        response: { 200: ApplicationsBody, ...readProblems },
+        detail: { summary: 'List the caller’s applications, the newest first', operationId: 'listApplications' },
+      },
+    );
+}
+
+interface CoverageExchange extends Exchange {
+  readonly headers: { readonly 'idempotency-key'?: string | undefined };
+}
+
+const idempotencyKeyParameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  schema: { type: 'string', minLength: 1, maxLength: 255 },
+  description: 'Repeats of a request with the same key start nothing new; kept for a day',
+} as const;
+
+function coverageDetail(flow: string, operationId: string) {
+  return {
+    summary: `Start a ${flow} application at the partner carrier`,
+    description:
+      'Saves the identity, and answers the carrier’s number and pricing in `user.purchase.partner`. The same data ' +
+      'never start a second application: pressing the button again, a second tab and a retry all get the same number.',
+    operationId,
+    requestBody: requestExamples(totalCoverageExamples),
+    parameters: [idempotencyKeyParameter, ifMatchParameter],
+  };
+}
+
+function toApplication(row: ApplicationRow): ApplicationsBody['data']['applications'][number] {
+  return {
+    id: row.id,
+    flow: row.flow,
+    state: row.state,
+    appNumber: row.applicationNumber,
+    supersedes: row.supersedes,
+    createdAt: new Date(row.createdAt).toISOString(),
+    settledAt: row.settledAt === null ? null : new Date(row.settledAt).toISOString(),
+  };
+}

@@ -1,0 +1,170 @@
+import type { ApplicationRow } from '../../db/schema/applications';
+import type { UserRow } from '../../db/schema/users';
+import type { AppDeps } from '../../deps';
+import { AppError } from '../../errors';
+import { describeError } from '../../log';
+import { createUserStore } from '../users/store';
+import { type Applicant, CarrierError } from './carrier/carrier';
+import { identityHash } from './model';
+import { createApplicationStore, partnerOf } from './store';
+
+const dayMs = 24 * 60 * 60_000;
+/** How long an accepted application is answered again, and a decline repeated, before a new one is started. */
+const reusedForMs = { submitted: 30 * dayMs, declined: dayMs };
+const keyKeptForMs = dayMs;
+const staleMarginMs = 2_000;
+const pollMs = 50;
+/** An application that the carrier does not know this long after is left to the person. */
+const reconciledForMs = 7 * dayMs;
+const reconciledAtOnce = 20;
+
+export interface CoverageRequest {
+  readonly userId: string;
+  readonly flow: ApplicationRow['flow'];
+  readonly applicant: Applicant;
+  readonly idempotencyKey: string | undefined;
+  readonly ifMatch: 'any' | readonly string[] | undefined;
+}
+
+type Deps = Pick<AppDeps, 'db' | 'clock' | 'config' | 'carrier' | 'newId' | 'log'>;
+
+/**
+ * Starts applications at the carrier so that none is ever doubled or lost: each is written down before the carrier
+ * is called, under a reference that every attempt uses, and moves by one conditional update at a time.
+ */
+export function createCoverageService({ db, clock, config, carrier, newId, log }: Deps) {
+  const store = createApplicationStore(db);
+  const users = createUserStore(db);
+  const nowMs = () => clock().getTime();
+  const staleAfterMs = config.carrier.attempts * config.carrier.timeoutMs + staleMarginMs;
+  /** One that began in the future was begun by a clock that is not ours, and is nobody's to wait for either. */
+  const isStale = ({ state, attemptStartedAt }: ApplicationRow) =>
+    state === 'submitting' && Math.abs(nowMs() - attemptStartedAt) > staleAfterMs;
+
+  /** The application that answers for these data now: the one there is, or a new one, which the caller must submit. */
+  const openOrFind = async ({ userId, flow, applicant }: CoverageRequest) => {
+    const identity = { userId, flow, identityHash: identityHash(applicant) };
+    for (;;) {
+      const newest = await store.findNewest(identity);
+      if (newest !== undefined && !isOver(newest)) return { application: newest, isNew: false };
+      const generation = newest === undefined ? 0 : newest.generation + 1;
+      const opened = await store.open({ ...identity, id: newId(), generation, applicant, now: nowMs() });
+      if (opened !== undefined) return { application: opened, isNew: true };
+    }
+  };
+
+  const isOver = ({ state, settledAt }: ApplicationRow): boolean => {
+    if (state !== 'submitted' && state !== 'declined') return false;
+    return nowMs() - (settledAt ?? 0) >= reusedForMs[state];
+  };
+
+  /** Asks the carrier on behalf of the attempt that `application` stands for, and writes down what it says. */
+  const submit = async (application: ApplicationRow, mayBeKnown: boolean): Promise<void> => {
+    const { id: clientReference, flow, applicant } = application;
+    try {
+      const decision = await carrier.start({ clientReference, flow, applicant }, mayBeKnown);
+      await store.settle(application, decision, nowMs());
+    } catch (error) {
+      if (!(error instanceof CarrierError)) throw error;
+      await store.markUnknown(application, error, nowMs());
+      throw error;
+    }
+  };
+
+  /** Brings an application to an end that can be answered: by this caller, or by waiting for the one who is at it. */
+  const untilSettled = async (opened: { application: ApplicationRow; isNew: boolean }): Promise<ApplicationRow> => {
+    if (opened.isNew) await submit(opened.application, false);
+    const deadlineMs = performance.now() + config.carrier.timeoutMs;
+    for (;;) {
+      const application = await store.find(opened.application.id);
+      if (application === undefined) throw new AppError('application-in-progress');
+      if (application.state === 'submitted' || application.state === 'declined') return application;
+      const isFree = application.state === 'unknown' || isStale(application);
+      const taken = isFree ? await store.takeOver(application, nowMs()) : undefined;
+      if (taken !== undefined) await submit(taken, true);
+      else if (performance.now() >= deadlineMs) throw new AppError('application-in-progress');
+      else await Bun.sleep(pollMs);
+    }
+  };
+
+  return {
+    /**
+     * Saves the identity, starts the application or finds the one there is, and gives the record with its number.
+     *
+     * @throws AppError `precondition-failed`, `idempotency-key-reused`, `application-in-progress`, `carrier-declined`, or one of the
+     *   carrier's failures, after which the application is kept and settled later
+     */
+    async start(request: CoverageRequest): Promise<UserRow> {
+      const { userId, applicant, ifMatch } = request;
+      await checkKey(request);
+      const profile = { userId, section: 'profile', patch: { ...applicant }, ifMatch, now: clock() } as const;
+      if ((await users.saveSection(profile)) === undefined) throw new AppError('precondition-failed');
+      try {
+        const application = await untilSettled(await openOrFind(request));
+        if (application.state === 'declined') throw declined(application);
+        return await users.replacePurchase(userId, partnerOf(application), clock());
+      } catch (error) {
+        if (error instanceof CarrierError) throw new AppError(`carrier-${error.kind}`, { cause: error });
+        throw error;
+      }
+    },
+
+    /** A person's applications, the newest first. */
+    list: (userId: string) => store.listByUser(userId),
+
+    /**
+     * Settles the applications that nobody is at, if no other process does: the carrier is asked for each reference,
+     * and only what it does not know is sent again. Forgets keys that are over.
+     *
+     * @param isStopping asked before each application
+     * @returns how many were settled
+     */
+    async reconcile(holder: string, isStopping: () => boolean): Promise<number> {
+      if (!(await holdsLease(holder))) return 0;
+      await store.deleteKeys(nowMs() - keyKeptForMs);
+      const open = await store.listOpen({
+        now: nowMs(),
+        staleAfterMs,
+        createdAfter: nowMs() - reconciledForMs,
+        limit: reconciledAtOnce,
+      });
+      let settled = 0;
+      for (const application of open) {
+        if (isStopping() || !(await holdsLease(holder))) break;
+        const taken = await store.takeOver(application, nowMs());
+        if (taken === undefined) continue;
+        try {
+          await submit(taken, true);
+          settled += 1;
+        } catch (error) {
+          log.warn({ application: taken.id, ...describeError(error) }, 'an application is still not settled');
+          if (error instanceof CarrierError && !error.wasAsked) break;
+        }
+      }
+      return settled;
+    },
+
+    /** Lets another process reconcile. */
+    stopReconciling: (holder: string) => store.releaseLease('reconciler', holder),
+  };
+
+  /** For longer than one application can take, so that only a dead holder is followed. */
+  function holdsLease(holder: string): Promise<boolean> {
+    return store.acquireLease('reconciler', holder, Math.ceil(staleAfterMs / 1000) + 1);
+  }
+
+  async function checkKey({ userId, flow, applicant, idempotencyKey: key }: CoverageRequest): Promise<void> {
+    if (key === undefined) return;
+    const bodyHash = identityHash(applicant);
+    const use = { userId, path: `/v2/private/${flow}/totalCoverage`, key };
+    const since = nowMs() - keyKeptForMs;
+    await store.saveKey(use, bodyHash, nowMs(), since);
+    if ((await store.findKey(use, since)) !== bodyHash) throw new AppError('idempotency-key-reused');
+  }
+}
+
+function declined({ declineReason }: ApplicationRow): AppError {
+  return declineReason === 'not-filed'
+    ? new AppError('carrier-declined', { detail: 'The carrier does not offer this in the applicant’s state.' })
+    : new AppError('carrier-declined');
+}

@@ -1,0 +1,234 @@
+import { and, asc, desc, eq, gt, lt, sql } from 'drizzle-orm';
+import { type Database, writeBatch } from '../../db/client';
+import { applicationAttempts, applications, idempotencyKeys, leases, users } from '../../db/schema';
+import type { ApplicationRow } from '../../db/schema/applications';
+import { purchaseUpdate } from '../users/store';
+import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
+
+const firstPatienceMs = 2_500;
+const maxPatienceMs = 10 * 60_000;
+
+export interface NewApplication {
+  readonly id: string;
+  readonly userId: string;
+  readonly flow: ApplicationRow['flow'];
+  readonly identityHash: string;
+  readonly generation: number;
+  readonly applicant: Applicant;
+  readonly now: number;
+}
+
+export interface KeyUse {
+  readonly userId: string;
+  readonly path: string;
+  readonly key: string;
+}
+
+export function createApplicationStore(db: Database) {
+  const find = async (id: string): Promise<ApplicationRow | undefined> => {
+    const [row] = await db.select().from(applications).where(eq(applications.id, id));
+    return row;
+  };
+
+  /** The newest application of a person, flow and identity. */
+  const findNewest = async (
+    of: Pick<NewApplication, 'userId' | 'flow' | 'identityHash'>,
+  ): Promise<ApplicationRow | undefined> => {
+    const [row] = await db
+      .select()
+      .from(applications)
+      .where(
+        and(
+          eq(applications.userId, of.userId),
+          eq(applications.flow, of.flow),
+          eq(applications.identityHash, of.identityHash),
+        ),
+      )
+      .orderBy(desc(applications.generation))
+      .limit(1);
+    return row;
+  };
+
+  return {
+    find,
+    findNewest,
+
+    async listByUser(userId: string): Promise<ApplicationRow[]> {
+      return db
+        .select()
+        .from(applications)
+        .where(eq(applications.userId, userId))
+        .orderBy(desc(applications.createdAt), desc(applications.id));
+    },
+
+    /** The hash of the body that a key was first used with, unless that is longer ago than `since`. */
+    async findKey({ userId, path, key }: KeyUse, since: number): Promise<string | undefined> {
+      const [row] = await db
+        .select()
+        .from(idempotencyKeys)
+        .where(and(eq(idempotencyKeys.userId, userId), eq(idempotencyKeys.path, path), eq(idempotencyKeys.key, key)));
+      return row === undefined || row.createdAt < since ? undefined : row.bodyHash;
+    },
+
+    async saveKey({ userId, path, key }: KeyUse, bodyHash: string, now: number, since: number): Promise<void> {
+      await db
+        .insert(idempotencyKeys)
+        .values({ userId, path, key, bodyHash, createdAt: now })
+        .onConflictDoUpdate({
+          target: [idempotencyKeys.userId, idempotencyKeys.path, idempotencyKeys.key],
+          set: { bodyHash, createdAt: now },
+          setWhere: lt(idempotencyKeys.createdAt, since),
+        });
+    },
+
+    async deleteKeys(createdBefore: number): Promise<void> {
+      await db.delete(idempotencyKeys).where(lt(idempotencyKeys.createdAt, createdBefore));
+    },
+
+    /** Writes the application down before the carrier is called; undefined when another caller was first. */
+    async open(application: NewApplication): Promise<ApplicationRow | undefined> {
+      const { id, userId, flow, identityHash, generation, applicant, now } = application;
+      const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
+        AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
+      const [row] = await db
+        .insert(applications)
+        .values({
+          id,
+          userId,
+          flow,
+          identityHash,
+          generation,
+          supersedes: before,
+          applicant,
+          state: 'submitting',
+          attempt: 1,
+          attemptStartedAt: now,
+          createdAt: now,
+        })
+        .onConflictDoNothing()
+        .returning();
+      return row;
+    },
+
+    /** Takes on an application that nobody settles any more; undefined when another caller did. */
+    async takeOver({ id, state, attempt }: ApplicationRow, now: number): Promise<ApplicationRow | undefined> {
+      const [row] = await db
+        .update(applications)
+        .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt: now })
+        .where(and(eq(applications.id, id), eq(applications.state, state), eq(applications.attempt, attempt)))
+        .returning();
+      return row;
+    },
+
+    /**
+     * Settles an application by what the carrier decided. An accepted one also becomes the purchase of its person,
+     * unless that person has started another since; a refusal counts only while no other attempt has taken it on.
+     */
+    async settle(application: ApplicationRow, decision: CarrierDecision, now: number): Promise<void> {
+      const { id, userId, attempt, createdAt } = application;
+      const attempted = recordAttempt(application, decision.kind, decision.reply, now);
+      if (decision.kind === 'declined') {
+        const declined = { state: 'declined', declineReason: decision.reason, settledAt: now } as const;
+        await writeBatch(db, [attempted, db.update(applications).set(declined).where(isOpen(id, attempt))]);
+        return;
+      }
+      const { applicationNumber, pricing } = decision;
+      const submitted = { state: 'submitted', applicationNumber, pricing, settledAt: now } as const;
+      const isLatest = sql`NOT EXISTS (SELECT 1 FROM applications
+        WHERE user_id = ${userId} AND (created_at, id) > (${createdAt}, ${id}))`;
+      await writeBatch(db, [
+        attempted,
+        db.update(applications).set(submitted).where(isOpen(id)),
+        purchaseUpdate(db, partnerOf(submitted), new Date(now)).where(and(eq(users.id, userId), isLatest)),
+      ]);
+    },
+
+    /** Notes that it is not known what the carrier decided. */
+    async markUnknown(application: ApplicationRow, error: CarrierError, now: number): Promise<void> {
+      const { id, attempt } = application;
+      const unknown = db.update(applications).set({ state: 'unknown' }).where(isOpen(id, attempt));
+      await writeBatch(
+        db,
+        error.wasAsked ? [recordAttempt(application, error.kind, error.reply, now), unknown] : [unknown],
+      );
+    },
+
+    /**
+     * Applications that nobody settles: unknown for a while, which doubles with each attempt up to ten minutes, or
+     * submitting for longer than an attempt takes. The longest untouched first.
+     */
+    async listOpen(which: {
+      now: number;
+      staleAfterMs: number;
+      createdAfter: number;
+      limit: number;
+    }): Promise<ApplicationRow[]> {
+      const { now, staleAfterMs, createdAfter, limit } = which;
+      const untouchedMs = sql`abs(${now} - ${applications.attemptStartedAt})`;
+      const patienceMs = sql`min(${firstPatienceMs} << min(${applications.attempt} - 1, 10), ${maxPatienceMs})`;
+      return db
+        .select()
+        .from(applications)
+        .where(
+          and(
+            sql`CASE ${applications.state} WHEN 'unknown' THEN ${untouchedMs} >= ${patienceMs}
+              WHEN 'submitting' THEN ${untouchedMs} > ${staleAfterMs} END`,
+            isOpenState,
+            gt(applications.createdAt, createdAfter),
+          ),
+        )
+        .orderBy(asc(applications.attemptStartedAt))
+        .limit(limit);
+    },
+
+    /** Whether this holder may do the named work for so many seconds, by the clock of the database. */
+    async acquireLease(name: string, holder: string, seconds: number): Promise<boolean> {
+      const expiresAt = sql`unixepoch() + ${seconds}`;
+      const rows = await db
+        .insert(leases)
+        .values({ name, holder, expiresAt })
+        .onConflictDoUpdate({
+          target: leases.name,
+          set: { holder, expiresAt },
+          setWhere: sql`${leases.expiresAt} <= unixepoch() OR ${leases.holder} = ${holder}`,
+        })
+        .returning();
+      return rows.length > 0;
+    },
+
+    async releaseLease(name: string, holder: string): Promise<void> {
+      await db.delete(leases).where(and(eq(leases.name, name), eq(leases.holder, holder)));
+    },
+  };
+
+  function recordAttempt(
+    { id, attempt, attemptStartedAt }: ApplicationRow,
+    outcome: string,
+    reply: string,
+    now: number,
+  ) {
+    return db
+      .insert(applicationAttempts)
+      .values({ applicationId: id, attempt, startedAt: attemptStartedAt, endedAt: now, outcome, reply })
+      .onConflictDoNothing();
+  }
+}
+
+// As the partial index says it, so that the index is used.
+const isOpenState = sql`${applications.state} IN ('submitting', 'unknown')`;
+
+function isOpen(id: string, attempt?: number) {
+  return and(
+    eq(applications.id, id),
+    attempt === undefined ? undefined : eq(applications.attempt, attempt),
+    isOpenState,
+  );
+}
+
+/** What a person's record says of a submitted application. */
+export function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, 'applicationNumber' | 'pricing'>) {
+  if (applicationNumber === null || pricing === null) throw new Error('A submitted application has no number');
+  return { appNumber: applicationNumber, pricing };
+}
+
+export type ApplicationStore = ReturnType<typeof createApplicationStore>;

@@ -1,0 +1,95 @@
+import { createPublicKey } from 'node:crypto';
+import * as v from 'valibot';
+
+export const NonEmpty = v.pipe(v.string(), v.nonEmpty('must not be empty'));
+export const Flag = v.pipe(
+  v.picklist(['true', 'false'], 'must be true or false'),
+  v.transform((text) => text === 'true'),
+);
+
+/** A setting's text form: digits only, within bounds, so that `1e3`, `0x10` and an empty value are refused. */
+export function integerText(min: number, max: number) {
+  const rule = `must be a whole number from ${min} to ${max}`;
+  return v.pipe(
+    v.string(rule),
+    v.regex(/^\d{1,15}$/, rule),
+    v.transform(Number),
+    v.minValue(min, rule),
+    v.maxValue(max, rule),
+  );
+}
+
+/** The client takes `file:` with an empty path or `:memory:` silently, and loses what is stored there. */
+export const DatabaseUrl = v.pipe(
+  v.string(),
+  v.check(
+    (url) =>
+      /^file:(?!:|\/\/[^/])[^?#%]*[^?#%/]$/.test(url) || (/^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url)),
+    'must be file:PATH (a path without ?, # and %), http(s)://, ws(s):// or libsql:// with a host',
+  ),
+);
+
+function isHttpAddress(url: string): boolean {
+  return /^https?:\/\/./.test(url) && URL.canParse(url);
+}
+
+export const Secret = v.pipe(
+  v.string(),
+  v.check((text) => new TextEncoder().encode(text).byteLength >= 32, 'must be at least 32 bytes'),
+);
+
+export const HttpUrl = v.pipe(v.string(), v.check(isHttpAddress, 'must be an http or https address'));
+
+/** Paths are appended to it, and its key has a setting of its own. */
+export const BaseUrl = v.pipe(
+  v.string(),
+  v.check(
+    (url) => isHttpAddress(url) && !/[?#]/.test(url) && new URL(url).username === '',
+    'must be an http or https address without a query, a fragment and a user name',
+  ),
+);
+
+/** Links are made by appending a path. */
+export const Origin = v.pipe(
+  v.string(),
+  v.check(
+    (url) => isHttpAddress(url) && new URL(url).pathname === '/' && !/[?#]/.test(url),
+    'must be an http or https address without a path',
+  ),
+);
+
+export const TimeZone = v.pipe(
+  v.string(),
+  v.check((zone) => {
+    try {
+      return zone !== '' && new Intl.DateTimeFormat('en', { timeZone: zone }) !== undefined;
+    } catch {
+      return false;
+    }
+  }, 'must be an IANA time zone such as America/New_York'),
+);
+
+/** A PEM may come from an environment that cannot hold line breaks, with `\n` written out. */
+export const PublicKeyPem = v.pipe(
+  v.string(),
+  v.transform((text) => text.replaceAll('\\n', '\n')),
+  v.check(
+    (pem) => signatureAlgorithm(pem) !== undefined,
+    'must be an SPKI PEM of an Ed25519, P-256 or RSA key of at least 2048 bits',
+  ),
+);
+
+/** The one JWT algorithm that an SPKI PEM may be used with, or undefined for a key this service does not take. */
+export function signatureAlgorithm(pem: string): 'EdDSA' | 'ES256' | 'RS256' | undefined {
+  try {
+    if (!pem.includes('BEGIN PUBLIC KEY')) return undefined;
+    const key = createPublicKey(pem);
+    const details = key.asymmetricKeyDetails;
+    if (key.asymmetricKeyType === 'ed25519') return 'EdDSA';
+    if (key.asymmetricKeyType === 'ec' && details?.namedCurve === 'prime256v1') return 'ES256';
+    if (key.asymmetricKeyType === 'rsa' && (details?.modulusLength ?? 0) >= 2048) return 'RS256';
+    return undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,252 @@
+import { Database as SqliteDatabase } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { applications } from '../../../src/db/schema';
+import { createHttpCarrier } from '../../../src/modules/coverage/carrier/http-carrier';
+import { identityHash } from '../../../src/modules/coverage/model';
+import { createApplicationStore } from '../../../src/modules/coverage/store';
+import { UserBody } from '../../../src/modules/users/model';
+import { createTestApp, testSecret, testToken } from '../../support/app';
+import { atEnd } from '../../support/cleanup';
+import { temporaryFolder } from '../../support/database';
+import { startSandbox, testCarrier } from '../../support/sandbox';
+import { type Service, startService } from '../../support/service';
+
+const applicant = {
+  firstName: 'Ada',
+  lastName: 'Byron',
+  dateOfBirth: '1981-03-10',
+  gender: 'Female' as const,
+  state: 'VA',
+  email: 'ada@example.com',
+};
+const path = '/v2/private/ltc/totalCoverage';
+const commandLine = new URL('../../../src/cli/main.ts', import.meta.url).pathname;
+const numberOf = (body: unknown) => v.parse(UserBody, body).user.purchase.partner?.appNumber;
+
+/** What a process leaves behind that was killed at each point of a start. */
+describe('a process that died', () => {
+  test.each([
+    ['between writing the application down and calling the carrier', false],
+    ['between the carrier’s answer and writing it down', true],
+  ])('%s leaves one application, which a repeat brings to its end', async (_, isAccepted) => {
+    const sandbox = await startSandbox();
+    const testApp = await createTestApp({ carrier: sandbox.carrier() });
+    const store = createApplicationStore(testApp.db);
+    const id = Bun.randomUUIDv7();
+    const now = testApp.now.getTime();
+    await store.open({
+      id,
+      userId: 'ada',
+      flow: 'ltc',
+      identityHash: identityHash(applicant),
+      generation: 0,
+      applicant,
+      now,
+    });
+    if (isAccepted)
+      await sandbox.store.accept({ clientReference: id, flow: 'ltc', applicant, pricing: pricing(), createdAt: now });
+    const early = await testApp.call('POST', path, { as: 'ada', body: applicant });
+    expect(early).toMatchObject({ status: 409, body: { type: '/problems/application-in-progress' } });
+    expect(early.headers.get('retry-after')).toBe('2');
+    testApp.now = new Date(now + 60_000);
+    const answers = await Promise.all([1, 2, 3].map(() => testApp.call('POST', path, { as: 'ada', body: applicant })));
+    for (const { status, body } of answers) {
+      expect(status).toBe(200);
+      expect(numberOf(body)).toBe(100_001);
+    }
+    expect(await sandbox.store.count()).toBe(1);
+    expect(await testApp.db.$count(applications)).toBe(1);
+  });
+});
+
+const environment = {
+  LOG_LEVEL: 'error',
+  AUTH_SECRET: testSecret,
+  CARRIER_API_KEY: 'test-key',
+  CARRIER_TIMEOUT_MS: '300',
+  CARRIER_ATTEMPTS: '1',
+  CARRIER_BREAKER_MS: '50',
+};
+
+async function postTo(service: Service, body: object, as = 'ada') {
+  const token = await testToken({ id: as, roles: [], now: new Date() });
+  const answer = await fetch(`${service.address}${path}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  }).catch(() => undefined);
+  return { status: answer?.status ?? 0, number: answer?.status === 200 ? numberOf(await answer.json()) : undefined };
+}
+
+async function untilAccepted(post: () => ReturnType<typeof postTo>) {
+  const deadline = performance.now() + 15_000;
+  let answer = await post();
+  while (answer.status !== 200 && performance.now() < deadline) {
+    await Bun.sleep(100);
+    answer = await post();
+  }
+  return answer;
+}
+
+describe('two service processes on one database', () => {
+  test('start one application for a hundred parallel requests, in every way that the carrier can fail', async () => {
+    const cwd = temporaryFolder();
+    const sandbox = await startSandbox(() => new Date());
+    const start = () => startService({ cwd, environment: { ...environment, CARRIER_URL: sandbox.url } });
+    const [first, second] = await Promise.all([start(), start()]);
+    let accepted = 0;
+    for (const lastName of ['Fine', 'Slow', 'Dropped', 'Broken', 'Garbled', 'Huge', 'Busy', 'Declined', 'Notfiled']) {
+      const body = { ...applicant, lastName };
+      const post = (index: number) => postTo(index % 2 ? first : second, body);
+      const answers = await Promise.all(Array.from({ length: 100 }, (_, index) => post(index)));
+      const isAccepted = !['Busy', 'Declined', 'Notfiled'].includes(lastName);
+      if (isAccepted) accepted += 1;
+      const numbers = new Set(answers.filter(({ status }) => status === 200).map(({ number }) => number));
+      if (isAccepted) numbers.add((await untilAccepted(() => post(0))).number);
+      expect({ lastName, numbers: [...numbers], atCarrier: await sandbox.store.count() }).toEqual({
+        lastName,
+        numbers: isAccepted ? [100_000 + accepted] : [],
+        atCarrier: accepted,
+      });
+      const settled = isAccepted ? 200 : 422;
+      const expected = [409, 502, 503, 504, ...(lastName === 'Busy' ? [] : [settled])];
+      for (const { status } of answers) expect(expected).toContain(status);
+    }
+  }, 60_000);
+});
+
+describe.concurrent('kill -9 of the service', () => {
+  test.each([
+    ['before the carrier hears of it', 'before'],
+    ['before the carrier’s answer arrives', 'after'],
+    ['before the answer is written down', 'writing'],
+  ] as const)(
+    '%s leaves one application and one number',
+    async (_, when) => {
+      const cwd = temporaryFolder();
+      const sandbox = await startSandbox(() => new Date());
+      const gate = startGate(sandbox.url, when === 'before' ? 'before' : 'after');
+      const start = () => startService({ cwd, environment: { ...environment, CARRIER_URL: gate.url } });
+      const killed = await start();
+      const dying = postTo(killed, applicant);
+      await gate.reached;
+      const lock = new SqliteDatabase(join(cwd, 'data/planning.db'));
+      if (when === 'writing') {
+        lock.run('BEGIN IMMEDIATE');
+        gate.open();
+        await Bun.sleep(100);
+      }
+      killed.process.kill('SIGKILL');
+      expect((await dying).status).toBe(0);
+      await killed.process.exited;
+      if (when === 'writing') lock.run('ROLLBACK');
+      expect(lock.query('SELECT state FROM applications').all()).toEqual([{ state: 'submitting' }]);
+      gate.open();
+
+      // Nobody repeats: a process that starts again settles what was left by itself.
+      const again = await start();
+      const partner = lock.query("SELECT purchase ->> '$.partner.appNumber' AS number FROM users");
+      const deadline = performance.now() + 20_000;
+      while (JSON.stringify(partner.all()) !== '[{"number":100001}]' && performance.now() < deadline)
+        await Bun.sleep(100);
+      expect(partner.all()).toEqual([{ number: 100_001 }]);
+      expect(await postTo(again, applicant)).toEqual({ status: 200, number: 100_001 });
+      expect(await sandbox.store.count()).toBe(1);
+      lock.close();
+    },
+    60_000,
+  );
+});
+
+describe.concurrent('kill -9 of the carrier', () => {
+  test.each([
+    ['before it hears of the application', 'before', 503],
+    ['before its answer leaves', 'during', 503],
+    ['after its answer', 'after', 200],
+  ] as const)(
+    '%s leaves one application and one number',
+    async (_, when, status) => {
+      const cwd = temporaryFolder();
+      const killed = await startCarrierProcess(cwd, 0);
+      const body = { ...applicant, lastName: when === 'during' ? 'Slow' : 'Byron' };
+      const gate = startGate(killed.url, when === 'before' ? 'before' : 'after');
+      const patient = { ...testCarrier, attempts: 1, timeoutMs: 3_000, apiKey: undefined };
+      const testApp = await createTestApp({ carrier: createHttpCarrier({ ...patient, url: gate.url }) });
+      const dying = testApp.call('POST', path, { as: 'ada', body });
+      const rows = () => {
+        const db = new SqliteDatabase(join(cwd, 'data/carrier-sandbox.db'), { readonly: true });
+        const numbers = db.query('SELECT application_number FROM carrier_applications').all();
+        db.close();
+        return numbers;
+      };
+      if (when === 'during') while (rows().length === 0) await Bun.sleep(10);
+      else await gate.reached;
+      killed.process.kill('SIGKILL');
+      await killed.process.exited;
+      gate.open();
+      expect((await dying).status).toBe(status);
+      const again = await startCarrierProcess(cwd, Number(new URL(killed.url).port));
+      const repeated = await testApp.call('POST', path, { as: 'ada', body });
+      expect(repeated.status).toBe(200);
+      expect(numberOf(repeated.body)).toBe(100_001);
+      expect(rows()).toHaveLength(1);
+      again.process.kill('SIGTERM');
+      expect(await again.process.exited).toBe(0);
+    },
+    60_000,
+  );
+});
+
+/** Stands before a carrier, and holds the first call where a test wants to end one side. */
+function startGate(target: string, hold: 'before' | 'after') {
+  const reached = Promise.withResolvers<void>();
+  const opened = Promise.withResolvers<void>();
+  const server = Bun.serve({
+    port: 0,
+    hostname: '127.0.0.1',
+    idleTimeout: 60,
+    async fetch(request) {
+      const forward = async () => {
+        const { pathname } = new URL(request.url);
+        const body = request.method === 'POST' ? await request.text() : null;
+        const answer = await fetch(`${target}${pathname}`, { method: request.method, headers: request.headers, body });
+        return new Response(await answer.text(), { status: answer.status });
+      };
+      if (hold === 'before') {
+        reached.resolve();
+        await opened.promise;
+        return forward().catch(() => new Response('gone', { status: 502 }));
+      }
+      const answer = await forward().catch(() => new Response('gone', { status: 502 }));
+      reached.resolve();
+      await opened.promise;
+      return answer;
+    },
+  });
+  atEnd(() => server.stop(true));
+  return { url: `http://127.0.0.1:${server.port}`, reached: reached.promise, open: opened.resolve };
+}
+
+async function startCarrierProcess(cwd: string, port: number) {
+  const child = Bun.spawn([process.execPath, commandLine, 'carrier', '--port', String(port)], {
+    cwd,
+    env: { PATH: process.env.PATH },
+    stdout: 'pipe',
+    stderr: 'inherit',
+  });
+  atEnd(async () => {
+    child.kill('SIGKILL');
+    await child.exited;
+  });
+  for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+    const url = /http:\/\/\S+/.exec(text)?.[0];
+    if (url !== undefined) return { url, process: child };
+  }
+  throw new Error('The carrier ended before it listened');
+}
+
+function pricing() {
+  return [{ product: 'TERM_10', coverage: 500_000, terms: [{ years: 10, price: 1, riders: [] }] }];
+}

@@ -1,0 +1,113 @@
+import { describe, expect, test } from 'bun:test';
+import { CarrierError } from '../../../src/modules/coverage/carrier/carrier';
+import { createHttpCarrier } from '../../../src/modules/coverage/carrier/http-carrier';
+import { atEnd } from '../../support/cleanup';
+import { testCarrier } from '../../support/sandbox';
+
+const application = {
+  clientReference: 'reference-1',
+  flow: 'ltc',
+  applicant: {
+    firstName: 'Ada',
+    lastName: 'Byron',
+    dateOfBirth: '1981-03-10',
+    gender: 'Female',
+    state: 'VA',
+    email: 'ada@example.com',
+  },
+} as const;
+const accepted = {
+  applicationNumber: 7,
+  pricing: [{ product: 'TERM_10', coverage: 500_000, terms: [{ years: 10, price: 12.34, riders: [] }] }],
+};
+const pricedAt = (price: string) => JSON.stringify(accepted).replace('12.34', price);
+
+/** A carrier that answers by the given function, and the calls that it got. */
+function carrierThat(respond: (method: string, calls: number) => Response | Promise<Response>) {
+  const calls: string[] = [];
+  const server = Bun.serve({
+    port: 0,
+    hostname: '127.0.0.1',
+    fetch(request) {
+      calls.push(`${request.method} ${new URL(request.url).pathname}`);
+      return respond(request.method, calls.length);
+    },
+  });
+  atEnd(() => server.stop(true));
+  const settings = { ...testCarrier, attempts: 3, url: `http://127.0.0.1:${server.port}`, apiKey: 'key' };
+  return { calls, carrier: createHttpCarrier(settings) };
+}
+
+const failureOf = async (promise: Promise<unknown>): Promise<CarrierError> => {
+  const error = await promise.catch((failure: unknown) => failure);
+  if (!(error instanceof CarrierError)) throw new Error('It did not fail as a carrier does');
+  return error;
+};
+
+describe('the answer of a carrier', () => {
+  test.each([408, 425, 429, 500, 503, 401, 403])('%d may pass, and is asked again', async (status) => {
+    const { carrier, calls } = carrierThat((_, count) =>
+      count < 3 ? new Response('no', { status }) : Response.json(accepted, { status: 201 }),
+    );
+    expect(await carrier.start(application, false)).toMatchObject({ kind: 'accepted', applicationNumber: 7 });
+    expect(calls).toHaveLength(3);
+  });
+
+  test.each([
+    ['a redirect', () => Response.redirect('http://127.0.0.1:1/', 301), 'bad-answer 301'],
+    ['a status without meaning', () => new Response('no', { status: 400 }), 'bad-answer 400'],
+    ['a refusal without a decision', () => Response.json({ decision: 'perhaps' }, { status: 422 }), 'bad-answer 422'],
+    ['no JSON', () => new Response('<html>', { status: 201 }), 'bad-answer 201'],
+    ['no number', () => Response.json({ ...accepted, applicationNumber: 0 }, { status: 201 }), 'bad-answer 201'],
+    ['no prices', () => Response.json({ ...accepted, pricing: [] }, { status: 201 }), 'bad-answer 201'],
+    ['an infinite price', () => new Response(pricedAt('1e999'), { status: 201 }), 'bad-answer 201'],
+    ['a negative price', () => new Response(pricedAt('-1'), { status: 201 }), 'bad-answer 201'],
+    [
+      'a control character',
+      () => new Response(JSON.stringify(accepted).replace('TERM_10', '\\u0000'), { status: 201 }),
+      'bad-answer 201',
+    ],
+  ])('that is %s decides nothing, and is not asked again', async (_, respond, code) => {
+    const { carrier, calls } = carrierThat(respond);
+    const failure = await failureOf(carrier.start(application, false));
+    expect(failure).toMatchObject({ kind: 'bad-answer', code, wasAsked: true });
+    expect(calls).toHaveLength(1);
+  });
+
+  test('that never ends is cut off within the time of all attempts', async () => {
+    const endless = () =>
+      new Response(
+        new ReadableStream({
+          async pull(controller) {
+            await Bun.sleep(20);
+            controller.enqueue(new Uint8Array(1));
+          },
+        }),
+      );
+    const { carrier } = carrierThat(endless);
+    const startedAtMs = performance.now();
+    expect(await failureOf(carrier.start(application, false))).toMatchObject({ kind: 'timeout' });
+    expect(performance.now() - startedAtMs).toBeLessThan(3 * testCarrier.timeoutMs + 1_500);
+  });
+
+  test('under the reference is asked for first when there may be one, and what is not known is sent', async () => {
+    const known = carrierThat(() => Response.json(accepted));
+    await known.carrier.start(application, true);
+    expect(known.calls).toEqual(['GET /applications/reference-1']);
+    const unknown = carrierThat((method) =>
+      method === 'GET' ? new Response(null, { status: 404 }) : Response.json(accepted, { status: 201 }),
+    );
+    await unknown.carrier.start(application, true);
+    expect(unknown.calls).toEqual(['GET /applications/reference-1', 'POST /applications']);
+  });
+
+  test('to the one question says nothing of the other: each has its own breaker', async () => {
+    const { carrier, calls } = carrierThat((method) => new Response(null, { status: method === 'GET' ? 404 : 500 }));
+    for (let round = 0; round < 3; round += 1) await failureOf(carrier.start(application, true));
+    const posts = calls.filter((call) => call.startsWith('POST')).length;
+    const failure = await failureOf(carrier.start(application, true));
+    expect(failure).toMatchObject({ kind: 'unavailable', wasAsked: false });
+    expect(calls.filter((call) => call.startsWith('POST')).length).toBe(posts);
+    expect(posts).toBe(testCarrier.breakerFailures);
+  });
+});
