@@ -91,8 +91,8 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
     /**
      * Saves the identity, starts the application or finds the one there is, and gives the record with its number.
      *
-     * @throws AppError `precondition-failed`, `idempotency-key-reused`, `application-in-progress`, `carrier-declined`, or one of the
-     *   carrier's failures, after which the application is kept and settled later
+     * @throws AppError `precondition-failed`, `idempotency-key-reused`, `application-in-progress`,
+     *   `carrier-declined`, or one of the carrier's failures, after which the application is kept and settled later
      */
     async start(request: CoverageRequest): Promise<UserRow> {
       const { userId, applicant, ifMatch } = request;
@@ -114,14 +114,12 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
 
     /**
      * Settles the applications that nobody is at, if no other process does: the carrier is asked for each reference,
-     * and only what it does not know is sent again. Forgets keys that are over.
+     * and only what it does not know is sent again.
      *
      * @param isStopping asked before each application
      * @returns how many were settled
      */
     async reconcile(holder: string, isStopping: () => boolean): Promise<number> {
-      if (!(await holdsLease(holder))) return 0;
-      await store.deleteKeys(nowMs() - keyKeptForMs);
       const open = await store.listOpen({
         now: nowMs(),
         staleAfterMs,
@@ -157,9 +155,8 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
     if (key === undefined) return;
     const bodyHash = identityHash(applicant);
     const use = { userId, path: `/v2/private/${flow}/totalCoverage`, key };
-    const since = nowMs() - keyKeptForMs;
-    await store.saveKey(use, bodyHash, nowMs(), since);
-    if ((await store.findKey(use, since)) !== bodyHash) throw new AppError('idempotency-key-reused');
+    await store.saveKey(use, bodyHash, nowMs(), nowMs() - keyKeptForMs);
+    if ((await store.findKey(use)) !== bodyHash) throw new AppError('idempotency-key-reused');
   }
 }
 

@@ -61,28 +61,24 @@ export function createApplicationStore(db: Database) {
         .orderBy(desc(applications.createdAt), desc(applications.id));
     },
 
-    /** The hash of the body that a key was first used with, unless that is longer ago than `since`. */
-    async findKey({ userId, path, key }: KeyUse, since: number): Promise<string | undefined> {
+    /** The hash of the body that a key was first used with. */
+    async findKey({ userId, path, key }: KeyUse): Promise<string | undefined> {
       const [row] = await db
         .select()
         .from(idempotencyKeys)
         .where(and(eq(idempotencyKeys.userId, userId), eq(idempotencyKeys.path, path), eq(idempotencyKeys.key, key)));
-      return row === undefined || row.createdAt < since ? undefined : row.bodyHash;
+      return row?.bodyHash;
     },
 
-    async saveKey({ userId, path, key }: KeyUse, bodyHash: string, now: number, since: number): Promise<void> {
-      await db
-        .insert(idempotencyKeys)
-        .values({ userId, path, key, bodyHash, createdAt: now })
-        .onConflictDoUpdate({
-          target: [idempotencyKeys.userId, idempotencyKeys.path, idempotencyKeys.key],
-          set: { bodyHash, createdAt: now },
-          setWhere: lt(idempotencyKeys.createdAt, since),
-        });
-    },
-
-    async deleteKeys(createdBefore: number): Promise<void> {
-      await db.delete(idempotencyKeys).where(lt(idempotencyKeys.createdAt, createdBefore));
+    /** Keeps the first use of a key, and forgets the keys from before `since`. */
+    async saveKey(use: KeyUse, bodyHash: string, now: number, since: number): Promise<void> {
+      await writeBatch(db, [
+        db.delete(idempotencyKeys).where(lt(idempotencyKeys.createdAt, since)),
+        db
+          .insert(idempotencyKeys)
+          .values({ ...use, bodyHash, createdAt: now })
+          .onConflictDoNothing(),
+      ]);
     },
 
     /** Writes the application down before the carrier is called; undefined when another caller was first. */
@@ -230,5 +226,3 @@ export function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, '
   if (applicationNumber === null || pricing === null) throw new Error('A submitted application has no number');
   return { appNumber: applicationNumber, pricing };
 }
-
-export type ApplicationStore = ReturnType<typeof createApplicationStore>;

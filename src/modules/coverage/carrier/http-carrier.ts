@@ -98,7 +98,7 @@ interface Exchanged {
   readonly reply: string;
 }
 
-/** One attempt. A body is read only as far as any honest answer goes. */
+/** One attempt. A body is read only as far as an honest answer goes. */
 async function exchange(url: string, init: RequestInit, timeoutMs: number): Promise<Exchanged> {
   try {
     const response = await fetch(url, { ...init, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
