@@ -23,6 +23,8 @@ import { Matches } from './modules/matching/model';
 import { createMatchingRoutes } from './modules/matching/routes';
 import { HealthAndCareBody, ReferenceOption } from './modules/reference/model';
 import { createReferenceRoutes } from './modules/reference/routes';
+import { MonthlyGlanceBody } from './modules/sales/model';
+import { createSalesRoutes } from './modules/sales/routes';
 import { Profile, User, UserBody } from './modules/users/model';
 import { createUserRoutes } from './modules/users/routes';
 
@@ -40,6 +42,7 @@ const models = {
   LtcLifetimeCare,
   LtcLifetimeCareAnswers,
   Matches,
+  MonthlyGlanceBody,
   Problem,
   Profile,
   ReferenceOption,
@@ -69,6 +72,7 @@ export function createApp(deps: AppDeps) {
         .use(createMatchingRoutes(deps))
         .use(createCoverageRoutes(deps))
         .use(createCemeteryRoutes(deps))
+        .use(createSalesRoutes(deps))
         .use(createReferenceRoutes(deps)),
     );
 

@@ -5,6 +5,7 @@ const datePart = /^(\d{4})-(\d{2})-(\d{2})/;
 const time = String.raw`(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?`;
 const offset = String.raw`(?:Z|[+-](?:0\d|1[0-4]):?[0-5]\d)`;
 const isoDateOrDateTime = new RegExp(String.raw`^\d{4}-\d{2}-\d{2}(?:T${time}${offset}?)?$`);
+const isoInstant = new RegExp(String.raw`^\d{4}-\d{2}-\d{2}T${time}${offset}$`);
 
 /**
  * The calendar date of an ISO 8601 date or date-time as it is written, whatever its offset; undefined for any
@@ -15,6 +16,22 @@ export function parseCalendarDate(text: string): CalendarDate | undefined {
   const date = text.slice(0, 10);
   const [year, month, day] = partsOf(date);
   return month >= 1 && month <= 12 && day >= 1 && day <= daysIn(year, month) ? date : undefined;
+}
+
+/**
+ * Epoch milliseconds of an ISO 8601 date-time with an offset (finer fractions are cut off), or of the beginning of a
+ * date in an IANA time zone; undefined for any other text and for a date that does not exist.
+ */
+export function parseInstant(text: string, timeZone: string): number | undefined {
+  const date = parseCalendarDate(text);
+  if (date === undefined) return undefined;
+  if (date === text) return startOfDay(date, timeZone);
+  return isoInstant.test(text) ? Temporal.Instant.from(text).epochMilliseconds : undefined;
+}
+
+/** Epoch milliseconds of a date's first instant in an IANA time zone, which is not midnight where a clock skips it. */
+export function startOfDay(date: CalendarDate, timeZone: string): number {
+  return Temporal.PlainDate.from(date).toZonedDateTime(timeZone).epochMilliseconds;
 }
 
 /** The date in an IANA time zone at an instant. */

@@ -91,7 +91,7 @@ export const Settings = v.object({
   CHAT_TOKEN: v.optional(
     v.pipe(NonEmpty, v.description('`tokens.chat-token` of the lists; a demo value in development, else required')),
   ),
-  REPORT_TIME_ZONE: v.optional(v.pipe(TimeZone, v.description('IANA time zone that ages are reckoned in')), 'UTC'),
+  REPORT_TIME_ZONE: v.optional(v.pipe(TimeZone, v.description('IANA time zone of months and of ages')), 'UTC'),
   BODY_LIMIT_BYTES: v.optional(
     v.pipe(integerText(1024, 16_777_216), v.description('largest request body; 413 above')),
     '262144',
@@ -108,7 +108,12 @@ export const Settings = v.object({
     'info',
   ),
   SEED_DEMO: v.optional(
-    v.pipe(Flag, v.description('store 12 demo cemeteries; `true` in development, refused in production')),
+    v.pipe(
+      Flag,
+      v.description(
+        'store demo cemeteries, a sales team and a year of its activities; `true` in development, refused in production',
+      ),
+    ),
   ),
 });
 

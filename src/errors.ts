@@ -61,6 +61,14 @@ export const problemKinds = {
     remedy: 'Send the request again after the seconds in `Retry-After`.',
     retryAfterSeconds: 5,
   },
+  forbidden: {
+    code: 220,
+    status: 403,
+    title: 'The caller may not do this',
+    meaning:
+      'The token is valid, but what was asked is for another role, or for somebody with another place in the team.',
+    remedy: 'Use a token of somebody who may; `detail` says what is missing.',
+  },
   'route-not-found': {
     code: 230,
     status: 404,

@@ -1,8 +1,10 @@
 import { InvalidArgumentError } from 'commander';
+import * as v from 'valibot';
+import { Identifier } from '../fields';
 
 /** The id of a person, as a token's `sub` may be. */
 export function identifier(text: string): string {
-  if (text === '' || text.length > 255 || /\p{Cc}/u.test(text)) {
+  if (!v.is(Identifier, text)) {
     throw new InvalidArgumentError('It must have 1 to 255 characters, none of them a control character.');
   }
   return text;

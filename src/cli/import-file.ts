@@ -1,4 +1,5 @@
 import * as v from 'valibot';
+import type { UpsertCounts } from '../db/upsert';
 import { findFieldErrors } from '../field-errors';
 import { OperatorError } from './operator-error';
 import { counted } from './print';
@@ -8,9 +9,13 @@ import { openSourceFile, type SourceFile } from './source-rows';
 /** What the rows of a file are. */
 export interface RowFormat<Schema extends v.GenericSchema> {
   readonly columns: readonly string[];
+  /** Columns that a CSV may do without. */
+  readonly optionalColumns?: readonly string[];
   readonly row: Schema;
   /** What must not come twice in one file. */
   readonly keyOf: (row: v.InferOutput<Schema>) => string;
+  /** What is wrong with each of some rows in the light of what is stored. */
+  readonly findFaults?: (rows: readonly v.InferOutput<Schema>[]) => Promise<readonly (readonly string[])[]>;
 }
 
 /** A file of which every row is good. */
@@ -20,42 +25,53 @@ export interface CheckedFile<Schema extends v.GenericSchema> {
   readonly rows: number;
 }
 
-export interface ImportCounts {
-  readonly added: number;
-  readonly changed: number;
-  readonly unchanged: number;
-}
+/** Receives one line for each fault of a row. */
+type Report = (fault: string) => void;
 
 /** A libSQL server ends a write transaction after 5 s once another writer waits, so each is kept far below. */
 const transactionGoalMs = 100;
 const firstBatchRows = 50;
 const maxBatchRows = 2000;
+const checkedAtOnceRows = 500;
 
 /**
  * Reads the whole file before anything is stored.
  *
- * @param report receives one line for each fault of a row
  * @throws OperatorError when the file or any row is bad
  */
 export async function checkFile<Schema extends v.GenericSchema>(
   path: string,
   format: RowFormat<Schema>,
-  report: (fault: string) => void,
+  report: Report,
 ): Promise<CheckedFile<Schema>> {
-  const file = await openSourceFile(path, format.columns);
+  const file = await openSourceFile(path, format);
   const progress = createProgress('checking', file.byteLength);
-  const placeByKey = new Map<string, string>();
+  const keyHashes: number[] = [];
   let rows = 0;
   let badRows = 0;
-  try {
-    for await (const { line, values } of file.rows(progress.advance)) {
-      rows += 1;
-      progress.countRows(1);
-      const place = `line ${line} (row ${rows})`;
-      const faults = findRowFaults(values, place, format, placeByKey);
+  let pending: { place: string; parsed: v.SafeParseResult<Schema> }[] = [];
+  const check = async () => {
+    const good = pending.flatMap(({ parsed }) => (parsed.success ? [parsed.output] : []));
+    const found = (await format.findFaults?.(good)) ?? [];
+    let goodRows = 0;
+    for (const { place, parsed } of pending) {
+      if (parsed.success) keyHashes.push(hashOf(format.keyOf(parsed.output)));
+      const faults = parsed.success ? (found[goodRows++] ?? []) : fieldFaults(format.row, parsed.issues);
       if (faults.length > 0) badRows += 1;
       for (const fault of faults) report(`${place}, ${fault}`);
     }
+    progress.countRows(pending.length);
+    pending = [];
+  };
+  try {
+    for await (const { line, values } of file.rows(progress.advance)) {
+      rows += 1;
+      const parsed = v.safeParse(format.row, values, { abortPipeEarly: true });
+      pending.push({ place: placeOf(line, rows), parsed });
+      if (pending.length >= checkedAtOnceRows) await check();
+    }
+    await check();
+    badRows += await reportRepeated(file, format, findRepeated(keyHashes), report);
   } finally {
     progress.stop();
   }
@@ -66,23 +82,63 @@ export async function checkFile<Schema extends v.GenericSchema>(
   return { file, format, rows };
 }
 
-function findRowFaults<Schema extends v.GenericSchema>(
-  values: unknown,
-  place: string,
-  { row, keyOf }: RowFormat<Schema>,
-  placeByKey: Map<string, string>,
-): string[] {
-  const parsed = v.safeParse(row, values, { abortPipeEarly: true });
-  if (!parsed.success) {
-    return findFieldErrors(row, parsed.issues, 'column').map(({ pointer, message }) =>
-      pointer === '' ? `the row ${message}` : `column ${pointer}: ${message}`,
-    );
+/** Every row of a file that can be read, and nothing about the others. */
+export async function* readableRows<Schema extends v.GenericSchema>(
+  path: string,
+  format: RowFormat<Schema>,
+): AsyncGenerator<v.InferOutput<Schema>> {
+  const file = await openSourceFile(path, format);
+  for await (const { values } of file.rows()) {
+    const parsed = v.safeParse(format.row, values);
+    if (parsed.success) yield parsed.output;
   }
-  const key = keyOf(parsed.output);
-  const earlier = placeByKey.get(key);
-  if (earlier !== undefined) return [`the same record stands at ${earlier} already`];
-  placeByKey.set(key, place);
-  return [];
+}
+
+function placeOf(line: number, row: number): string {
+  return `line ${line} (row ${row})`;
+}
+
+function fieldFaults<Schema extends v.GenericSchema>(schema: Schema, issues: v.InferIssue<Schema>[]): string[] {
+  return findFieldErrors(schema, issues, 'column').map(({ pointer, message }) =>
+    pointer === '' ? `the row ${message}` : `column ${pointer}: ${message}`,
+  );
+}
+
+/** 53 bits of a key: a file of a million keys is looked through for repeated ones in 16 MB instead of 300. */
+function hashOf(key: string): number {
+  return Number(BigInt.asUintN(53, BigInt(Bun.hash(key))));
+}
+
+function findRepeated(hashes: readonly number[]): ReadonlySet<number> {
+  const sorted = Float64Array.from(hashes).sort();
+  return new Set(sorted.filter((hash, index) => index > 0 && hash === sorted[index - 1]));
+}
+
+/** Two keys may have one hash, so what looks repeated is read once more and compared. Gives the number of bad rows. */
+async function reportRepeated<Schema extends v.GenericSchema>(
+  file: SourceFile,
+  { row, keyOf }: RowFormat<Schema>,
+  suspects: ReadonlySet<number>,
+  report: Report,
+): Promise<number> {
+  if (suspects.size === 0) return 0;
+  const placeByKey = new Map<string, string>();
+  let rows = 0;
+  let repeated = 0;
+  for await (const { line, values } of file.rows()) {
+    rows += 1;
+    const parsed = v.safeParse(row, values, { abortPipeEarly: true });
+    if (!parsed.success) continue;
+    const key = keyOf(parsed.output);
+    if (!suspects.has(hashOf(key))) continue;
+    const earlier = placeByKey.get(key);
+    if (earlier === undefined) placeByKey.set(key, placeOf(line, rows));
+    else {
+      repeated += 1;
+      report(`${placeOf(line, rows)}, the same record stands at ${earlier} already`);
+    }
+  }
+  return repeated;
 }
 
 /**
@@ -93,8 +149,8 @@ function findRowFaults<Schema extends v.GenericSchema>(
  */
 export async function storeFile<Schema extends v.GenericSchema>(
   { file, format, rows }: CheckedFile<Schema>,
-  store: (rows: v.InferOutput<Schema>[]) => Promise<ImportCounts>,
-): Promise<ImportCounts> {
+  store: (rows: v.InferOutput<Schema>[]) => Promise<UpsertCounts>,
+): Promise<UpsertCounts> {
   const progress = createProgress('storing', rows);
   const counts = { added: 0, changed: 0, unchanged: 0 };
   let batchRows = firstBatchRows;

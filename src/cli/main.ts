@@ -4,8 +4,11 @@ import { ConfigError } from '../config';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { carrierCommand } from './carrier';
 import { catalogCommand } from './catalog';
-import { importCemeteriesCommand } from './import-cemeteries';
+import { activitiesImport } from './import-activities';
+import { cemeteriesImport } from './import-cemeteries';
 import { importProductsCommand } from './import-products';
+import { importRowsCommand } from './import-rows';
+import { staffImport } from './import-staff';
 import { migrateCommand, seedCommand } from './migrate';
 import { OperatorError } from './operator-error';
 import { tokenCommand } from './token';
@@ -20,8 +23,10 @@ const program = new Command('planning')
   .addCommand(
     new Command('import')
       .description('Import a file')
-      .addCommand(importCemeteriesCommand())
-      .addCommand(importProductsCommand()),
+      .addCommand(importRowsCommand(cemeteriesImport))
+      .addCommand(importProductsCommand())
+      .addCommand(importRowsCommand(staffImport))
+      .addCommand(importRowsCommand(activitiesImport)),
   )
   .addCommand(catalogCommand())
   .addCommand(carrierCommand());

@@ -13,6 +13,12 @@ export interface SourceRow {
   readonly values: unknown;
 }
 
+/** The columns of a CSV. */
+export interface SourceColumns {
+  readonly columns: readonly string[];
+  readonly optionalColumns?: readonly string[];
+}
+
 export interface SourceFile {
   readonly path: string;
   readonly byteLength: number;
@@ -25,7 +31,7 @@ export interface SourceFile {
  *
  * @throws OperatorError for a file that cannot be read, is empty, or has the wrong columns
  */
-export async function openSourceFile(path: string, columns: readonly string[]): Promise<SourceFile> {
+export async function openSourceFile(path: string, columns: SourceColumns): Promise<SourceFile> {
   const kind = extname(path).toLowerCase();
   if (kind !== '.csv' && kind !== '.json') throw new OperatorError(`${path} must be a .csv or a .json file.`);
   const details = await stat(path).catch(() => undefined);
@@ -64,7 +70,7 @@ async function* readUtf8(path: string, onBytesRead: (count: number) => void): As
   check(line);
 }
 
-async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: readonly string[]): AsyncGenerator<SourceRow> {
+async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumns): AsyncGenerator<SourceRow> {
   let parsedLines = 0;
   const parser = parse({
     info: true,
@@ -99,8 +105,8 @@ async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: readonly str
   if (header === undefined) throw new OperatorError('The file has no header line.');
 }
 
-function checkHeader(header: string[], columns: readonly string[]): string[] {
-  const unknown = header.filter((name) => !columns.includes(name));
+function checkHeader(header: string[], { columns, optionalColumns = [] }: SourceColumns): string[] {
+  const unknown = header.filter((name) => !columns.includes(name) && !optionalColumns.includes(name));
   const missing = columns.filter((name) => !header.includes(name));
   const doubled = header.filter((name, index) => header.indexOf(name) !== index);
   if (unknown.length + missing.length + doubled.length > 0) {
@@ -110,10 +116,16 @@ function checkHeader(header: string[], columns: readonly string[]): string[] {
       doubled.length > 0 && `doubled: ${doubled.join(', ')}`,
     ].filter((fault) => fault !== false);
     throw new OperatorError(
-      `The header must have the columns ${columns.join(',')}, separated by commas (${faults.join('; ')}).`,
+      `The header must have the columns ${headerOf({ columns, optionalColumns })}, separated by commas (${faults.join('; ')}).`,
     );
   }
   return header;
+}
+
+/** How a header is told to an operator. */
+export function headerOf({ columns, optionalColumns = [] }: SourceColumns): string {
+  const optional = optionalColumns.length === 0 ? '' : ` and optionally ${optionalColumns.join(',')}`;
+  return `${columns.join(',')}${optional}`;
 }
 
 /** A field too many goes under a name that no model knows, a field too few stays absent: both become bad rows. */

@@ -22,6 +22,11 @@ export function createAuth({ verifyToken, config }: Pick<AppDeps, 'verifyToken' 
     });
 }
 
+/** The `transform` of a route for one role, which comes after the caller is known and before anything is validated. */
+export function requireRole({ roles }: Caller, role: string): void {
+  if (!roles.includes(role)) throw new AppError('forbidden', { detail: `The token does not have the role ${role}.` });
+}
+
 function bearerToken(request: Request): string {
   const header = request.headers.get('authorization');
   if (header === null) {

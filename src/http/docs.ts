@@ -48,6 +48,7 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
       'Matching',
       'Coverage',
       'Cemeteries',
+      'Sales',
       'Reference lists',
       'Operation',
     ].map((name) => ({

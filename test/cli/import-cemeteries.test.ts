@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
-import { checkCemeteries, storeCemeteries } from '../../src/cli/import-cemeteries';
+import { cemeteriesImport } from '../../src/cli/import-cemeteries';
+import { importRows } from '../../src/cli/import-rows';
 import { OperatorError } from '../../src/cli/operator-error';
 import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
@@ -15,9 +16,10 @@ async function importContent(name: string, content: string | Uint8Array) {
   await Bun.write(path, content);
   const faults: string[] = [];
   const report = (fault: string) => faults.push(fault);
-  const imported = checkCemeteries(path, report).then((checked) => storeCemeteries(db, checked, 'tester'));
+  const source = { db, path, config: { reportTimeZone: 'UTC' } };
+  const imported = importRows(cemeteriesImport, source, { dryRun: false, as: 'tester' }, report);
   const outcome = await imported.then(
-    (counts) => ({ counts, refusal: '' }),
+    ({ counts }) => ({ counts, refusal: '' }),
     (error: unknown) => {
       if (!(error instanceof OperatorError)) throw error;
       return { counts: undefined, refusal: error.message };
@@ -58,7 +60,7 @@ describe('planning import cemeteries', () => {
     const file = await write('list.csv', `${header}\n${good}\n`);
     const result = await planning('import', 'cemeteries', file, '--dry-run');
     expect(result).toMatchObject({ exitCode: 0, stdout: '1 good row; nothing was stored (dry run).\n' });
-    expect(await Bun.file(databaseUrl.slice('file:'.length)).exists()).toBeFalse();
+    expect(await storedNames(databaseUrl)).toEqual([]);
   });
 
   test.each([
@@ -139,8 +141,8 @@ describe('planning import cemeteries', () => {
       'line 4 (row 3), column name: must not contain control characters',
       'line 7 (row 4), column state: is required',
       'line 8 (row 5), column field 7: is not a known field',
-      'line 9 (row 6), the same record stands at line 2 (row 1) already',
       'line 10 (row 7), column name: must have at most 200 characters',
+      'line 9 (row 6), the same record stands at line 2 (row 1) already',
     ]);
     expect(refusal).toBe('6 of 7 rows cannot be imported; nothing was stored.');
     expect(names).toEqual([]);

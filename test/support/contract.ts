@@ -16,5 +16,6 @@ export const privateRoutes = [
   { method: 'POST', path: '/v2/private/life/totalCoverage' },
   { method: 'GET', path: '/v2/private/user/applications' },
   { method: 'GET', path: '/v2/private/cemetery/all' },
+  { method: 'GET', path: '/v2/private/user/salesManager/monthly-glance' },
   { method: 'GET', path: '/v2/private/healthAndCare/' },
 ] as const;

@@ -5,6 +5,9 @@ import type { Applicant, CarrierPricing } from '../../modules/coverage/carrier/c
 export const applicationStates = ['submitting', 'submitted', 'declined', 'unknown'] as const;
 export const applicationFlows = ['ltc', 'life'] as const;
 
+/** Stands for the person of an application whose person was erased: no token has an empty `sub`. */
+export const erasedUserId = '';
+
 /**
  * One application at the carrier; `id` is the reference that the carrier knows it by. There is one a person, flow and
  * canonical identity; `generation` counts the ones that were started anew after the last had its time. Instants are

@@ -2,4 +2,5 @@ export { applicationAttempts, applications, idempotencyKeys, leases } from './ap
 export { catalogVersions, conditions, productDisqualifiers, productRules, products } from './catalog';
 export { cemeteries } from './cemeteries';
 export { referenceLists, referenceOptions } from './reference';
+export { activities, staff } from './sales';
 export { users } from './users';

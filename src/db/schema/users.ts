@@ -3,6 +3,7 @@ import { check, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
 import type { LifeInsurance, LifetimeCare } from '../../modules/deep-dives/model';
 import type { LtcLifetimeCare } from '../../modules/ltc/model';
 import type { Insurance, Profile, Purchase } from '../../modules/users/model';
+import { staff } from './sales';
 
 /**
  * One row a signed-in person. Each JSON column is one section of the user object and the unit of a merge;
@@ -18,6 +19,8 @@ export const users = sqliteTable(
     purchase: text('purchase', { mode: 'json' }).$type<Purchase>(),
     lifeInsurance: text('life_insurance', { mode: 'json' }).$type<LifeInsurance>(),
     lifetimeCare: text('lifetime_care', { mode: 'json' }).$type<LifetimeCare>(),
+    /** Who is credited with the person's applications; not part of the user object. */
+    counselorId: text('counselor_id').references(() => staff.id),
     version: integer('version').notNull(),
     createdAt: integer('created_at').notNull(),
     updatedAt: integer('updated_at').notNull(),

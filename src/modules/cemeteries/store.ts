@@ -3,9 +3,10 @@ import { asc, desc, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
 import { cemeteries } from '../../db/schema';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
+import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
 import type { CemeteryQuery, CemeteryRecord } from './model';
 
-const contentColumns = ['name', 'sortName', 'street', 'city', 'state', 'zip'] as const;
+const contentColumns = ['externalId', 'name', 'sortName', 'street', 'city', 'state', 'zip'] as const;
 
 export function createCemeteryStore(db: Database) {
   return {
@@ -21,50 +22,24 @@ export function createCemeteryStore(db: Database) {
       return { rows: found.map(({ row }) => row), count: found[0]?.count ?? (await db.$count(cemeteries)) };
     },
 
-    /**
-     * Adds or changes the records in one statement, which takes them as one JSON text; a record that is the same
-     * already is left alone.
-     */
-    async upsert(
+    /** Adds or changes the records; one that is the same already is left alone. */
+    upsert: (
       records: readonly CemeteryRecord[],
-      by: { createdBy: string; now: Date },
-    ): Promise<{ added: number; changed: number; unchanged: number }> {
-      const now = by.now.getTime();
-      const rows = records.map((record) => ({
-        ...record,
-        id: cemeteryId(record.externalId),
-        sortName: record.name.toLowerCase(),
-      }));
-      const field = (name: keyof (typeof rows)[number]) => sql`value ->> ${sql.raw(`'${name}'`)}`;
-      const stored = await db
-        .insert(cemeteries)
-        .select(
-          sql`SELECT ${field('id')}, ${field('externalId')}, ${field('name')}, ${field('sortName')}, ${field('street')},
-            ${field('city')}, ${field('state')}, ${field('zip')}, ${by.createdBy}, ${now}, ${now}, 0
-            FROM json_each(${JSON.stringify(rows)}) WHERE true`,
-        )
-        .onConflictDoUpdate({
-          target: cemeteries.externalId,
-          set: {
-            ...Object.fromEntries(contentColumns.map((column) => [column, excluded(column)])),
-            updatedAt: now,
-            version: sql`${cemeteries.version} + 1`,
-          },
-          setWhere: sql.join(
-            contentColumns.map((column) => sql`${cemeteries[column]} <> ${excluded(column)}`),
-            sql` OR `,
-          ),
-        })
-        .returning({ version: cemeteries.version });
-      const added = stored.filter(({ version }) => version === 0).length;
-      const changed = stored.length - added;
-      return { added, changed, unchanged: records.length - stored.length };
-    },
+      { createdBy, now }: { createdBy: string; now: Date },
+    ): Promise<UpsertCounts> =>
+      upsertRows(db, {
+        table: cemeteries,
+        key: 'externalId',
+        content: Object.fromEntries(contentColumns.map((column) => [column, member(column)])),
+        origin: { id: member('id'), createdBy: sql`${createdBy}` },
+        records: records.map((record) => ({
+          ...record,
+          id: cemeteryId(record.externalId),
+          sortName: record.name.toLowerCase(),
+        })),
+        now,
+      }),
   };
-}
-
-function excluded(column: (typeof contentColumns)[number]) {
-  return sql`excluded.${sql.identifier(cemeteries[column].name)}`;
 }
 
 /** 24 hex digits that are the same for the same source on every database. */

@@ -76,7 +76,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
     if (opened.isNew) await submit(opened.application, false);
     const deadlineMs = performance.now() + config.carrier.timeoutMs;
     for (;;) {
-      const application = await store.find(opened.application.id);
+      const application = await store.find(opened.application);
       if (application === undefined) throw new AppError('application-in-progress');
       if (application.state === 'submitted' || application.state === 'declined') return application;
       const isFree = application.state === 'unknown' || isStale(application);
@@ -102,7 +102,9 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
       try {
         const application = await untilSettled(await openOrFind(request));
         if (application.state === 'declined') throw declined(application);
-        return await users.replacePurchase(userId, partnerOf(application), clock());
+        const row = await users.replacePurchase(userId, partnerOf(application), clock());
+        if (row === undefined) throw new AppError('application-in-progress');
+        return row;
       } catch (error) {
         if (error instanceof CarrierError) throw new AppError(`carrier-${error.kind}`, { cause: error });
         throw error;

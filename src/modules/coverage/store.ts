@@ -1,7 +1,8 @@
-import { and, asc, desc, eq, gt, lt, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, lt, ne, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { applicationAttempts, applications, idempotencyKeys, leases, users } from '../../db/schema';
-import type { ApplicationRow } from '../../db/schema/applications';
+import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
+import { creditStatement } from '../sales/store';
 import { purchaseUpdate } from '../users/store';
 import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
 
@@ -25,8 +26,12 @@ export interface KeyUse {
 }
 
 export function createApplicationStore(db: Database) {
-  const find = async (id: string): Promise<ApplicationRow | undefined> => {
-    const [row] = await db.select().from(applications).where(eq(applications.id, id));
+  /** An application as it is now; undefined once its person is erased. */
+  const find = async ({ id, userId }: ApplicationRow): Promise<ApplicationRow | undefined> => {
+    const [row] = await db
+      .select()
+      .from(applications)
+      .where(and(eq(applications.id, id), eq(applications.userId, userId)));
     return row;
   };
 
@@ -107,25 +112,27 @@ export function createApplicationStore(db: Database) {
     },
 
     /** Takes on an application that nobody settles any more; undefined when another caller did. */
-    async takeOver({ id, state, attempt }: ApplicationRow, now: number): Promise<ApplicationRow | undefined> {
+    async takeOver(application: ApplicationRow, now: number): Promise<ApplicationRow | undefined> {
+      const { state, attempt } = application;
       const [row] = await db
         .update(applications)
         .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt: now })
-        .where(and(eq(applications.id, id), eq(applications.state, state), eq(applications.attempt, attempt)))
+        .where(and(isOpen(application, attempt), eq(applications.state, state)))
         .returning();
       return row;
     },
 
     /**
      * Settles an application by what the carrier decided. An accepted one also becomes the purchase of its person,
-     * unless that person has started another since; a refusal counts only while no other attempt has taken it on.
+     * unless that person has started another since, and is credited to the person's counselor; a refusal counts only
+     * while no other attempt has taken it on. Nothing of one whose person was erased meanwhile.
      */
     async settle(application: ApplicationRow, decision: CarrierDecision, now: number): Promise<void> {
       const { id, userId, attempt, createdAt } = application;
       const attempted = recordAttempt(application, decision.kind, decision.reply, now);
       if (decision.kind === 'declined') {
         const declined = { state: 'declined', declineReason: decision.reason, settledAt: now } as const;
-        await writeBatch(db, [attempted, db.update(applications).set(declined).where(isOpen(id, attempt))]);
+        await writeBatch(db, [attempted, db.update(applications).set(declined).where(isOpen(application, attempt))]);
         return;
       }
       const { applicationNumber, pricing } = decision;
@@ -134,15 +141,15 @@ export function createApplicationStore(db: Database) {
         WHERE user_id = ${userId} AND (created_at, id) > (${createdAt}, ${id}))`;
       await writeBatch(db, [
         attempted,
-        db.update(applications).set(submitted).where(isOpen(id)),
+        creditStatement(db, { applicationId: id, userId, now }, isOpen(application)),
+        db.update(applications).set(submitted).where(isOpen(application)),
         purchaseUpdate(db, partnerOf(submitted), new Date(now)).where(and(eq(users.id, userId), isLatest)),
       ]);
     },
 
     /** Notes that it is not known what the carrier decided. */
     async markUnknown(application: ApplicationRow, error: CarrierError, now: number): Promise<void> {
-      const { id, attempt } = application;
-      const unknown = db.update(applications).set({ state: 'unknown' }).where(isOpen(id, attempt));
+      const unknown = db.update(applications).set({ state: 'unknown' }).where(isOpen(application, application.attempt));
       await writeBatch(
         db,
         error.wasAsked ? [recordAttempt(application, error.kind, error.reply, now), unknown] : [unknown],
@@ -170,6 +177,7 @@ export function createApplicationStore(db: Database) {
             sql`CASE ${applications.state} WHEN 'unknown' THEN ${untouchedMs} >= ${patienceMs}
               WHEN 'submitting' THEN ${untouchedMs} > ${staleAfterMs} END`,
             isOpenState,
+            ne(applications.userId, erasedUserId),
             gt(applications.createdAt, createdAfter),
           ),
         )
@@ -198,24 +206,33 @@ export function createApplicationStore(db: Database) {
   };
 
   function recordAttempt(
-    { id, attempt, attemptStartedAt }: ApplicationRow,
+    { id, userId, attempt, attemptStartedAt }: ApplicationRow,
     outcome: string,
     reply: string,
     now: number,
   ) {
-    return db
-      .insert(applicationAttempts)
-      .values({ applicationId: id, attempt, startedAt: attemptStartedAt, endedAt: now, outcome, reply })
-      .onConflictDoNothing();
+    const attempted = db
+      .select({
+        applicationId: applications.id,
+        attempt: sql`${attempt}`.as('attempt'),
+        startedAt: sql`${attemptStartedAt}`.as('started_at'),
+        endedAt: sql`${now}`.as('ended_at'),
+        outcome: sql`${outcome}`.as('outcome'),
+        reply: sql`${reply}`.as('reply'),
+      })
+      .from(applications)
+      .where(and(eq(applications.id, id), eq(applications.userId, userId)));
+    return db.insert(applicationAttempts).select(attempted).onConflictDoNothing();
   }
 }
 
 // As the partial index says it, so that the index is used.
 const isOpenState = sql`${applications.state} IN ('submitting', 'unknown')`;
 
-function isOpen(id: string, attempt?: number) {
+function isOpen({ id, userId }: ApplicationRow, attempt?: number) {
   return and(
     eq(applications.id, id),
+    eq(applications.userId, userId),
     attempt === undefined ? undefined : eq(applications.attempt, attempt),
     isOpenState,
   );

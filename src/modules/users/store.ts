@@ -98,11 +98,28 @@ export function createUserStore(db: Database) {
       return row;
     },
 
-    /** Replaces the application of a record that exists. One that is the same already is not written again. */
-    async replacePurchase(userId: string, partner: NonNullable<Purchase['partner']>, now: Date): Promise<UserRow> {
+    /**
+     * Replaces the application of a record. One that is the same already is not written again.
+     *
+     * @returns undefined when there is no record
+     */
+    async replacePurchase(
+      userId: string,
+      partner: NonNullable<Purchase['partner']>,
+      now: Date,
+    ): Promise<UserRow | undefined> {
       const [row] = await purchaseUpdate(db, partner, now).where(eq(users.id, userId)).returning();
-      if (row === undefined) throw new Error('The record is gone');
       return row;
+    },
+
+    /**
+     * Has somebody's applications credited to one of the staff from now on, or to nobody.
+     *
+     * @returns whether there is such a record
+     */
+    async assignCounselor(userId: string, counselorId: string | null): Promise<boolean> {
+      const rows = await db.update(users).set({ counselorId }).where(eq(users.id, userId)).returning({ id: users.id });
+      return rows.length > 0;
     },
 
     /** The answers that a record would hold with the patches merged into it; of nobody's without a record. */

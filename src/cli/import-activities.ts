@@ -1,0 +1,61 @@
+import { type ActivityRecord, activityRecord } from '../modules/sales/model';
+import { createSalesStore, type StaffPosition, type StoredTeam } from '../modules/sales/store';
+import type { RowsImport } from './import-rows';
+
+const columns = {
+  columns: ['externalId', 'staffId', 'kind', 'amount', 'occurredAt'],
+  optionalColumns: ['managerId'],
+};
+
+export const activitiesImport: RowsImport<ReturnType<typeof activityRecord>> = {
+  name: 'activities',
+  columns,
+  help: `Activities are known by externalId. kind is monthlyPlan or semiAnnualPlan (a sales manager's own alone),
+cemeteryPlan, quote, quoteAndContract or application. amount is what was earned, such as 1234.50, and may be
+negative. occurredAt is a date-time with Z or an offset, or a date, which begins in REPORT_TIME_ZONE.
+An activity counts for the team that its seller is in when it is imported first, or for that of managerId;
+importing it again moves it only when it names another seller or manager.`,
+  async format({ db, config }) {
+    const store = createSalesStore(db);
+    const positions = await store.listPositions();
+    return {
+      ...columns,
+      row: activityRecord(config.reportTimeZone),
+      keyOf: ({ externalId }) => externalId,
+      async findFaults(rows) {
+        const inDoubt = rows.filter((row) => isPlan(row) || !isLeader(positions, row.managerId));
+        const stored = await store.findTeams(inDoubt.map(({ externalId }) => externalId));
+        return rows.map((row) => activityFaults(row, positions, stored.get(row.externalId)));
+      },
+    };
+  },
+  store: (db, rows) => createSalesStore(db).upsertActivities(rows, new Date()),
+};
+
+function isPlan({ kind }: ActivityRecord): boolean {
+  return kind === 'monthlyPlan' || kind === 'semiAnnualPlan';
+}
+
+function isLeader(positions: ReadonlyMap<string, StaffPosition>, managerId: string | undefined): boolean {
+  return managerId === undefined || positions.get(managerId)?.role === 'salesManager';
+}
+
+/** Whoever led a team and leads none today may stand in what is stored already, but not in what is new. */
+function activityFaults(
+  row: ActivityRecord,
+  positions: ReadonlyMap<string, StaffPosition>,
+  stored: StoredTeam | undefined,
+): string[] {
+  const { staffId, managerId } = row;
+  const seller = positions.get(staffId);
+  if (seller === undefined) return ['column staffId: must be the id of somebody in staff'];
+  if (!isLeader(positions, managerId) && managerId !== stored?.managerId) {
+    return ['column managerId: must be the id of a sales manager in staff'];
+  }
+  const storedTeam = stored?.staffId === staffId ? stored.managerId : undefined;
+  const team = managerId ?? storedTeam ?? seller.managerId ?? staffId;
+  if (isPlan(row) && team !== staffId) {
+    return ['column kind: monthlyPlan and semiAnnualPlan are a sales manager’s own alone'];
+  }
+  return [];
+}

@@ -1,0 +1,54 @@
+import { getTableColumns, type SQL, sql } from 'drizzle-orm';
+import type { SQLiteTable } from 'drizzle-orm/sqlite-core';
+import type { Database } from './client';
+
+export interface UpsertCounts {
+  readonly added: number;
+  readonly changed: number;
+  readonly unchanged: number;
+}
+
+interface Upsert {
+  /** Has the columns `version`, `createdAt` and `updatedAt` beside those named here. */
+  readonly table: SQLiteTable;
+  /** The column that a row is known by. */
+  readonly key: string;
+  /** What a row is made of, by column; a row of which all this is the same already is left alone. */
+  readonly content: Readonly<Record<string, SQL>>;
+  /** What is set when a row is added, and never again. */
+  readonly origin?: Readonly<Record<string, SQL>>;
+  /** One value a row, which the expressions above take apart as `value`. */
+  readonly records: readonly object[];
+  /** Joined to the values, for expressions that look elsewhere. */
+  readonly joins?: SQL;
+  readonly now: Date;
+}
+
+/** Adds or changes rows in one statement, which takes them as one JSON text, and counts a change in `version`. */
+export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCounts> {
+  const { table, key, content, origin = {}, records, joins = sql``, now } = upsert;
+  const columns = getTableColumns(table);
+  const nameOf = (column: string) => sql.identifier(columns[column]?.name ?? column);
+  const instant = sql`${now.getTime()}`;
+  const values = { ...origin, ...content, createdAt: instant, updatedAt: instant, version: sql`0` };
+  const contentColumns = Object.keys(content).filter((column) => column !== key);
+  const list = (parts: SQL[], separator = sql`, `) => sql.join(parts, separator);
+  const stored = await db.all<{ version: number }>(sql`
+    INSERT INTO ${table} (${list(Object.keys(values).map((column) => sql`${nameOf(column)}`))})
+    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE true
+    ON CONFLICT (${nameOf(key)}) DO UPDATE SET
+      ${list(contentColumns.map((column) => sql`${nameOf(column)} = excluded.${nameOf(column)}`))},
+      updated_at = excluded.updated_at, version = ${table}.version + 1
+    WHERE ${list(
+      contentColumns.map((column) => sql`${table}.${nameOf(column)} IS NOT excluded.${nameOf(column)}`),
+      sql` OR `,
+    )}
+    RETURNING version`);
+  const added = stored.filter(({ version }) => version === 0).length;
+  return { added, changed: stored.length - added, unchanged: records.length - stored.length };
+}
+
+/** A member of the record at hand. */
+export function member(name: string): SQL {
+  return sql`record.value ->> ${sql.raw(`'${name}'`)}`;
+}

@@ -1,0 +1,141 @@
+import * as v from 'valibot';
+import { parseInstant } from '../../calendar';
+import { activityKinds, staffRoles } from '../../db/schema/sales';
+import { Identifier, personName } from '../../fields';
+import { parseMonth } from './months';
+
+/** Counters of a counselor and of the team, by the names that the contract gives them. */
+const Glance = v.object({
+  cemetryPlans: v.pipe(v.number(), v.description('Cemetery plans')),
+  qoutes: v.pipe(v.number(), v.description('Quotes')),
+  qoutesAndContract: v.pipe(v.number(), v.description('Quotes with a contract')),
+  applications: v.pipe(v.number(), v.description('Applications')),
+});
+
+const ManagerGlance = v.object({ monthlyPlan: v.number(), semiAnnualPlan: v.number(), ...Glance.entries });
+const Earnings = v.pipe(v.number(), v.description('With at most two decimals'));
+
+export const MonthlyGlanceBody = v.object({
+  data: v.object({
+    teamGlance: v.object({ glance: Glance, totalMonthlyEarnings: Earnings }),
+    managerReport: v.object({ glance: ManagerGlance, totalEarnings: Earnings }),
+    counselorsReport: v.pipe(
+      v.array(
+        v.object({
+          glance: Glance,
+          totalMonthlyEarnings: Earnings,
+          name: v.object({ first: v.string(), last: v.string() }),
+        }),
+      ),
+      v.description('By last name, first name and id; who sold nothing has zeros'),
+    ),
+  }),
+});
+export type MonthlyGlanceBody = v.InferOutput<typeof MonthlyGlanceBody>;
+
+const monthRule = 'month: must be an English month name or its first three letters, 1 to 12, or YYYY-MM';
+
+const MonthText = v.pipe(
+  v.string(),
+  v.description('English name in full or by three letters, in any case; 1 to 12; or YYYY-MM'),
+  v.rawTransform(({ dataset, addIssue, NEVER }) => {
+    const month = parseMonth(dataset.value);
+    if (month !== undefined) return month;
+    addIssue({ message: monthRule });
+    return NEVER;
+  }),
+);
+
+const YearText = v.pipe(
+  v.string(),
+  v.description('YYYY; without it the latest such month that has begun'),
+  v.regex(/^\d{4}$/, 'year: must be a year as YYYY'),
+  v.transform(Number),
+);
+
+export const MonthlyGlanceQuery = v.pipe(
+  v.object({ month: MonthText, year: v.optional(YearText) }),
+  v.forward(
+    v.check(
+      ({ month, year }) => month.year === undefined || year === undefined || month.year === year,
+      'year: must be the year of month, or be left out',
+    ),
+    ['year'],
+  ),
+);
+
+/** In a CSV what is left out is empty. */
+const OptionalIdentifier = v.pipe(
+  v.nullish(v.string()),
+  v.transform((id) => id?.trim() || undefined),
+  v.optional(Identifier),
+);
+
+/** Somebody who sells, as they come from outside. */
+export const StaffRecord = v.pipe(
+  v.strictObject({
+    id: Identifier,
+    role: v.picklist(staffRoles),
+    firstName: personName(100),
+    lastName: personName(100),
+    managerId: OptionalIdentifier,
+  }),
+  v.forward(
+    v.check(
+      ({ role, managerId }) => (role === 'counselor') === (managerId !== undefined),
+      'manager_id: must name the sales manager of a counselor, and be empty for a sales manager',
+    ),
+    ['managerId'],
+  ),
+);
+export type StaffRecord = v.InferOutput<typeof StaffRecord>;
+
+const maxAmount = 10_000_000;
+const amountRule = `amount: must be a plain number such as -1234.50, from -${maxAmount} to ${maxAmount}`;
+const separatorRule = 'amount_separators: must be written without thousands separators, such as 1234.50';
+const decimalsRule = 'two_decimals: must have at most two decimals';
+
+/** Money as text with at most two decimals becomes whole cents, digit by digit. */
+const AmountCents = v.pipe(
+  v.union([v.string(), v.number()], 'amount: must be a number'),
+  v.transform((amount) => String(amount).trim()),
+  v.check((text) => !/^-?\d{1,3}([ ,_'’]\d{3})+([.,]\d*)?$/.test(text), separatorRule),
+  v.regex(/^-?\d{1,15}(\.\d+)?$/, amountRule),
+  v.regex(/^-?\d+(\.\d{1,2})?$/, decimalsRule),
+  v.transform((text) => {
+    const [, sign, units, cents = ''] = /^(-?)(\d+)(?:\.(\d+))?$/.exec(text) ?? [];
+    const amountCents = Number(units) * 100 + Number(cents.padEnd(2, '0'));
+    return sign === '-' && amountCents !== 0 ? -amountCents : amountCents;
+  }),
+  v.minValue(-maxAmount * 100, amountRule),
+  v.maxValue(maxAmount * 100, amountRule),
+);
+
+/** Of the activities that the service itself records: one of each kind an application, as a JSON list for SQL. */
+export const ownActivityPrefix = 'coverage:';
+export const creditedKinds = '["quote","application"]';
+
+/** Something that was sold, as it comes from outside; `timeZone` is the one that a date without a time is of. */
+export function activityRecord(timeZone: string) {
+  return v.strictObject({
+    externalId: v.pipe(
+      Identifier,
+      v.check((id) => !id.startsWith(ownActivityPrefix), `reserved: must not begin with ${ownActivityPrefix}`),
+    ),
+    staffId: Identifier,
+    kind: v.picklist(activityKinds),
+    amount: AmountCents,
+    occurredAt: v.pipe(
+      v.string(),
+      v.trim(),
+      v.rawTransform(({ dataset, addIssue, NEVER }) => {
+        const instant = parseInstant(dataset.value, timeZone);
+        if (instant !== undefined) return instant;
+        addIssue({ message: 'instant: must be a date as YYYY-MM-DD, or a date-time with Z or an offset' });
+        return NEVER;
+      }),
+    ),
+    managerId: OptionalIdentifier,
+  });
+}
+export type ActivityRecord = v.InferOutput<ReturnType<typeof activityRecord>>;

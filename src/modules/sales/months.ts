@@ -1,0 +1,61 @@
+import { type CalendarDate, calendarDateAt, startOfDay } from '../../calendar';
+
+/** A month as a caller spells it; `month` counts from 1. */
+export interface SpelledMonth {
+  readonly month: number;
+  readonly year: number | undefined;
+}
+
+export interface Month {
+  readonly month: number;
+  readonly year: number;
+}
+
+const names = [
+  'january',
+  'february',
+  'march',
+  'april',
+  'may',
+  'june',
+  'july',
+  'august',
+  'september',
+  'october',
+  'november',
+  'december',
+];
+/** A table of our own: what a month is called must not depend on the language of the machine. */
+const monthBySpelling = new Map([
+  ...names.flatMap((name, index): [string, number][] => [
+    [name, index + 1],
+    [name.slice(0, 3), index + 1],
+    [String(index + 1), index + 1],
+    [String(index + 1).padStart(2, '0'), index + 1],
+  ]),
+  ['sept', 9],
+]);
+
+/** Reads an English month name in full or by three letters (and `Sept`) in any case, `1` to `12`, or `YYYY-MM`. */
+export function parseMonth(text: string): SpelledMonth | undefined {
+  const [, year, digits] = /^(?:(\d{4})-(?=\d\d$))?(.*)$/s.exec(text) ?? [];
+  const month = monthBySpelling.get((digits ?? '').toLowerCase());
+  return month === undefined ? undefined : { month, year: year === undefined ? undefined : Number(year) };
+}
+
+/** The month that is meant: without a year the latest such month that has begun in the time zone. */
+export function resolveMonth({ month, year }: SpelledMonth, now: Date, timeZone: string): Month {
+  if (year !== undefined) return { month, year };
+  const [thisYear = 0, thisMonth = 0] = calendarDateAt(now, timeZone).split('-').map(Number);
+  return { month, year: month <= thisMonth ? thisYear : thisYear - 1 };
+}
+
+/** Epoch milliseconds of the month's first instant in the time zone, and of the next month's. */
+export function monthEdges({ month, year }: Month, timeZone: string): { from: number; until: number } {
+  const next = month === 12 ? { month: 1, year: year + 1 } : { month: month + 1, year };
+  return { from: startOfDay(firstOf({ month, year }), timeZone), until: startOfDay(firstOf(next), timeZone) };
+}
+
+function firstOf({ month, year }: Month): CalendarDate {
+  return `${String(year).padStart(4, '0')}-${String(month).padStart(2, '0')}-01`;
+}

@@ -1,0 +1,168 @@
+import { and, eq, gte, inArray, lt, or, type SQL, sql } from 'drizzle-orm';
+import type { Database } from '../../db/client';
+import { activities, applications, staff, users } from '../../db/schema';
+import type { activityKinds, StaffRow } from '../../db/schema/sales';
+import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
+import { type ActivityRecord, creditedKinds, ownActivityPrefix, type StaffRecord } from './model';
+
+/** What one of a team sold in a month. */
+export interface MonthOfSales {
+  readonly id: string;
+  readonly role: StaffRow['role'];
+  readonly firstName: string;
+  readonly lastName: string;
+  readonly earningsCents: number;
+  readonly counts: Readonly<Record<(typeof activityKinds)[number], number>>;
+}
+
+/** The columns of `staff` that say whose team somebody is in. */
+export type StaffPosition = Pick<StaffRow, 'id' | 'role' | 'managerId'>;
+
+/** Whose an activity is as it is stored. */
+export interface StoredTeam {
+  readonly staffId: string;
+  readonly managerId: string;
+}
+
+export function createSalesStore(db: Database) {
+  return {
+    /**
+     * What each of a manager's team sold from one instant until before another: the manager, today's team, and whoever
+     * sold something in this team then. Nobody for a manager who is not in `staff` and never was.
+     */
+    async findTeamMonth(managerId: string, { from, until }: { from: number; until: number }): Promise<MonthOfSales[]> {
+      const count = (kind: string) => sql<number>`sum(${activities.kind} = ${kind})`;
+      const sales = db.$with('sales').as(
+        db
+          .select({
+            staffId: activities.staffId,
+            monthlyPlan: count('monthlyPlan').as('monthly_plan'),
+            semiAnnualPlan: count('semiAnnualPlan').as('semi_annual_plan'),
+            cemeteryPlan: count('cemeteryPlan').as('cemetery_plan'),
+            quote: count('quote').as('quote'),
+            quoteAndContract: count('quoteAndContract').as('quote_and_contract'),
+            application: count('application').as('application'),
+            earningsCents: sql<number>`sum(${activities.amountCents})`.as('earnings_cents'),
+          })
+          .from(activities)
+          .where(
+            and(
+              eq(activities.managerId, managerId),
+              gte(activities.occurredAt, from),
+              lt(activities.occurredAt, until),
+            ),
+          )
+          .groupBy(activities.staffId),
+      );
+      const orZero = (column: Parameters<typeof sql>[1]) => sql<number>`coalesce(${column}, 0)`;
+      return db
+        .with(sales)
+        .select({
+          id: staff.id,
+          role: staff.role,
+          firstName: staff.firstName,
+          lastName: staff.lastName,
+          earningsCents: orZero(sales.earningsCents),
+          counts: {
+            monthlyPlan: orZero(sales.monthlyPlan),
+            semiAnnualPlan: orZero(sales.semiAnnualPlan),
+            cemeteryPlan: orZero(sales.cemeteryPlan),
+            quote: orZero(sales.quote),
+            quoteAndContract: orZero(sales.quoteAndContract),
+            application: orZero(sales.application),
+          },
+        })
+        .from(staff)
+        .leftJoin(sales, eq(sales.staffId, staff.id))
+        .where(
+          or(
+            eq(staff.id, managerId),
+            eq(staff.managerId, managerId),
+            inArray(staff.id, db.select({ id: sales.staffId }).from(sales)),
+          ),
+        );
+    },
+
+    /** Everybody's place in the teams, by id. */
+    async listPositions(): Promise<Map<string, StaffPosition>> {
+      const rows = await db.select({ id: staff.id, role: staff.role, managerId: staff.managerId }).from(staff);
+      return new Map(rows.map((row) => [row.id, row]));
+    },
+
+    upsertStaff: (records: readonly StaffRecord[], now: Date): Promise<UpsertCounts> =>
+      upsertRows(db, {
+        table: staff,
+        key: 'id',
+        content: {
+          id: member('id'),
+          role: member('role'),
+          firstName: member('firstName'),
+          lastName: member('lastName'),
+          managerId: member('managerId'),
+        },
+        records,
+        now,
+      }),
+
+    /** Whose the activities with these ids are, by id; those that are not stored are left out. */
+    async findTeams(externalIds: readonly string[]): Promise<Map<string, StoredTeam>> {
+      const rows = await db
+        .select({ id: activities.externalId, staffId: activities.staffId, managerId: activities.managerId })
+        .from(activities)
+        .where(sql`${activities.externalId} IN (SELECT value FROM json_each(${JSON.stringify(externalIds)}))`);
+      return new Map(rows.map(({ id, ...team }) => [id, team]));
+    },
+
+    /**
+     * Adds or changes activities. One that names no manager counts for the team that its seller is in when it is
+     * added, and stays there as long as the seller is the same.
+     */
+    upsertActivities: (records: readonly ActivityRecord[], now: Date): Promise<UpsertCounts> =>
+      upsertRows(db, {
+        table: activities,
+        key: 'externalId',
+        content: {
+          externalId: member('externalId'),
+          staffId: member('staffId'),
+          managerId: sql`coalesce(${member('managerId')},
+            CASE WHEN stored.staff_id = seller.id THEN stored.manager_id END, seller.manager_id, seller.id)`,
+          kind: member('kind'),
+          amountCents: member('amount'),
+          occurredAt: member('occurredAt'),
+        },
+        records,
+        joins: sql`LEFT JOIN staff AS seller ON seller.id = ${member('staffId')}
+          LEFT JOIN activities AS stored ON stored.external_id = ${member('externalId')}`,
+        now,
+      }),
+  };
+}
+
+/**
+ * The statement that credits an application to the counselor of its person, while `isDue` holds: one quote and one
+ * application, without an amount. Nothing where the person has no counselor.
+ */
+export function creditStatement(
+  db: Database,
+  { applicationId, userId, now }: { applicationId: string; userId: string; now: number },
+  isDue: SQL | undefined,
+) {
+  const credited = db
+    .select({
+      externalId: sql`${`${ownActivityPrefix}${applicationId}:`} || kind.value`.as('external_id'),
+      staffId: staff.id,
+      managerId: sql`coalesce(${staff.managerId}, ${staff.id})`.as('manager_id'),
+      kind: sql`kind.value`.as('kind'),
+      amountCents: sql`0`.as('amount_cents'),
+      occurredAt: sql`${now}`.as('occurred_at'),
+      createdAt: sql`${now}`.as('created_at'),
+      updatedAt: sql`${now}`.as('updated_at'),
+      version: sql`0`.as('version'),
+    })
+    .from(users)
+    .innerJoin(staff, eq(staff.id, users.counselorId))
+    .innerJoin(applications, and(eq(applications.userId, users.id), isDue))
+    .innerJoin(sql`json_each(${creditedKinds}) AS kind`, sql`true`)
+    .where(eq(users.id, userId));
+  return db.insert(activities).select(credited).onConflictDoNothing();
+}
