@@ -4,7 +4,7 @@ import { type DemoTokens, demoTokensPath, developmentSecret, writeDemoTokens } f
 import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
 import { listenCarrierSandbox } from './carrier-sandbox/server';
 import { type Config, ConfigError, readConfig } from './config';
-import { type Database, localPath, openDatabase } from './db/client';
+import { type Database, localPath, openDatabase, placeOf } from './db/client';
 import { findDatabaseError, reasonOf } from './db/errors';
 import { isMigrated, migrateDatabase } from './db/migrate';
 import type { AppDeps, Lifecycle } from './deps';
@@ -93,14 +93,16 @@ async function start(): Promise<void> {
 async function openPreparedDatabase(config: Config, log: Log, now: Date): Promise<Database> {
   const isLocal = localPath(config.database.url) !== undefined;
   const db = await openDatabase(config.database).catch((error: unknown) => {
-    throw new StartError(`The database ${databasePlace(config)} cannot be opened (${codeOf(error)}).`);
+    throw new StartError(`The database ${placeOf(config.database.url)} cannot be opened (${codeOf(error)}).`);
   });
   if (isLocal) {
     try {
       await migrateDatabase(db);
       await seedDatabase(db, { withDemo: config.seedDemo, now });
     } catch (error) {
-      throw new StartError(`The database ${databasePlace(config)} cannot be brought up to date: ${reasonOf(error)}`);
+      throw new StartError(
+        `The database ${placeOf(config.database.url)} cannot be brought up to date: ${reasonOf(error)}`,
+      );
     }
   } else if (!(await untilReachable(db, config, log))) {
     throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
@@ -115,7 +117,7 @@ async function untilReachable(db: Database, config: Config, log: Log): Promise<b
       return await isMigrated(db);
     } catch (error) {
       if (findDatabaseError(error)?.isUnavailable !== true) {
-        throw new StartError(`The database ${databasePlace(config)} refuses this service (${codeOf(error)}).`);
+        throw new StartError(`The database ${placeOf(config.database.url)} refuses this service (${codeOf(error)}).`);
       }
       log.warn({ code: codeOf(error) }, 'waiting for the database');
       await Bun.sleep(databaseRetryMs);
@@ -179,7 +181,7 @@ function finishedLogging(): Promise<void> {
 function announce(address: string, config: Config, log: Log, demo: DemoTokens | undefined): void {
   const base = config.publicUrl ?? address;
   if (config.isProduction) {
-    log.info({ address, docs: `${base}/swagger`, database: databasePlace(config) }, 'listening');
+    log.info({ address, docs: `${base}/swagger`, database: placeOf(config.database.url) }, 'listening');
     return;
   }
   const token = demo?.['demo-user'] ?? '<token>';
@@ -187,18 +189,10 @@ function announce(address: string, config: Config, log: Log, demo: DemoTokens | 
 Personal planning service
   address  ${base}
   docs     ${base}/swagger
-  data     ${databasePlace(config)}
+  data     ${placeOf(config.database.url)}
 ${demo === undefined ? '' : `  tokens   ${resolve(demoTokensPath)}\n`}
 Try it:
   curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'
 
 `);
-}
-
-/** Where the data is, without the credentials that an address may carry. */
-function databasePlace({ database: { url } }: Config): string {
-  const path = localPath(url);
-  if (path !== undefined) return resolve(path);
-  const { protocol, host, pathname } = new URL(url);
-  return `${protocol}//${host}${pathname === '/' ? '' : pathname}`;
 }

@@ -1,5 +1,5 @@
 import { closeSync, mkdirSync, openSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { type Client, createClient, type InStatement, type InValue } from '@libsql/client';
 import { drizzle, type LibSQLDatabase } from 'drizzle-orm/libsql';
 import { DatabaseError, toDatabaseError } from './errors';
@@ -16,6 +16,14 @@ export interface DatabaseSettings {
 /** The path of a `file:` address, or undefined for a remote database. */
 export function localPath(url: string): string | undefined {
   return url.startsWith('file:') ? url.slice('file:'.length) : undefined;
+}
+
+/** Where the data is, for people: without the credentials that an address may carry. */
+export function placeOf(url: string): string {
+  const path = localPath(url);
+  if (path !== undefined) return resolve(path);
+  const { protocol, host, pathname } = new URL(url);
+  return `${protocol}//${host}${pathname === '/' ? '' : pathname}`;
 }
 
 /**
@@ -50,7 +58,10 @@ async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSetting
   let lastStatement: Promise<unknown> = Promise.resolve();
   const inTurn = <Result>(work: () => Promise<Result>, isProbe = false): Promise<Result> => {
     const result = lastStatement.then(work).catch(async (error: unknown) => {
-      if (isBusy(error) && !isProbe) await client.reconnect();
+      if (isBusy(error) && !isProbe) {
+        await client.reconnect();
+        await client.execute(overwriteWhatIsDeleted);
+      }
       throw toDatabaseError(error);
     });
     lastStatement = result.catch(() => undefined);
@@ -90,8 +101,12 @@ async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSetting
 
   const guarded = guardClient(client, inTurn, write);
   await guarded.execute('PRAGMA journal_mode = WAL');
+  await guarded.execute(overwriteWhatIsDeleted);
   return guarded;
 }
+
+/** Otherwise an answer that was erased could be read in the file until its place is used again. */
+const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
 
 /** How long the driver itself waits for a lock, with the whole process standing still: as long as a commit takes. */
 const driverWaitMs = 5;
@@ -135,6 +150,11 @@ function openRemoteClient({ url, authToken, timeoutMs }: DatabaseSettings): Clie
     });
   };
   return guardClient(client, beforeDeadline, write);
+}
+
+/** Empties the log of a local file, which otherwise holds what was deleted until it is written over. */
+export async function truncateLog(db: Database, { url }: Pick<DatabaseSettings, 'url'>): Promise<void> {
+  if (localPath(url) !== undefined) await db.$client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
 }
 
 type Guard = <Result>(work: () => Promise<Result>) => Promise<Result>;

@@ -24,6 +24,9 @@ export interface Erasure {
   readonly idempotencyKeys: number;
 }
 
+/** The carrier knows whose an application's id was. */
+const anonymousId = sql`lower(hex(randomblob(16)))`;
+
 /** The one place that knows every table in which a person can be found. */
 export function createPersonalDataStore(db: Database) {
   return {
@@ -68,13 +71,15 @@ export function createPersonalDataStore(db: Database) {
         db.delete(applicationAttempts).where(inArray(applicationAttempts.applicationId, ownIds)).returning(),
         db
           .update(activities)
-          .set({ externalId: sql`${ownActivityPrefix} || 'erased:' || lower(hex(randomblob(16)))` })
+          .set({ externalId: sql`${ownActivityPrefix} || 'erased:' || ${anonymousId}` })
           .where(inArray(activities.externalId, credits)),
         db
           .update(applications)
           .set({
+            id: anonymousId,
             userId: erasedUserId,
-            identityHash: sql`${applications.id}`,
+            identityHash: anonymousId,
+            supersedes: null,
             applicant: sql`'{}'`,
             applicationNumber: null,
             pricing: null,

@@ -1,0 +1,147 @@
+import { existsSync } from 'node:fs';
+import { Command } from 'commander';
+import { type Config, readConfig } from '../config';
+import { type Database, localPath, openDatabase, placeOf } from '../db/client';
+import { databaseClock } from '../db/clock';
+import { findDatabaseError } from '../db/errors';
+import { isMigrated } from '../db/migrate';
+import { createCatalogStore } from '../modules/matching/store';
+import { OperatorError } from './operator-error';
+import { counted, printResult, toTable } from './print';
+
+interface Finding {
+  readonly check: 'settings' | 'database' | 'schema' | 'catalogue' | 'clock' | 'token keys' | 'carrier';
+  readonly result: 'ok' | 'warning' | 'failed';
+  readonly detail: string;
+}
+
+const maxClockSkewMs = 2_000;
+
+export function doctorCommand(): Command {
+  return new Command('doctor')
+    .description('Look whether the service could run here: settings, database, schema, clock, token keys, carrier')
+    .option('--json', 'print the findings as JSON', false)
+    .addHelpText('after', '\nIt changes nothing. The exit code is 1 if anything has failed.')
+    .action(async (options: { json: boolean }) => {
+      const config = readConfig(process.env);
+      const findings = [
+        ...settingsFindings(config),
+        ...(await databaseFindings(config)),
+        await tokenKeysFinding(config),
+        ...(await carrierFindings(config)),
+      ];
+      const rows = findings.map(({ check, result, detail }) => [result, check, detail]);
+      printResult(options, { findings }, toTable(['result', 'check', 'detail'], rows));
+      const failed = findings.filter(({ result }) => result === 'failed').length;
+      if (failed > 0) throw new OperatorError(`${counted(failed, 'check')} failed.`);
+    });
+}
+
+function settingsFindings({ isProduction, reportTimeZone }: Config): Finding[] {
+  const mode = isProduction ? 'production' : 'development, with defaults that production refuses';
+  return [
+    {
+      check: 'settings',
+      result: isProduction ? 'ok' : 'warning',
+      detail: `${mode}; months and ages in ${reportTimeZone}`,
+    },
+  ];
+}
+
+async function databaseFindings(config: Config): Promise<Finding[]> {
+  const path = localPath(config.database.url);
+  const place = placeOf(config.database.url);
+  if (path !== undefined && !existsSync(path)) {
+    const detail = `${place} is not there; the first start makes it, or \`bun planning migrate\``;
+    return [{ check: 'database', result: 'failed', detail }];
+  }
+  let db: Database | undefined;
+  try {
+    db = await openDatabase(config.database);
+    const startedAtMs = performance.now();
+    const databaseMs = await databaseClock(db);
+    const tookMs = performance.now() - startedAtMs;
+    const reachable = {
+      check: 'database',
+      result: 'ok',
+      detail: `${place} answers in ${tookMs.toFixed(1)} ms`,
+    } as const;
+    const clock = clockFinding('the database', databaseMs, tookMs);
+    return [reachable, clock, ...(await schemaFindings(db))];
+  } catch (error) {
+    const code = findDatabaseError(error)?.code;
+    if (code === undefined) throw error;
+    return [{ check: 'database', result: 'failed', detail: `${place} cannot be used (${code})` }];
+  } finally {
+    db?.$client.close();
+  }
+}
+
+async function schemaFindings(db: Database): Promise<Finding[]> {
+  if (!(await isMigrated(db))) {
+    const detail = 'older than this build needs: run `bun planning migrate`';
+    return [{ check: 'schema', result: 'failed', detail }];
+  }
+  const catalog = await createCatalogStore(db).findLatestVersion();
+  return [
+    { check: 'schema', result: 'ok', detail: 'as new as this build needs' },
+    catalog === undefined
+      ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
+      : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },
+  ];
+}
+
+/** Tokens expire, and applications grow stale, by this machine's clock. */
+function clockFinding(other: string, otherMs: number, tookMs: number): Finding {
+  const skewMs = Math.abs(Date.now() - otherMs);
+  const isClose = skewMs <= maxClockSkewMs + tookMs;
+  const detail = isClose
+    ? `agrees with ${other}`
+    : `differs from ${other} by ${(skewMs / 1000).toFixed(0)} s: set one of them right`;
+  return { check: 'clock', result: isClose ? 'ok' : 'failed', detail };
+}
+
+async function tokenKeysFinding({ auth: { key } }: Config): Promise<Finding> {
+  const check = 'token keys';
+  if (key.kind === 'development') return { check, result: 'warning', detail: 'a development key, kept in data/' };
+  if (key.kind === 'secret') return { check, result: 'ok', detail: 'AUTH_SECRET' };
+  if (key.kind === 'public-key') return { check, result: 'ok', detail: 'AUTH_PUBLIC_KEY' };
+  const answer = await ask(key.url);
+  return typeof answer !== 'string' && answer.ok
+    ? { check, result: 'ok', detail: 'AUTH_JWKS_URL answers' }
+    : { check, result: 'failed', detail: `AUTH_JWKS_URL ${failureOf(answer)}` };
+}
+
+async function carrierFindings({ carrier: { url, apiKey } }: Config): Promise<Finding[]> {
+  const check = 'carrier';
+  if (url === undefined) return [{ check, result: 'warning', detail: 'the sandbox, inside the service' }];
+  const startedAtMs = performance.now();
+  const headers: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+  const answer = await ask(`${url}/applications/doctor-${crypto.randomUUID()}`, headers);
+  if (typeof answer === 'string' || answer.status !== 404) {
+    const isKey = typeof answer !== 'string' && (answer.status === 401 || answer.status === 403);
+    const detail = isKey ? 'CARRIER_API_KEY is refused' : `CARRIER_URL ${failureOf(answer)}`;
+    return [{ check, result: 'failed', detail }];
+  }
+  const found: Finding = { check, result: 'ok', detail: 'answers, and takes the key' };
+  const date = Date.parse(answer.headers.get('date') ?? '');
+  // The header has whole seconds.
+  const clock = clockFinding('the carrier', date + 500, performance.now() - startedAtMs + 500);
+  return Number.isNaN(date) ? [found] : [found, clock];
+}
+
+/** One GET, or what is wrong with it as a code. */
+async function ask(url: string, headers: Record<string, string> = {}): Promise<Response | string> {
+  try {
+    const answer = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(5_000) });
+    await answer.body?.cancel();
+    return answer;
+  } catch (error) {
+    if (error instanceof Error && error.name === 'TimeoutError') return 'no answer in 5 s';
+    return error instanceof Error && 'code' in error ? String(error.code) : 'no connection';
+  }
+}
+
+function failureOf(answer: Response | string): string {
+  return typeof answer === 'string' ? `cannot be reached (${answer})` : `answers ${answer.status}`;
+}
