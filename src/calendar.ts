@@ -25,13 +25,13 @@ export function parseCalendarDate(text: string): CalendarDate | undefined {
 export function parseInstant(text: string, timeZone: string): number | undefined {
   const date = parseCalendarDate(text);
   if (date === undefined) return undefined;
-  if (date === text) return startOfDay(date, timeZone);
+  if (date === text) return startOfDay(Temporal.PlainDate.from(date), timeZone);
   return isoInstant.test(text) ? Temporal.Instant.from(text).epochMilliseconds : undefined;
 }
 
 /** Epoch milliseconds of a date's first instant in an IANA time zone, which is not midnight where a clock skips it. */
-export function startOfDay(date: CalendarDate, timeZone: string): number {
-  return Temporal.PlainDate.from(date).toZonedDateTime(timeZone).epochMilliseconds;
+export function startOfDay(date: Temporal.PlainDate, timeZone: string): number {
+  return date.toZonedDateTime(timeZone).epochMilliseconds;
 }
 
 /** The date in an IANA time zone at an instant. */

@@ -1,4 +1,4 @@
-import { type CalendarDate, calendarDateAt, startOfDay } from '../../calendar';
+import { calendarDateAt, startOfDay } from '../../calendar';
 
 /** A month as a caller spells it; `month` counts from 1. */
 export interface SpelledMonth {
@@ -52,10 +52,6 @@ export function resolveMonth({ month, year }: SpelledMonth, now: Date, timeZone:
 
 /** Epoch milliseconds of the month's first instant in the time zone, and of the next month's. */
 export function monthEdges({ month, year }: Month, timeZone: string): { from: number; until: number } {
-  const next = month === 12 ? { month: 1, year: year + 1 } : { month: month + 1, year };
-  return { from: startOfDay(firstOf({ month, year }), timeZone), until: startOfDay(firstOf(next), timeZone) };
-}
-
-function firstOf({ month, year }: Month): CalendarDate {
-  return `${String(year).padStart(4, '0')}-${String(month).padStart(2, '0')}-01`;
+  const first = new Temporal.PlainDate(year, month, 1);
+  return { from: startOfDay(first, timeZone), until: startOfDay(first.add({ months: 1 }), timeZone) };
 }

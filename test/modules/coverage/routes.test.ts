@@ -2,12 +2,11 @@ import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { priceApplication } from '../../../src/carrier-sandbox/tariff';
 import { applicationAttempts, applications, idempotencyKeys, users } from '../../../src/db/schema';
-import { createLog } from '../../../src/log';
 import { ApplicationsBody } from '../../../src/modules/coverage/model';
-import { createCoverageService } from '../../../src/modules/coverage/service';
 import { UserBody } from '../../../src/modules/users/model';
-import { createTestApp, testConfig } from '../../support/app';
+import { createTestApp } from '../../support/app';
 import { privateRoutes } from '../../support/contract';
+import { coverageServiceOf } from '../../support/coverage';
 import { startSandbox } from '../../support/sandbox';
 
 const ltc = '/v2/private/ltc/totalCoverage';
@@ -31,15 +30,7 @@ async function setUp() {
     const answer = await testApp.call('GET', '/v2/private/user/applications', { as });
     return v.parse(ApplicationsBody, answer.body).data.applications;
   };
-  const { db } = testApp;
-  const service = createCoverageService({
-    db,
-    clock: () => testApp.now,
-    config: { ...testConfig, carrier: { attempts: 2, timeoutMs: 300 } },
-    carrier: sandbox.carrier(),
-    newId: () => Bun.randomUUIDv7(),
-    log: createLog('debug', { write: (line) => testApp.logLines.push(line) }),
-  });
+  const service = coverageServiceOf(testApp, sandbox.carrier());
   const reconcile = (holder = 'one') => service.reconcile(holder, () => false);
   return { sandbox, testApp, start, partner, list, service, reconcile };
 }

@@ -1,0 +1,112 @@
+import { describe, expect, test } from 'bun:test';
+import { activities } from '../../../src/db/schema';
+import { createSalesStore } from '../../../src/modules/sales/store';
+import { createUserStore } from '../../../src/modules/users/store';
+import { createTestApp } from '../../support/app';
+import { coverageServiceOf } from '../../support/coverage';
+import { counselor, manager } from '../../support/sales';
+import { startSandbox } from '../../support/sandbox';
+
+const applicant = {
+  firstName: 'Ada',
+  lastName: 'Byron',
+  dateOfBirth: '1981-03-10',
+  gender: 'Female',
+  state: 'VA',
+  email: 'ada@example.com',
+};
+
+async function setUp() {
+  const sandbox = await startSandbox();
+  const testApp = await createTestApp({ carrier: sandbox.carrier() });
+  const { db, now } = testApp;
+  const users = createUserStore(db);
+  await createSalesStore(db).upsertStaff([manager('boss'), counselor('c1', 'boss'), counselor('c2', 'boss')], now);
+  await users.saveSection({ userId: 'ada', section: 'profile', patch: {}, now });
+  return {
+    testApp,
+    assign: (counselorId: string | null) => users.assignCounselor('ada', counselorId),
+    start: (flow: 'ltc' | 'life' = 'ltc', changes = {}) =>
+      testApp.call('POST', `/v2/private/${flow}/totalCoverage`, { as: 'ada', body: { ...applicant, ...changes } }),
+    ledger: () => db.select().from(activities).orderBy(activities.staffId, activities.kind),
+    reconcile: () => coverageServiceOf(testApp, sandbox.carrier()).reconcile('one', () => false),
+  };
+}
+
+describe('an application', () => {
+  test('credits the person’s counselor with a quote and an application, once', async () => {
+    const { testApp, assign, start, ledger } = await setUp();
+    await assign('c1');
+    expect((await start()).status).toBe(200);
+    await start();
+    await start();
+    const credit = { staffId: 'c1', managerId: 'boss', amountCents: 0, occurredAt: testApp.now.getTime() };
+    expect(await ledger()).toMatchObject([
+      { ...credit, kind: 'application' },
+      { ...credit, kind: 'quote' },
+    ]);
+    const glance = await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=3', {
+      as: 'boss',
+      roles: ['salesManager'],
+    });
+    expect(glance.body).toMatchObject({
+      data: { teamGlance: { glance: { qoutes: 1, applications: 1 }, totalMonthlyEarnings: 0 } },
+    });
+  });
+
+  test('credits a manager who is the counselor with what is the manager’s own', async () => {
+    const { assign, start, ledger } = await setUp();
+    await assign('boss');
+    await start();
+    expect(await ledger()).toMatchObject([{ staffId: 'boss', managerId: 'boss' }, { staffId: 'boss' }]);
+  });
+
+  test('credits nobody where nobody is assigned, also not later', async () => {
+    const { assign, start, ledger } = await setUp();
+    await start();
+    await assign('c1');
+    await start();
+    expect(await ledger()).toEqual([]);
+    await start('life');
+    expect(await ledger()).toHaveLength(2);
+    await assign(null);
+    await start('ltc', { email: 'other@example.com' });
+    expect(await ledger()).toHaveLength(2);
+  });
+
+  test('credits each new number: another flow, and corrected data', async () => {
+    const { assign, start, ledger } = await setUp();
+    await assign('c1');
+    await start();
+    await start('life');
+    await assign('c2');
+    await start('ltc', { dateOfBirth: '1981-03-11' });
+    expect((await ledger()).map(({ staffId, kind }) => `${staffId} ${kind}`)).toEqual([
+      'c1 application',
+      'c1 application',
+      'c1 quote',
+      'c1 quote',
+      'c2 application',
+      'c2 quote',
+    ]);
+  });
+
+  test('that is declined credits nobody', async () => {
+    const { assign, start, ledger } = await setUp();
+    await assign('c1');
+    expect((await start('ltc', { lastName: 'Declined' })).status).toBe(422);
+    expect(await ledger()).toEqual([]);
+  });
+
+  test('that fails at the carrier credits nobody until it is settled, and then once, whoever settles it', async () => {
+    const { testApp, assign, start, ledger, reconcile } = await setUp();
+    await assign('c1');
+    expect((await start('ltc', { lastName: 'Dropped' })).status).toBe(503);
+    expect(await ledger()).toEqual([]);
+    testApp.now = new Date(testApp.now.getTime() + 60_000);
+    expect(await reconcile()).toBe(1);
+    expect(await ledger()).toHaveLength(2);
+    expect((await start('ltc', { lastName: 'Dropped' })).status).toBe(200);
+    expect(await ledger()).toHaveLength(2);
+  });
+});

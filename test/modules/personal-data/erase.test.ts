@@ -1,0 +1,155 @@
+import { describe, expect, test } from 'bun:test';
+import { createPersonalDataStore } from '../../../src/modules/personal-data/store';
+import { createSalesStore } from '../../../src/modules/sales/store';
+import { createUserStore } from '../../../src/modules/users/store';
+import { createTestApp } from '../../support/app';
+import { saveRoutes } from '../../support/contract';
+import { coverageServiceOf } from '../../support/coverage';
+import { counselor, manager } from '../../support/sales';
+import { startSandbox } from '../../support/sandbox';
+
+const applicant = {
+  firstName: 'Canaryfirst',
+  lastName: 'Canarylast',
+  dateOfBirth: '1981-03-10',
+  gender: 'Female',
+  state: 'VA',
+  email: 'canary@example.com',
+};
+const erased = { record: true, applications: 2, attempts: 2, idempotencyKeys: 2 };
+const nothing = { record: false, applications: 0, attempts: 0, idempotencyKeys: 0 };
+
+async function setUp() {
+  const sandbox = await startSandbox();
+  const testApp = await createTestApp({ carrier: sandbox.carrier() });
+  const { db, now } = testApp;
+  await createSalesStore(db).upsertStaff([manager('boss'), counselor('c1', 'boss')], now);
+  const users = createUserStore(db);
+  /** Something in every section and every table in which a person can be found. */
+  const fill = async (as: string) => {
+    await testApp.call('POST', '/v2/private/user/profile', { as, body: { firstName: 'Canaryfirst', heightCm: 170 } });
+    await users.assignCounselor(as, 'c1');
+    for (const { path } of saveRoutes.filter(({ path }) => path.includes('deepDives') || path.includes('ltc'))) {
+      await testApp.call('POST', path, { as, body: { selections: [{ id: 1, title: 'Canarytitle' }] } });
+    }
+    await testApp.call('POST', '/v2/private/engine/matches', { as });
+    for (const flow of ['ltc', 'life']) {
+      const headers = { 'idempotency-key': `canary-key-${flow}` };
+      await testApp.call('POST', `/v2/private/${flow}/totalCoverage`, { as, body: applicant, headers });
+    }
+  };
+  /** Every value of every table. */
+  const dump = async (): Promise<string> => {
+    const { rows: tables } = await db.$client.execute("SELECT name FROM sqlite_master WHERE type = 'table'");
+    const contents = await Promise.all(
+      tables.map(async ({ name }) =>
+        (await db.$client.execute(`SELECT * FROM "${name}"`)).rows.map((row) => ({ ...row })),
+      ),
+    );
+    return JSON.stringify(contents);
+  };
+  return { testApp, fill, dump, personalData: createPersonalDataStore(db), sandbox };
+}
+
+const glanceOf = async (testApp: Awaited<ReturnType<typeof createTestApp>>) =>
+  (
+    await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=3', {
+      as: 'boss',
+      roles: ['salesManager'],
+    })
+  ).text;
+
+describe('erasing a person', () => {
+  test('leaves nothing by which the person could be known, in any table', async () => {
+    const { testApp, fill, dump, personalData } = await setUp();
+    await fill('canary-person');
+    const before = await personalData.find('canary-person');
+    expect(before.record?.profile).toMatchObject({ heightCm: 170, lastName: 'Canarylast' });
+    expect(before.applications).toHaveLength(2);
+    const traces = [
+      'canary',
+      ...before.applications.flatMap(({ id, identityHash, applicationNumber }) => [
+        id,
+        identityHash,
+        String(applicationNumber),
+      ]),
+    ];
+    const filled = (await dump()).toLowerCase();
+    for (const trace of traces) expect(filled).toContain(trace);
+
+    expect(await personalData.erase('canary-person')).toEqual(erased);
+    const after = (await dump()).toLowerCase();
+    for (const trace of traces) expect(after).not.toContain(trace);
+    expect(await testApp.call('GET', '/v2/private/user', { as: 'canary-person' })).toMatchObject({ status: 404 });
+    expect((await testApp.call('GET', '/v2/private/user/applications', { as: 'canary-person' })).body).toEqual({
+      data: { applications: [] },
+    });
+  });
+
+  test('keeps what can be counted: the counselor’s month, and how applications ended', async () => {
+    const { testApp, fill, personalData } = await setUp();
+    await fill('canary-person');
+    const before = await glanceOf(testApp);
+    expect(before).toContain('"qoutes":2');
+    await personalData.erase('canary-person');
+    expect(await glanceOf(testApp)).toBe(before);
+    const { rows } = await testApp.db.$client.execute('SELECT flow, state FROM applications ORDER BY flow');
+    expect(rows.map(({ flow, state }) => `${flow} ${state}`)).toEqual(['life submitted', 'ltc submitted']);
+  });
+
+  test('touches nobody else, and can be repeated', async () => {
+    const { testApp, fill, personalData } = await setUp();
+    await fill('canary-person');
+    await fill('neighbour');
+    const before = await personalData.find('neighbour');
+    expect(await personalData.erase('canary-person')).toEqual(erased);
+    expect(await personalData.erase('canary-person')).toEqual(nothing);
+    expect(await personalData.erase('nobody')).toEqual(nothing);
+    expect(await personalData.find('neighbour')).toEqual(before);
+    expect(await testApp.call('GET', '/v2/private/user', { as: 'neighbour' })).toMatchObject({ status: 200 });
+  });
+
+  test('lets the person begin anew, with an ETag that was never given before and a new application', async () => {
+    const { testApp, fill, personalData, sandbox } = await setUp();
+    await fill('canary-person');
+    const tag = (await testApp.call('GET', '/v2/private/user', { as: 'canary-person' })).headers.get('etag');
+    await personalData.erase('canary-person');
+    testApp.now = new Date(testApp.now.getTime() + 1);
+    await fill('canary-person');
+    const again = await testApp.call('GET', '/v2/private/user', { as: 'canary-person' });
+    expect(again.headers.get('etag')).not.toBe(tag);
+    expect(await sandbox.store.count()).toBe(4);
+  });
+
+  test('while an application is on its way stores nothing of what the carrier answers', async () => {
+    const { testApp, dump, personalData, sandbox } = await setUp();
+    const carrier = sandbox.carrier();
+    const service = (during: () => Promise<unknown>) =>
+      coverageServiceOf(testApp, {
+        async start(application, mayBeKnown) {
+          await during();
+          return carrier.start(application, mayBeKnown);
+        },
+      });
+    const request = {
+      userId: 'canary-person',
+      flow: 'ltc' as const,
+      applicant: { ...applicant, gender: 'Female' as const, state: 'VA' as const },
+      idempotencyKey: undefined,
+      ifMatch: undefined,
+    };
+    const started = service(() => personalData.erase('canary-person')).start(request);
+    expect(await started.catch((error: unknown) => error)).toMatchObject({ slug: 'application-in-progress' });
+    expect((await dump()).toLowerCase()).not.toContain('canary');
+
+    // One that is left open is nobody's to settle any more.
+    const dropped = { ...request, applicant: { ...request.applicant, lastName: 'Dropped' } };
+    await service(async () => undefined)
+      .start(dropped)
+      .catch(() => undefined);
+    await personalData.erase('canary-person');
+    testApp.now = new Date(testApp.now.getTime() + 3_600_000);
+    expect(await service(async () => undefined).reconcile('one', () => false)).toBe(0);
+    expect((await dump()).toLowerCase()).not.toContain('canary');
+  });
+});

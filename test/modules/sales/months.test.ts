@@ -1,0 +1,173 @@
+import { describe, expect, test } from 'bun:test';
+import fc from 'fast-check';
+import { calendarDateAt } from '../../../src/calendar';
+import { monthEdges, parseMonth, resolveMonth } from '../../../src/modules/sales/months';
+
+const english = [
+  'January',
+  'February',
+  'March',
+  'April',
+  'May',
+  'June',
+  'July',
+  'August',
+  'September',
+  'October',
+  'November',
+  'December',
+];
+const spellings = english.flatMap((name, index) => {
+  const number = String(index + 1);
+  return [name, name.toLowerCase(), name.toUpperCase(), name.slice(0, 3), number, number.padStart(2, '0')].map(
+    (text) => [text, index + 1] as const,
+  );
+});
+
+describe('the name of a month', () => {
+  test.each([...spellings, ['Sept', 9], ['sEPT', 9]] as const)('may be %s', (text, month) => {
+    expect(parseMonth(text)).toEqual({ month, year: undefined });
+  });
+
+  test.each([
+    ['2025-09', 9, 2025],
+    ['0001-12', 12, 1],
+    ['9999-01', 1, 9999],
+  ])('may be %s', (text, month, year) => {
+    expect(parseMonth(text)).toEqual({ month, year });
+  });
+
+  test.each([
+    ['Setpember'],
+    ['13'],
+    ['0'],
+    ['00'],
+    ['-1'],
+    ['1.0'],
+    ['1e0'],
+    ['001'],
+    ['Dezember'],
+    ['März'],
+    ['Sep.'],
+    ['Septe'],
+    ['Ju'],
+    [''],
+    [' '],
+    [' March'],
+    ['March 2025'],
+    ['2025-13'],
+    ['2025-00'],
+    ['2025-9'],
+    ['2025-mar'],
+    ['2025-09-01'],
+    ['25-09'],
+    ['202509'],
+    ['-09'],
+    ['2025-'],
+    ['constructor'],
+    ['__proto__'],
+    ['maÿ'],
+    ['٣'],
+    ['march\n'],
+    ['2025-09\n'],
+  ])('is never guessed from %j', (text) => {
+    expect(parseMonth(text)).toBeUndefined();
+  });
+
+  test('is nothing but what it may be', () => {
+    const known = new Set([...spellings.map(([text]) => text.toLowerCase()), 'sept']);
+    const near = fc.oneof(
+      fc.string(),
+      fc.constantFrom(...known).chain((text) => fc.constantFrom(`${text}x`, `x${text}`)),
+    );
+    fc.assert(
+      fc.property(near, (text) => {
+        const isKnown = known.has(text.toLowerCase()) || /^\d{4}-(0[1-9]|1[0-2])$/.test(text);
+        expect(parseMonth(text) !== undefined).toBe(isKnown);
+      }),
+    );
+  });
+});
+
+describe('a month without a year', () => {
+  test.each([
+    ['2026-01-15T00:00:00Z', 'UTC', 12, 2025],
+    ['2026-01-15T00:00:00Z', 'UTC', 1, 2026],
+    ['2026-01-15T00:00:00Z', 'UTC', 2, 2025],
+    ['2026-12-31T23:59:59.999Z', 'UTC', 12, 2026],
+    // Where it is still December, and already January.
+    ['2026-01-01T04:59:59.999Z', 'America/New_York', 1, 2025],
+    ['2026-01-01T05:00:00.000Z', 'America/New_York', 1, 2026],
+    ['2025-12-31T18:15:00.000Z', 'Asia/Kathmandu', 1, 2026],
+    ['2025-12-31T18:14:59.999Z', 'Asia/Kathmandu', 1, 2025],
+  ])('is at %s in %s, for %i, of %i', (now, timeZone, month, year) => {
+    expect(resolveMonth({ month, year: undefined }, new Date(now), timeZone)).toEqual({ month, year });
+  });
+
+  test('keeps the year that it is given', () => {
+    expect(resolveMonth({ month: 12, year: 1999 }, new Date(), 'UTC')).toEqual({ month: 12, year: 1999 });
+  });
+});
+
+describe('the edges of a month', () => {
+  test.each([
+    ['UTC', 2026, 3, '2026-03-01T00:00:00.000Z', '2026-04-01T00:00:00.000Z'],
+    ['UTC', 2025, 12, '2025-12-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z'],
+    ['UTC', 2024, 2, '2024-02-01T00:00:00.000Z', '2024-03-01T00:00:00.000Z'],
+    ['UTC', 2100, 2, '2100-02-01T00:00:00.000Z', '2100-03-01T00:00:00.000Z'],
+    // Daylight saving begins and ends within the month.
+    ['America/New_York', 2026, 3, '2026-03-01T05:00:00.000Z', '2026-04-01T04:00:00.000Z'],
+    ['America/New_York', 2026, 11, '2026-11-01T04:00:00.000Z', '2026-12-01T05:00:00.000Z'],
+    ['Europe/Berlin', 2026, 3, '2026-02-28T23:00:00.000Z', '2026-03-31T22:00:00.000Z'],
+    ['Europe/Berlin', 2026, 10, '2026-09-30T22:00:00.000Z', '2026-10-31T23:00:00.000Z'],
+    ['Asia/Kathmandu', 2026, 1, '2025-12-31T18:15:00.000Z', '2026-01-31T18:15:00.000Z'],
+    // The clock skips the first midnight of the month.
+    ['America/Havana', 2012, 4, '2012-04-01T05:00:00.000Z', '2012-05-01T04:00:00.000Z'],
+    ['UTC', 9999, 12, '9999-12-01T00:00:00.000Z', '+010000-01-01T00:00:00.000Z'],
+  ])('in %s of %i-%i are the first instants of it and of the next', (timeZone, year, month, from, until) => {
+    const edges = monthEdges({ month, year }, timeZone);
+    expect([new Date(edges.from).toISOString(), new Date(edges.until).toISOString()]).toEqual([from, until]);
+  });
+
+  test('hold what the calendar of the zone says, to the millisecond, and leave no gap', () => {
+    const zones = fc.constantFrom(...Intl.supportedValuesOf('timeZone'));
+    const months = fc.record({ year: fc.integer({ min: 1973, max: 2060 }), month: fc.integer({ min: 1, max: 12 }) });
+    fc.assert(
+      fc.property(zones, months, (timeZone, { year, month }) => {
+        const { from, until } = monthEdges({ year, month }, timeZone);
+        const name = `${year}-${String(month).padStart(2, '0')}-`;
+        const dateAt = (instant: number) => calendarDateAt(new Date(instant), timeZone);
+        expect(dateAt(from)).toStartWith(name);
+        expect(dateAt(until - 1)).toStartWith(name);
+        expect(dateAt(from - 1) < name).toBeTrue();
+        expect(dateAt(until) > `${name}31`).toBeTrue();
+        const next = month === 12 ? { year: year + 1, month: 1 } : { year, month: month + 1 };
+        expect(monthEdges(next, timeZone).from).toBe(until);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  test('and names are the same whatever the language and the zone of the machine', async () => {
+    const module = new URL('../../../src/modules/sales/months.ts', import.meta.url).pathname;
+    const script = `import { monthEdges, parseMonth, resolveMonth } from ${JSON.stringify(module)};
+      const spelled = ['september', 'Sept', 'May', 'mai', 'Dezember', 'İ'].map((text) => parseMonth(text) ?? null);
+      const now = new Date('2026-01-01T02:00:00Z');
+      const zones = ['UTC', 'America/New_York', 'Asia/Kathmandu'];
+      console.log(JSON.stringify([spelled, zones.map((zone) => resolveMonth({ month: 1 }, now, zone)),
+        zones.map((zone) => monthEdges({ year: 2026, month: 3 }, zone))]));`;
+    const machines = [
+      { LANG: 'C', TZ: 'UTC' },
+      { LANG: 'de_DE.UTF-8', LC_ALL: 'de_DE.UTF-8', TZ: 'America/New_York' },
+      { LANG: 'tr_TR.UTF-8', LC_ALL: 'tr_TR.UTF-8', TZ: 'Pacific/Apia' },
+    ];
+    const outputs = await Promise.all(
+      machines.map((env) => {
+        const child = Bun.spawn([process.execPath, '-e', script], { env: { PATH: process.env.PATH, ...env } });
+        return new Response(child.stdout).text();
+      }),
+    );
+    expect(outputs[0]).toContain('"year":2025');
+    expect(new Set(outputs).size).toBe(1);
+  });
+});

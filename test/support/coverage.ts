@@ -1,0 +1,16 @@
+import { createLog } from '../../src/log';
+import type { Carrier } from '../../src/modules/coverage/carrier/carrier';
+import { createCoverageService } from '../../src/modules/coverage/service';
+import { type TestApp, testConfig } from './app';
+
+/** The service behind the routes of a test app, as its reconciler has it, with a carrier of the test's own. */
+export function coverageServiceOf(testApp: TestApp, carrier: Carrier) {
+  return createCoverageService({
+    db: testApp.db,
+    clock: () => testApp.now,
+    config: { ...testConfig, carrier: { attempts: 2, timeoutMs: 300 } },
+    carrier,
+    newId: () => Bun.randomUUIDv7(),
+    log: createLog('debug', { write: (line) => testApp.logLines.push(line) }),
+  });
+}

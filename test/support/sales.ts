@@ -1,0 +1,29 @@
+import type { ActivityRecord, StaffRecord } from '../../src/modules/sales/model';
+
+export function manager(id: string, lastName = 'Manager', firstName = 'A'): StaffRecord {
+  return { id, role: 'salesManager', firstName, lastName, managerId: undefined };
+}
+
+export function counselor(id: string, managerId: string, lastName = 'Counselor', firstName = 'A'): StaffRecord {
+  return { id, role: 'counselor', firstName, lastName, managerId };
+}
+
+let sold = 0;
+
+/** Something sold, with an id of its own; `amount` is in cents, as in a row that was read. */
+export function activity(
+  staffId: string,
+  occurredAt: string | number,
+  of: Partial<Pick<ActivityRecord, 'kind' | 'amount' | 'managerId' | 'externalId'>> = {},
+): ActivityRecord {
+  sold += 1;
+  return {
+    externalId: `sold-${sold}`,
+    staffId,
+    kind: 'quote',
+    amount: 0,
+    managerId: undefined,
+    occurredAt: typeof occurredAt === 'number' ? occurredAt : Date.parse(occurredAt),
+    ...of,
+  };
+}
