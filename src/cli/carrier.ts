@@ -1,6 +1,5 @@
 import { Command, InvalidArgumentError } from 'commander';
 import { magicLastNames } from '../carrier-sandbox/faults';
-import { listenCarrierSandbox } from '../carrier-sandbox/server';
 import { readConfig } from '../config';
 import { findDatabaseError } from '../db/errors';
 import { OperatorError } from './operator-error';
@@ -17,6 +16,8 @@ export function carrierCommand(): Command {
     .action(async (options: { port: number }) => {
       const config = readConfig(process.env);
       const { apiKey } = config.carrier;
+      // The only command that serves: loading what serving takes would double the start of every other one.
+      const { listenCarrierSandbox } = await import('../carrier-sandbox/server');
       const listening = { config, clock: () => new Date(), apiKey, port: options.port };
       const sandbox = await listenCarrierSandbox(listening).catch((error: unknown) => {
         if (findDatabaseError(error) !== undefined) throw error;

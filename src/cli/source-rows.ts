@@ -71,38 +71,41 @@ async function* readUtf8(path: string, onBytesRead: (count: number) => void): As
 }
 
 async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumns): AsyncGenerator<SourceRow> {
-  let parsedLines = 0;
+  let nextLine = 1;
   const parser = parse({
-    info: true,
     relax_column_count: true,
-    on_record: (parsed: string[], { lines }) => {
-      parsedLines = lines;
-      return parsed;
+    // Each record takes its line along, as a last field: the parser's own count takes a CRLF inside quotes for two.
+    on_record: (fields: string[]) => {
+      const line = nextLine;
+      nextLine += 1 + countBreaks(fields);
+      fields.push(String(line));
+      return fields;
     },
   });
   const source = Readable.from(chunks);
   source.on('error', (error) => parser.destroy(error));
   let header: string[] | undefined;
-  let endLine = 0;
   try {
-    for await (const parsed of source.pipe(parser)) {
-      const { record, info }: { record: string[]; info: { lines: number } } = parsed;
-      const line = endLine + 1;
-      endLine = info.lines;
-      if (record.length === 1 && record[0] === '') continue;
+    for await (const record of source.pipe(parser)) {
+      const fields: string[] = record;
+      const line = Number(fields.pop());
+      if (fields.length === 1 && fields[0] === '') continue;
       if (header === undefined) {
-        header = checkHeader(record, columns);
+        header = checkHeader(fields, columns);
         continue;
       }
-      yield { line, values: toValues(header, record) };
+      yield { line, values: toValues(header, fields) };
     }
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
-    throw new OperatorError(
-      `The file is not well-formed CSV at line ${parsedLines + 1}: a quote is misplaced or not closed.`,
-    );
+    throw new OperatorError(`The file is not well-formed CSV at line ${nextLine}: a quote is misplaced or not closed.`);
   }
   if (header === undefined) throw new OperatorError('The file has no header line.');
+}
+
+/** Line breaks inside the fields of a record. */
+function countBreaks(fields: readonly string[]): number {
+  return fields.reduce((count, field) => count + (/[\r\n]/.test(field) ? field.split(/\r\n|\r|\n/).length - 1 : 0), 0);
 }
 
 function checkHeader(header: string[], { columns, optionalColumns = [] }: SourceColumns): string[] {

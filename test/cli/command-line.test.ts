@@ -2,6 +2,9 @@ import { describe, expect, test } from 'bun:test';
 import { decodeJwt } from 'jose';
 import { createCommandLine } from '../support/command';
 
+/** What prints nothing but JSON, or runs until it is stopped. */
+const silent = ['user export', 'catalog schema', 'carrier'];
+
 describe('planning', () => {
   test.each([[[]], [['import']]])('with %p alone shows help and fails', async (args) => {
     const { exitCode, stdout, stderr } = await createCommandLine().planning(...args);
@@ -9,18 +12,22 @@ describe('planning', () => {
     expect(stdout + stderr).toContain('Usage: planning');
   });
 
-  test.each([
-    [['--help']],
-    [['token', '--help']],
-    [['migrate', '--help']],
-    [['seed', '--help']],
-    [['import', 'cemeteries', '--help']],
-  ])('%p shows help', async (args) => {
-    expect(await createCommandLine().planning(...args)).toMatchObject({
-      exitCode: 0,
-      stderr: '',
-      stdout: expect.stringContaining('Usage: planning'),
-    });
+  test('shows help for itself and for every command, of which one that prints data has --json', async () => {
+    const { planning } = createCommandLine();
+    const help = async (path: string[]): Promise<string[][]> => {
+      const { exitCode, stdout, stderr } = await planning(...path, '--help');
+      expect({ path, exitCode, stderr }).toEqual({ path, exitCode: 0, stderr: '' });
+      expect(stdout).toStartWith(`Usage: ${['planning', ...path].join(' ')}`);
+      const commands = stdout.split('Commands:')[1]?.split('\n\n')[0] ?? '';
+      const names = [...commands.matchAll(/^ {2}([a-z]+)\b/gm)]
+        .map(([, name = '']) => name)
+        .filter((name) => name !== 'help');
+      if (names.length === 0) expect(stdout.includes('--json') || silent.includes(path.join(' '))).toBeTrue();
+      return [path, ...(await Promise.all(names.map((name) => help([...path, name])))).flat()];
+    };
+    const commands = (await help([])).map((path) => path.join(' '));
+    expect(commands).toContain('import activities');
+    expect(commands.length).toBeGreaterThan(15);
   });
 
   test.each([

@@ -1,32 +1,17 @@
 import { describe, expect, test } from 'bun:test';
-import { join } from 'node:path';
 import { cemeteriesImport } from '../../src/cli/import-cemeteries';
-import { importRows } from '../../src/cli/import-rows';
-import { OperatorError } from '../../src/cli/operator-error';
 import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
-import { temporaryDatabase, temporaryFolder } from '../support/database';
+import { temporaryDatabase } from '../support/database';
+import { importContent as importInto } from '../support/import';
 
 const { db } = await temporaryDatabase();
 
-/** What the command does, in this process and on an empty table: a process for each case would take half a minute. */
 async function importContent(name: string, content: string | Uint8Array) {
   await db.$client.execute('DELETE FROM cemeteries');
-  const path = join(temporaryFolder(), name);
-  await Bun.write(path, content);
-  const faults: string[] = [];
-  const report = (fault: string) => faults.push(fault);
-  const source = { db, path, config: { reportTimeZone: 'UTC' } };
-  const imported = importRows(cemeteriesImport, source, { dryRun: false, as: 'tester' }, report);
-  const outcome = await imported.then(
-    ({ counts }) => ({ counts, refusal: '' }),
-    (error: unknown) => {
-      if (!(error instanceof OperatorError)) throw error;
-      return { counts: undefined, refusal: error.message };
-    },
-  );
+  const outcome = await importInto(cemeteriesImport, db, { name, content });
   const { rows } = await db.$client.execute('SELECT name FROM cemeteries ORDER BY external_id');
-  return { ...outcome, faults, names: rows.map((row) => String(row.name)) };
+  return { ...outcome, names: rows.map((row) => String(row.name)) };
 }
 
 const header = 'externalId,name,street,city,state,zip';

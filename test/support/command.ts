@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
 
 const root = new URL('../..', import.meta.url).pathname;
@@ -12,16 +13,24 @@ export interface CommandResult {
 /** A working folder of its own, from which the command line is run as an operator would. */
 export function createCommandLine(environment: Record<string, string> = {}) {
   const cwd = temporaryFolder();
+  const start = (args: readonly string[]) =>
+    Bun.spawn([process.execPath, join(root, 'src/cli/main.ts'), ...args], {
+      cwd,
+      env: { PATH: process.env.PATH, ...environment },
+      stdout: 'pipe',
+      stderr: 'pipe',
+    });
   return {
     cwd,
     databaseUrl: `file:${join(cwd, 'data/planning.db')}`,
+    /** Starts a command and leaves it running. */
+    start(...args: string[]) {
+      const command = start(args);
+      atEnd(() => command.kill('SIGKILL'));
+      return command;
+    },
     async planning(...args: string[]): Promise<CommandResult> {
-      const command = Bun.spawn([process.execPath, join(root, 'src/cli/main.ts'), ...args], {
-        cwd,
-        env: { PATH: process.env.PATH, ...environment },
-        stdout: 'pipe',
-        stderr: 'pipe',
-      });
+      const command = start(args);
       const [stdout, stderr, exitCode] = await Promise.all([
         new Response(command.stdout).text(),
         new Response(command.stderr).text(),

@@ -1,0 +1,186 @@
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { openDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
+import { createSalesStore } from '../../src/modules/sales/store';
+import { createTestApp } from '../support/app';
+import { createCommandLine } from '../support/command';
+import { temporaryFolder } from '../support/database';
+import { counselor, manager } from '../support/sales';
+import { startSandbox } from '../support/sandbox';
+
+const applicant = {
+  firstName: 'Canaryfirst',
+  lastName: 'Canarylast',
+  dateOfBirth: '1981-03-10',
+  gender: 'Female',
+  state: 'VA',
+  email: 'canary@example.com',
+};
+
+/** A command line whose database holds a person with an application, and a counselor. */
+async function setUp() {
+  const line = createCommandLine();
+  const sandbox = await startSandbox();
+  const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 2000 });
+  await migrateDatabase(db);
+  const testApp = await createTestApp({ db, carrier: sandbox.carrier() });
+  await createSalesStore(db).upsertStaff([manager('boss'), counselor('c1', 'boss', 'Noether', 'Emmy')], testApp.now);
+  const body = { careCosts: 4500 };
+  expect((await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body })).status).toBe(200);
+  const start = (flow: string) =>
+    testApp.call('POST', `/v2/private/${flow}/totalCoverage`, { as: 'ada', body: applicant });
+  expect((await start('ltc')).status).toBe(200);
+  return { ...line, db, testApp, start };
+}
+
+const refused = (stderr: string) => ({ exitCode: 1, stdout: '', stderr: `${stderr}\n` });
+
+describe('planning user', () => {
+  test('shows and exports what is kept, and credits whom it is told to', async () => {
+    const { planning, testApp, start, cwd } = await setUp();
+    expect(await planning('user', 'assign', 'ada', 'c1')).toMatchObject({
+      exitCode: 0,
+      stdout: 'From now on c1 is credited.\n',
+    });
+    expect((await start('life')).status).toBe(200);
+    const glance = await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=3', {
+      as: 'boss',
+      roles: ['salesManager'],
+    });
+    expect(glance.body).toMatchObject({ data: { teamGlance: { glance: { qoutes: 1, applications: 1 } } } });
+
+    const { stdout } = await planning('user', 'show', 'ada');
+    expect(stdout).toContain('sections      profile, ltc.lifetimeCare, purchase.partner\n');
+    expect(stdout).toContain('counselor     c1 (Emmy Noether)\n');
+    expect(stdout).toMatch(/^100001 +ltc +submitted /m);
+    expect(stdout).not.toContain('Canary');
+
+    const shown = JSON.parse((await planning('user', 'show', 'ada', '--json')).stdout);
+    expect(shown.user).toEqual(JSON.parse((await testApp.call('GET', '/v2/private/user', { as: 'ada' })).text).user);
+
+    expect(await planning('user', 'export', 'ada', '--to', 'ada.json')).toMatchObject({ exitCode: 0 });
+    const file = Bun.file(join(cwd, 'ada.json'));
+    expect((await file.stat()).mode & 0o777).toBe(0o600);
+    expect(await file.json()).toMatchObject({
+      user: { id: 'ada', ltc: { lifetimeCare: { careCosts: 4500 } } },
+      counselor: { id: 'c1' },
+      applications: [
+        { applicant, applicationNumber: 100_001, createdAt: testApp.now.toISOString(), attempts: [{ attempt: 1 }] },
+        { flow: 'life' },
+      ],
+    });
+    expect(await planning('user', 'export', 'ada', '--to', 'ada.json')).toEqual(
+      refused("EEXIST: file already exists, open 'ada.json'."),
+    );
+    expect(await planning('user', 'assign', 'ada', '--none', '--json')).toMatchObject({
+      exitCode: 0,
+      stdout: `${JSON.stringify({ user: 'ada', counselor: null }, null, 2)}\n`,
+    });
+  }, 15_000);
+
+  test('erases a person when it is told to mean it, from every byte of the database file too', async () => {
+    const { planning, databaseUrl, testApp } = await setUp();
+    const bytes = async () => {
+      const path = databaseUrl.slice('file:'.length);
+      const parts = await Promise.all([path, `${path}-wal`].map((each) => Bun.file(each).bytes()));
+      return Buffer.concat(parts).toString('latin1').toLowerCase();
+    };
+    expect(await planning('user', 'erase', 'ada')).toEqual(
+      refused('Nothing was erased: say --yes where nobody can be asked.'),
+    );
+    expect(await bytes()).toContain('canary');
+    const erased = await planning('user', 'erase', 'ada', '--yes', '--json');
+    expect(JSON.parse(erased.stdout)).toEqual({ record: true, applications: 1, attempts: 1, idempotencyKeys: 0 });
+    expect(await bytes()).not.toContain('canary');
+    expect((await testApp.call('GET', '/v2/private/user', { as: 'ada' })).status).toBe(404);
+    expect(await planning('user', 'erase', 'ada', '--yes')).toEqual({
+      exitCode: 0,
+      stdout: 'Nothing is kept about this person.\n',
+      stderr: '',
+    });
+  }, 15_000);
+
+  test('explains what cannot be', async () => {
+    const { planning } = await setUp();
+    const cases: [string[], string][] = [
+      [['show', 'nobody'], 'Nothing is kept about this person.'],
+      [['export', 'nobody'], 'Nothing is kept about this person.'],
+      [['assign', 'ada'], 'Name a counselor, or say --none.'],
+      [['assign', 'ada', 'c1', '--none'], 'Name a counselor, or say --none.'],
+      [['assign', 'ada', 'c9'], 'There is nobody with this id in staff: run `bun planning import staff` first.'],
+      [['assign', 'nobody', 'c1'], 'There is no record of this person yet: the first save makes it.'],
+    ];
+    const results = await Promise.all(cases.map(([args]) => planning('user', ...args)));
+    expect(results).toEqual(cases.map(([, message]) => refused(message)));
+  }, 15_000);
+});
+
+const Findings = v.object({
+  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
+});
+
+describe('planning doctor', () => {
+  const examine = async (line: Pick<ReturnType<typeof createCommandLine>, 'planning'>) => {
+    const { exitCode, stdout, stderr } = await line.planning('doctor', '--json');
+    const { findings } = v.parse(Findings, JSON.parse(stdout));
+    return { exitCode, stderr, findings, results: findings.map(({ check, result }) => `${check} ${result}`) };
+  };
+
+  test('changes nothing, and says what is missing', async () => {
+    const line = createCommandLine();
+    expect(await examine(line)).toMatchObject({
+      exitCode: 1,
+      stderr: '1 check failed.\n',
+      results: ['settings warning', 'database failed', 'token keys warning', 'carrier warning'],
+    });
+    expect(await Bun.file(line.databaseUrl.slice('file:'.length)).exists()).toBeFalse();
+    const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 2000 });
+    expect((await examine(line)).results).toContain('schema failed');
+    await migrateDatabase(db);
+    expect((await examine(line)).results).toContain('catalogue failed');
+    db.$client.close();
+  }, 15_000);
+
+  test('finds all well where all is well, and names what is not without a secret', async () => {
+    const { planning, databaseUrl } = createCommandLine();
+    await planning('migrate');
+    const sandbox = await startSandbox();
+    const secret = 'a secret of thirty-two bytes or more';
+    const set = (more: Record<string, string>) =>
+      createCommandLine({
+        DATABASE_URL: databaseUrl,
+        AUTH_SECRET: secret,
+        CARRIER_URL: sandbox.url,
+        CARRIER_API_KEY: 'test-key',
+        ...more,
+      });
+    const well = await examine(set({}));
+    expect(well).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(well.results).toEqual([
+      'settings warning',
+      'database ok',
+      'clock ok',
+      'schema ok',
+      'catalogue ok',
+      'token keys ok',
+      'carrier ok',
+      'clock ok',
+    ]);
+    const notDatabase = join(temporaryFolder(), 'notes.txt');
+    await Bun.write(notDatabase, 'This is no database. '.repeat(100));
+    const ill: [Record<string, string>, string, string][] = [
+      [{ CARRIER_API_KEY: 'wrong-key' }, 'carrier', 'CARRIER_API_KEY is refused'],
+      [{ CARRIER_URL: 'http://127.0.0.1:1' }, 'carrier', 'CARRIER_URL cannot be reached (ECONNREFUSED)'],
+      [{ DATABASE_URL: 'http://127.0.0.1:1' }, 'database', 'http://127.0.0.1:1 cannot be used (ECONNREFUSED)'],
+      [{ DATABASE_URL: `file:${notDatabase}` }, 'database', `${notDatabase} cannot be used (SQLITE_NOTADB)`],
+    ];
+    for (const [settings, check, detail] of ill) {
+      const { exitCode, findings, stderr } = await examine(set(settings));
+      expect(exitCode).toBe(1);
+      expect(findings).toContainEqual({ check, result: 'failed', detail });
+      expect(JSON.stringify(findings) + stderr).not.toMatch(/thirty-two|wrong-key|test-key/);
+    }
+  }, 15_000);
+});

@@ -1,0 +1,26 @@
+import { join } from 'node:path';
+import type * as v from 'valibot';
+import { importRows, type RowsImport } from '../../src/cli/import-rows';
+import { OperatorError } from '../../src/cli/operator-error';
+import type { Database } from '../../src/db/client';
+import { temporaryFolder } from './database';
+
+/** What the command does, in this process: a process for each case would take half a minute. */
+export async function importContent<Schema extends v.GenericSchema>(
+  rowsImport: RowsImport<Schema>,
+  db: Database,
+  { name = 'list.csv', content, timeZone = 'UTC' }: { name?: string; content: string | Uint8Array; timeZone?: string },
+) {
+  const path = join(temporaryFolder(), name);
+  await Bun.write(path, content);
+  const faults: string[] = [];
+  const source = { db, path, config: { reportTimeZone: timeZone } };
+  const options = { dryRun: false, as: 'tester' };
+  try {
+    const { counts } = await importRows(rowsImport, source, options, (fault) => faults.push(fault));
+    return { counts, refusal: '', faults };
+  } catch (error) {
+    if (!(error instanceof OperatorError)) throw error;
+    return { counts: undefined, refusal: error.message, faults };
+  }
+}
