@@ -16,7 +16,7 @@ describe('the README', () => {
       .replaceAll(/^curl /gm, "curl -s -o /dev/null -w '%{http_code} ' ");
     const commands = script.match(/^curl /gm)?.length ?? 0;
     const shell = Bun.spawnSync(['sh', '-eu', '-c', script], { cwd });
-    expect(commands).toBe(11);
+    expect(commands).toBe(12);
     expect(shell.stdout.toString().trim().split(' ')).toEqual(Array(commands).fill('200'));
   });
 

@@ -1,43 +1,10 @@
-import { Command } from 'commander';
-import packageJson from '../../package.json' with { type: 'json' };
 import { ConfigError } from '../config';
 import { findDatabaseError, reasonOf } from '../db/errors';
-import { carrierCommand } from './carrier';
-import { catalogCommand } from './catalog';
-import { doctorCommand } from './doctor';
-import { activitiesImport } from './import-activities';
-import { cemeteriesImport } from './import-cemeteries';
-import { importProductsCommand } from './import-products';
-import { importRowsCommand } from './import-rows';
-import { staffImport } from './import-staff';
-import { migrateCommand, seedCommand } from './migrate';
 import { OperatorError } from './operator-error';
-import { tokenCommand } from './token';
-import { userCommand } from './user';
-
-const program = new Command('planning')
-  .description('The operator’s command line of the personal planning service. Settings come from the environment.')
-  .version(packageJson.version)
-  .showHelpAfterError('(add --help for help)')
-  .addCommand(migrateCommand())
-  .addCommand(seedCommand())
-  .addCommand(tokenCommand())
-  .addCommand(
-    new Command('import')
-      .description('Import a file')
-      .addCommand(importRowsCommand(cemeteriesImport))
-      .addCommand(importProductsCommand())
-      .addCommand(importRowsCommand(staffImport))
-      .addCommand(importRowsCommand(activitiesImport)),
-  )
-  .addCommand(userCommand())
-  .addCommand(catalogCommand())
-  .addCommand(doctorCommand())
-  .addCommand(carrierCommand())
-  .addHelpText('after', '\nExit codes: 0 it is done; 1 it is not, for a reason that standard error gives.');
+import { createProgram } from './program';
 
 try {
-  await program.parseAsync(process.argv);
+  await createProgram().parseAsync(process.argv);
 } catch (error) {
   const message = operatorMessage(error);
   if (message === undefined) throw error;

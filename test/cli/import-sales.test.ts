@@ -293,7 +293,7 @@ describe('planning import activities', () => {
   });
 });
 
-const manyRows = 40_000;
+const manyRows = 12_000;
 const staffFile = [staffHeader, 'boss,salesManager,A,B,', 'c1,counselor,A,B,boss', ''].join('\n');
 const manyActivities = [
   header,

@@ -8,7 +8,7 @@ import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
 
 /** Impatient, so that no test waits for long. */
-export const testCarrier = { attempts: 2, timeoutMs: 300, breakerFailures: 5, breakerMs: 400 };
+export const testCarrier = { attempts: 2, timeoutMs: 800, breakerFailures: 5, breakerMs: 400 };
 
 export interface Sandbox {
   readonly store: SandboxStore;
