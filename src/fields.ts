@@ -44,7 +44,6 @@ export function optionalLine(maxCharacters: number) {
 /** The id that somebody or something has elsewhere, such as a token's `sub`. */
 export const Identifier = v.pipe(
   v.string(),
-  v.trim(),
   v.check(
     (id) => id !== '' && id.length <= 255 && id.isWellFormed() && !/\p{Cc}/u.test(id),
     'identifier: must have 1 to 255 characters, none of them a control character',

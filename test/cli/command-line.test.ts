@@ -45,8 +45,33 @@ describe('planning', () => {
     [['token', '--sub', 'a', '--ttl', '366d'], '365d'],
     [['token', '--sub', 'a', '--subject', 'a'], 'unknown option'],
     [['import', 'cemeteries'], 'missing required argument'],
+    [['import', 'staff', 'a.csv', 'b.csv'], 'too many arguments'],
+    [['user', 'show'], 'missing required argument'],
+    [['user', 'erase', ''], '1 to 255'],
+    [['user', 'assign', 'a', 'b\n'], '1 to 255'],
+    [['catalog', 'show', '0'], 'number of a version'],
+    [['carrier', '--port', '70000'], 'must be a port'],
+  ])('%p is a mistake that is explained', async (args, message) => {
+    let explained = '';
+    const prepare = (command: Command): Command => {
+      command.exitOverride().configureOutput({
+        writeErr: (text) => {
+          explained += text;
+        },
+      });
+      for (const each of command.commands) prepare(each);
+      return command;
+    };
+    const parsing = prepare(createProgram()).parseAsync(['bun', 'planning', ...args]);
+    expect(await parsing.catch((error: unknown) => error)).toMatchObject({ exitCode: 1 });
+    expect(explained).toContain(message);
+  });
+
+  test.each([
+    [['nonsense'], 'unknown command'],
     [['import', 'cemeteries', 'nowhere.csv'], 'not a file'],
-  ])('%p is a mistake that is explained without a stack', async (args, message) => {
+    [['user', 'show', 'nobody'], 'Nothing is kept'],
+  ])('%p fails without a stack, and prints nothing else', async (args, message) => {
     const { exitCode, stdout, stderr } = await createCommandLine().planning(...args);
     expect(exitCode).toBe(1);
     expect(stdout).toBe('');

@@ -1,7 +1,7 @@
 import * as v from 'valibot';
 import { parseInstant } from '../../calendar';
 import { activityKinds, staffRoles } from '../../db/schema/sales';
-import { Identifier, personName } from '../../fields';
+import { Identifier as ExactIdentifier, personName } from '../../fields';
 import { parseMonth } from './months';
 
 /** Counters of a counselor and of the team, by the names that the contract gives them. */
@@ -63,6 +63,9 @@ export const MonthlyGlanceQuery = v.pipe(
     ['year'],
   ),
 );
+
+/** Spaces around it come from spreadsheets. */
+const Identifier = v.pipe(v.string(), v.trim(), ExactIdentifier);
 
 /** In a CSV what is left out is empty. */
 const OptionalIdentifier = v.pipe(

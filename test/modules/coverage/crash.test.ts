@@ -10,6 +10,7 @@ import { UserBody } from '../../../src/modules/users/model';
 import { createTestApp, testSecret, testToken } from '../../support/app';
 import { atEnd } from '../../support/cleanup';
 import { temporaryFolder } from '../../support/database';
+import { cases } from '../../support/long';
 import { startSandbox, testCarrier } from '../../support/sandbox';
 import { type Service, startService } from '../../support/service';
 
@@ -90,6 +91,8 @@ async function untilAccepted(post: () => ReturnType<typeof postTo>) {
   return answer;
 }
 
+const modes = ['Fine', 'Dropped', 'Busy', 'Declined', 'Slow', 'Broken', 'Garbled', 'Huge', 'Notfiled'];
+
 describe('two service processes on one database', () => {
   test('start one application for a hundred parallel requests, in every way that the carrier can fail', async () => {
     const cwd = temporaryFolder();
@@ -97,7 +100,7 @@ describe('two service processes on one database', () => {
     const start = () => startService({ cwd, environment: { ...environment, CARRIER_URL: sandbox.url } });
     const [first, second] = await Promise.all([start(), start()]);
     let accepted = 0;
-    for (const lastName of ['Fine', 'Slow', 'Dropped', 'Broken', 'Garbled', 'Huge', 'Busy', 'Declined', 'Notfiled']) {
+    for (const lastName of cases(modes, 4)) {
       const body = { ...applicant, lastName };
       const post = (index: number) => postTo(index % 2 ? first : second, body);
       const answers = await Promise.all(Array.from({ length: 100 }, (_, index) => post(index)));
@@ -118,11 +121,12 @@ describe('two service processes on one database', () => {
 });
 
 describe.concurrent('kill -9 of the service', () => {
-  test.each([
+  const moments = [
+    ['before the answer is written down', 'writing'],
     ['before the carrier hears of it', 'before'],
     ['before the carrier’s answer arrives', 'after'],
-    ['before the answer is written down', 'writing'],
-  ] as const)(
+  ] as const;
+  test.each(cases(moments, 1))(
     '%s leaves one application and one number',
     async (_, when) => {
       const cwd = temporaryFolder();
@@ -161,11 +165,12 @@ describe.concurrent('kill -9 of the service', () => {
 });
 
 describe.concurrent('kill -9 of the carrier', () => {
-  test.each([
-    ['before it hears of the application', 'before', 503],
+  const moments = [
     ['before its answer leaves', 'during', 503],
+    ['before it hears of the application', 'before', 503],
     ['after its answer', 'after', 200],
-  ] as const)(
+  ] as const;
+  test.each(cases(moments, 1))(
     '%s leaves one application and one number',
     async (_, when, status) => {
       const cwd = temporaryFolder();
