@@ -23,6 +23,7 @@ CREATE TABLE `staff` (
 	`created_at` integer NOT NULL,
 	`updated_at` integer NOT NULL,
 	`version` integer NOT NULL,
+	FOREIGN KEY (`manager_id`) REFERENCES `staff`(`id`) ON UPDATE no action ON DELETE no action,
 	CONSTRAINT "staff_manager_of_counselor" CHECK(("staff"."role" = 'counselor') = ("staff"."manager_id" IS NOT NULL))
 );
 --> statement-breakpoint

@@ -41,7 +41,10 @@ export function optionalLine(maxCharacters: number) {
   );
 }
 
-/** The id that somebody or something has elsewhere, such as a token's `sub`. */
+/** The `sub` of a token, which is whose record it opens. */
+export const Subject = v.pipe(v.string(), v.minLength(1), v.maxLength(255), v.check(isStorable));
+
+/** The id that somebody or something has elsewhere, in a file that people edit. */
 export const Identifier = v.pipe(
   v.string(),
   v.check(

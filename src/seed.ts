@@ -7,7 +7,7 @@ import { createReferenceStore } from './modules/reference/store';
 import { demoActivities, demoStaff } from './modules/sales/demo';
 import { createSalesStore } from './modules/sales/store';
 
-/** Stores what the service ships with. Running it again changes nothing. */
+/** Stores what the service ships with. Running it again changes nothing, and takes nothing back that was changed. */
 export async function seedDatabase(db: Database, { withDemo, now }: { withDemo: boolean; now: Date }): Promise<void> {
   await createReferenceStore(db).seed();
   await seedCatalog(createCatalogStore(db), now);
@@ -15,8 +15,9 @@ export async function seedDatabase(db: Database, { withDemo, now }: { withDemo: 
 }
 
 async function seedDemo(db: Database, now: Date): Promise<void> {
-  await createCemeteryStore(db).upsert(demoCemeteries, { createdBy: 'demo', now });
   const sales = createSalesStore(db);
-  await sales.upsertStaff(demoStaff, now);
-  await sales.upsertActivities(demoActivities(now), now);
+  const keepsStored = true;
+  await createCemeteryStore(db).upsert(demoCemeteries, { createdBy: 'demo', now, keepsStored });
+  await sales.upsertStaff(demoStaff, now, keepsStored);
+  await sales.upsertActivities(demoActivities(now), now, keepsStored);
 }

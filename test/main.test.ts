@@ -72,7 +72,7 @@ describe('a start without settings', () => {
   });
 
   test('takes the tokens that `planning token` signs', async () => {
-    const { cwd, planning } = createCommandLine();
+    const { cwd, planning } = await createCommandLine();
     const { stdout } = await planning('token', '--sub', 'ada');
     const service = await startService({ cwd });
     expect((await save(service, stdout.trim(), { careCosts: 1 })).status).toBe(200);

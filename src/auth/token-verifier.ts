@@ -4,6 +4,7 @@ import { LRUCache } from 'lru-cache';
 import * as v from 'valibot';
 import type { AuthKey } from '../config';
 import { AppError } from '../errors';
+import { Subject } from '../fields';
 import { signatureAlgorithm } from '../setting-forms';
 import { createRemoteKeys } from './remote-keys';
 
@@ -28,12 +29,6 @@ const cachedTokens = 10_000;
 /** How long a revoked key may go on working for a token already seen. */
 const cacheTtlMs = 60_000;
 
-const Subject = v.pipe(
-  v.string(),
-  v.minLength(1),
-  v.maxLength(255),
-  v.check((text) => text.isWellFormed() && !text.includes('\0')),
-);
 const Roles = v.optional(
   v.union([
     v.array(v.string()),

@@ -1,8 +1,14 @@
 import { InvalidArgumentError } from 'commander';
 import * as v from 'valibot';
-import { Identifier } from '../fields';
+import { Identifier, Subject } from '../fields';
 
-/** The id of a person, as a token's `sub` may be. */
+/** The id of a person: whatever a token's `sub` may be. */
+export function subject(text: string): string {
+  if (!v.is(Subject, text)) throw new InvalidArgumentError('It must have 1 to 255 characters.');
+  return text;
+}
+
+/** An id that is not a token's. */
 export function identifier(text: string): string {
   if (!v.is(Identifier, text)) {
     throw new InvalidArgumentError('It must have 1 to 255 characters, none of them a control character.');

@@ -1,17 +1,23 @@
+import { existsSync } from 'node:fs';
 import type { Config } from '../config';
-import { type Database, localPath, openDatabase } from '../db/client';
-import { isMigrated, migrateDatabase } from '../db/migrate';
+import { type Database, localPath, openDatabase, placeOf } from '../db/client';
+import { isMigrated } from '../db/migrate';
 import { OperatorError } from './operator-error';
 
 /**
- * Opens the configured database for one command and closes it after. A local file is brought up to date, as the
- * service's start does; a remote one must be.
+ * Opens the configured database for one command and closes it after. It must be there and migrated: a mistyped path
+ * would otherwise be a new and empty database, and a dry run would change the one of a running service.
  */
 export async function withDatabase<Result>(config: Config, work: (db: Database) => Promise<Result>): Promise<Result> {
+  const path = localPath(config.database.url);
+  if (path !== undefined && !existsSync(path)) {
+    throw new OperatorError(
+      `There is no database at ${placeOf(config.database.url)}: run \`bun planning migrate\` first.`,
+    );
+  }
   const db = await openDatabase(config.database);
   try {
-    if (localPath(config.database.url) !== undefined) await migrateDatabase(db);
-    else if (!(await isMigrated(db))) {
+    if (!(await isMigrated(db))) {
       throw new OperatorError('The database is older than this build needs: run `bun planning migrate` first.');
     }
     return await work(db);

@@ -21,7 +21,7 @@ export function doctorCommand(): Command {
   return new Command('doctor')
     .description('Look whether the service could run here: settings, database, schema, clock, token keys, carrier')
     .option('--json', 'print the findings as JSON', false)
-    .addHelpText('after', '\nIt changes nothing. The exit code is 1 if anything has failed.')
+    .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
     .action(async (options: { json: boolean }) => {
       const config = readConfig(process.env);
       const findings = [

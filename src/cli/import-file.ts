@@ -14,6 +14,8 @@ export interface RowFormat<Schema extends v.GenericSchema> {
   readonly row: Schema;
   /** What must not come twice in one file. */
   readonly keyOf: (row: v.InferOutput<Schema>) => string;
+  /** Which rows are stored first, and which after them; all of them in the order of the file without it. */
+  readonly passes?: readonly ((row: v.InferOutput<Schema>) => boolean)[];
   /** What is wrong with each of some rows in the light of what is stored. */
   readonly findFaults?: (rows: readonly v.InferOutput<Schema>[]) => Promise<readonly (readonly string[])[]>;
 }
@@ -33,6 +35,8 @@ const transactionGoalMs = 100;
 const firstBatchRows = 50;
 const maxBatchRows = 2000;
 const checkedAtOnceRows = 500;
+/** Nobody reads more, and a slow terminal would have to be waited for with all of them in memory. */
+const maxShownFaults = 1000;
 
 /**
  * Reads the whole file before anything is stored.
@@ -49,6 +53,11 @@ export async function checkFile<Schema extends v.GenericSchema>(
   const keyHashes: number[] = [];
   let rows = 0;
   let badRows = 0;
+  let faults = 0;
+  const reportUpToLimit: Report = (fault) => {
+    faults += 1;
+    if (faults <= maxShownFaults) report(fault);
+  };
   let pending: { place: string; parsed: v.SafeParseResult<Schema> }[] = [];
   const check = async () => {
     const good = pending.flatMap(({ parsed }) => (parsed.success ? [parsed.output] : []));
@@ -56,9 +65,9 @@ export async function checkFile<Schema extends v.GenericSchema>(
     let goodRows = 0;
     for (const { place, parsed } of pending) {
       if (parsed.success) keyHashes.push(hashOf(format.keyOf(parsed.output)));
-      const faults = parsed.success ? (found[goodRows++] ?? []) : fieldFaults(format.row, parsed.issues);
-      if (faults.length > 0) badRows += 1;
-      for (const fault of faults) report(`${place}, ${fault}`);
+      const rowFaults = parsed.success ? (found[goodRows++] ?? []) : fieldFaults(format.row, parsed.issues);
+      if (rowFaults.length > 0) badRows += 1;
+      for (const fault of rowFaults) reportUpToLimit(`${place}, ${fault}`);
     }
     progress.countRows(pending.length);
     pending = [];
@@ -71,10 +80,11 @@ export async function checkFile<Schema extends v.GenericSchema>(
       if (pending.length >= checkedAtOnceRows) await check();
     }
     await check();
-    badRows += await reportRepeated(file, format, findRepeated(keyHashes), report);
+    badRows += await reportRepeated(file, format, findRepeated(keyHashes), reportUpToLimit);
   } finally {
     progress.stop();
   }
+  if (faults > maxShownFaults) report(`and ${counted(faults - maxShownFaults, 'more fault')}`);
   if (rows === 0) throw new OperatorError(`${file.path} has no rows.`);
   if (badRows > 0) {
     throw new OperatorError(`${badRows} of ${counted(rows, 'row')} cannot be imported; nothing was stored.`);
@@ -168,13 +178,15 @@ export async function storeFile<Schema extends v.GenericSchema>(
     pending = [];
   };
   try {
-    for await (const { line, values } of file.rows()) {
-      const parsed = v.safeParse(format.row, values);
-      if (!parsed.success) throw new OperatorError(`The file changed while it was read: see line ${line}.`);
-      pending.push(parsed.output);
-      if (pending.length >= batchRows) await flush();
+    for (const isDue of format.passes ?? [() => true]) {
+      for await (const { line, values } of file.rows()) {
+        const parsed = v.safeParse(format.row, values);
+        if (!parsed.success) throw new OperatorError(`The file changed while it was read: see line ${line}.`);
+        if (isDue(parsed.output)) pending.push(parsed.output);
+        if (pending.length >= batchRows) await flush();
+      }
+      if (pending.length > 0) await flush();
     }
-    if (pending.length > 0) await flush();
   } finally {
     progress.stop();
   }

@@ -12,7 +12,9 @@ export const staffImport: RowsImport<typeof StaffRecord> = {
 whose team a counselor is in, who may come later in the same file; for a sales manager it is empty.
 Moving a counselor to another team leaves what was sold before with the team of its time.`,
   async format({ db, path }) {
-    const format = { ...columns, row: StaffRecord, keyOf: ({ id }: StaffRecord) => id };
+    const isManager = ({ role }: StaffRecord) => role === 'salesManager';
+    const passes = [isManager, (row: StaffRecord) => !isManager(row)];
+    const format = { ...columns, row: StaffRecord, keyOf: ({ id }: StaffRecord) => id, passes };
     const positions = await createSalesStore(db).listPositions();
     for await (const { id, role, managerId = null } of readableRows(path, format)) {
       positions.set(id, { id, role, managerId });

@@ -2,6 +2,13 @@ import { ConfigError } from '../config';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { OperatorError } from './operator-error';
 import { createProgram } from './program';
+import { systemSentence } from './system-error';
+
+// A full disk; whoever reads no further, such as `head`, is no failure.
+process.stdout.on('error', (error) => {
+  if (!('code' in error && error.code === 'EPIPE')) process.stderr.write(`${systemSentence(error) ?? error.message}\n`);
+  process.exit(1);
+});
 
 try {
   await createProgram().parseAsync(process.argv);
@@ -16,13 +23,9 @@ try {
 function operatorMessage(error: unknown): string | undefined {
   if (error instanceof OperatorError || error instanceof ConfigError) return error.message;
   const failure = findDatabaseError(error);
-  if (failure === undefined) return isSystemError(error) ? `${error.message}.` : undefined;
+  if (failure === undefined) return systemSentence(error);
+  if (failure.code === 'SQLITE_BUSY') return 'Another process is writing to the database (SQLITE_BUSY): try again.';
   return failure.isUnavailable
     ? `The database cannot be used right now (${failure.code}).`
     : `The database refuses this (${failure.code}): ${reasonOf(failure)}`;
-}
-
-/** What the system refuses, such as a file that may not be read or written: the message names it and why. */
-function isSystemError(error: unknown): error is Error {
-  return error instanceof Error && 'code' in error && 'syscall' in error;
 }

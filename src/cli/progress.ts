@@ -6,13 +6,20 @@ export function createProgress(label: string, total: number) {
     format: `${label} [{bar}] {percentage}% | {rows} rows | {rate} rows/s`,
     hideCursor: true,
     clearOnComplete: true,
+    gracefulExit: false,
     noTTYOutput: false,
     stream: process.stderr,
   });
   const startedAtMs = performance.now();
   let rows = 0;
   const rate = () => Math.round(rows / Math.max(0.001, (performance.now() - startedAtMs) / 1000));
+  const interrupt = () => {
+    bar.stop();
+    process.stderr.write('Interrupted; what was stored stays, and running it again finishes it.\n');
+    process.exit(130);
+  };
   if (process.stderr.isTTY) bar.start(total, 0, { rows: 0, rate: 0 });
+  process.once('SIGINT', interrupt);
   return {
     countRows(count: number) {
       rows += count;
@@ -21,6 +28,7 @@ export function createProgress(label: string, total: number) {
       bar.increment(amount, { rows, rate: rate() });
     },
     stop() {
+      process.off('SIGINT', interrupt);
       bar.stop();
     },
   };

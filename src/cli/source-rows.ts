@@ -47,6 +47,8 @@ export async function openSourceFile(path: string, columns: SourceColumns): Prom
   };
 }
 
+const maxRecordCharacters = 100_000;
+
 /** The bytes of a file, without its byte order mark, refused where they are not UTF-8. */
 async function* readUtf8(path: string, onBytesRead: (count: number) => void): AsyncGenerator<Uint8Array> {
   const decoder = new TextDecoder('utf-8', { fatal: true });
@@ -74,6 +76,8 @@ async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumn
   let nextLine = 1;
   const parser = parse({
     relax_column_count: true,
+    // A quote that is not closed would otherwise take the rest of the file for one field.
+    max_record_size: maxRecordCharacters,
     // Each record takes its line along, as a last field: the parser's own count takes a CRLF inside quotes for two.
     on_record: (fields: string[]) => {
       const line = nextLine;
@@ -89,7 +93,8 @@ async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumn
     for await (const record of source.pipe(parser)) {
       const fields: string[] = record;
       const line = Number(fields.pop());
-      if (fields.length === 1 && fields[0] === '') continue;
+      // Spreadsheets also write rows without content, with all their commas.
+      if (fields.every((field) => field.trim() === '')) continue;
       if (header === undefined) {
         header = checkHeader(fields, columns);
         continue;

@@ -2,14 +2,14 @@ import { Command, Option } from 'commander';
 import { developmentSecret } from '../auth/development-key';
 import { signToken } from '../auth/sign-token';
 import { readConfig } from '../config';
-import { commaList, durationSeconds, identifier } from './arguments';
+import { commaList, durationSeconds, subject } from './arguments';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
 
 export function tokenCommand(): Command {
   return new Command('token')
     .description('Sign a bearer token with AUTH_SECRET, or in development with the key kept in data/')
-    .requiredOption('--sub <id>', 'the person that the token is for', identifier)
+    .requiredOption('--sub <id>', 'the person that the token is for', subject)
     .addOption(new Option('--roles <roles>', 'roles, separated by commas').argParser(commaList).default([], 'none'))
     .addOption(
       new Option('--ttl <duration>', 'how long it is good for, such as 45s, 30m, 1h or 7d')

@@ -1,4 +1,5 @@
 import { writeFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline/promises';
 import { Argument, Command } from 'commander';
 import { readConfig } from '../config';
 import { type Database, truncateLog } from '../db/client';
@@ -6,7 +7,7 @@ import { createPersonalDataStore, type Erasure, type PersonalData } from '../mod
 import { createSalesStore } from '../modules/sales/store';
 import { createUserStore } from '../modules/users/store';
 import { toUserBody } from '../modules/users/view';
-import { identifier } from './arguments';
+import { identifier, subject } from './arguments';
 import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
@@ -21,7 +22,7 @@ export function userCommand(): Command {
 }
 
 function userArgument(): Argument {
-  return new Argument('<user>', 'id of the person: the `sub` of the token').argParser(identifier);
+  return new Argument('<user>', 'id of the person: the `sub` of the token').argParser(subject);
 }
 
 function showCommand(): Command {
@@ -52,6 +53,7 @@ function exportCommand(): Command {
             ...withDates(application),
             attempts: attempts.map(withDates),
           })),
+          credits: kept.credits.map(withDates),
           idempotencyKeys: kept.idempotencyKeys.map(withDates),
         };
         if (options.to === undefined) return printResult({ json: true }, all, '');
@@ -70,18 +72,26 @@ function eraseCommand(): Command {
     .addHelpText(
       'after',
       `
-What can only be counted stays, without a trace of whom it was about: that there was an application, when, and
-how it ended, and the activities that a counselor was credited with. The partner carrier keeps what it was
-sent; ask it to erase the application numbers that \`planning user show\` prints. It can be repeated.`,
+What can only be counted stays, under ids that lead nowhere: that there was an application, when, and how it
+stood, and the activities that a counselor was credited with. A place in the staff stays, too. The partner
+carrier keeps what it was sent: ask it to erase the applications that are named at the end. Of a local
+database the bytes are overwritten; what a libSQL server keeps in its files is up to its host.
+It can be repeated.`,
     )
-    .action((userId: string, options: { yes: boolean; json: boolean }) => {
+    .action(async (userId: string, options: { yes: boolean; json: boolean }) => {
       const config = readConfig(process.env);
-      return withDatabase(config, async (db) => {
+      await withDatabase(config, async (db) => {
         const store = createPersonalDataStore(db);
-        if (!options.yes) confirmErasure(await store.find(userId));
+        const kept = await store.find(userId);
+        if (!options.yes) await confirmErasure(userId, kept);
         const erased = await store.erase(userId);
-        await truncateLog(db, config.database);
-        printResult(options, erased, erasureSentence(erased));
+        const isGone = await truncateLog(db, config.database);
+        printResult(options, erased, erasureSentence(erased, kept));
+        if (!isGone) {
+          throw new OperatorError(
+            'Somebody was reading the database, so its log file still holds what was erased: run this again.',
+          );
+        }
       });
     });
 }
@@ -89,6 +99,10 @@ sent; ask it to erase the application numbers that \`planning user show\` prints
 function assignCommand(): Command {
   return new Command('assign')
     .description('Credit the applications that a person starts from now on to a counselor')
+    .addHelpText(
+      'after',
+      '\nThe person must have a record, which the first save makes. Anybody in staff may be the counselor.',
+    )
     .addArgument(userArgument())
     .addArgument(new Argument('[counselor]', 'id of somebody in staff').argParser(identifier))
     .option('--none', 'to nobody', false)
@@ -98,7 +112,7 @@ function assignCommand(): Command {
         if ((counselorId === undefined) !== options.none) {
           throw new OperatorError('Name a counselor, or say --none.');
         }
-        if (counselorId !== undefined && !(await createSalesStore(db).listPositions()).has(counselorId)) {
+        if (counselorId !== undefined && (await createSalesStore(db).findStaff(counselorId)) === undefined) {
           throw new OperatorError('There is nobody with this id in staff: run `bun planning import staff` first.');
         }
         const isFound = await createUserStore(db).assignCounselor(userId, counselorId ?? null);
@@ -116,15 +130,20 @@ async function findPersonalData(db: Database, userId: string): Promise<PersonalD
   return kept;
 }
 
-function isAnything({ record, applications, idempotencyKeys }: PersonalData): boolean {
+function isAnything(kept: PersonalData): boolean {
+  return kept.staff !== undefined || isErasable(kept);
+}
+
+function isErasable({ record, applications, idempotencyKeys }: PersonalData): boolean {
   return record !== undefined || applications.length > 0 || idempotencyKeys.length > 0;
 }
 
-function describe({ record, counselor, applications }: PersonalData) {
+function describe({ record, counselor, staff, applications }: PersonalData) {
   return {
     user: record === undefined ? null : toUserBody(record).user,
     version: record?.version ?? null,
     counselor: counselor === undefined ? null : { id: counselor.id, name: nameOf(counselor) },
+    staff: staff === undefined ? null : withDates(staff),
     applications: applications.map(({ id, flow, state, applicationNumber, createdAt }) => ({
       id,
       flow,
@@ -150,6 +169,7 @@ function summary(userId: string, kept: PersonalData): string {
     ['record', user === null ? 'none' : `version ${version}, made ${user.createdAt}, changed ${user.updatedAt}`],
     ['sections', sections.join(', ') || 'none'],
     ['counselor', counselor === null ? 'none' : `${counselor.id} (${counselor.name})`],
+    ['staff', kept.staff === undefined ? 'no' : `${kept.staff.role} (${nameOf(kept.staff)})`],
     ['applications', applications.length === 0 ? 'none' : String(applications.length)],
   ].map(([label = '', value = '']) => `${label.padEnd(12)}  ${value}`);
   const rows = applications.map(({ id, flow, state, applicationNumber, createdAt }) => [
@@ -164,23 +184,34 @@ function summary(userId: string, kept: PersonalData): string {
 }
 
 /** Says what would be erased, and asks whoever sits at the terminal. */
-function confirmErasure(kept: PersonalData): void {
-  if (!isAnything(kept)) return;
+async function confirmErasure(userId: string, kept: PersonalData): Promise<void> {
+  if (!isErasable(kept)) return;
   if (!process.stdin.isTTY) throw new OperatorError('Nothing was erased: say --yes where nobody can be asked.');
   const record = kept.record === undefined ? 'no record' : 'the record';
-  const question = `Erase ${record} and ${counted(kept.applications.length, 'application')} of this person for good?`;
-  if (!confirm(question)) throw new OperatorError('Nothing was erased.');
+  const what = `${record} and ${counted(kept.applications.length, 'application')} of ${JSON.stringify(userId)}`;
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const answer = await terminal.question(`Erase ${what} for good? [y/N] `);
+  terminal.close();
+  if (!/^\s*y(es)?\s*$/i.test(answer)) throw new OperatorError('Nothing was erased.');
 }
 
-function erasureSentence({ record, applications, attempts, idempotencyKeys }: Erasure): string {
-  if (!record && applications + attempts + idempotencyKeys === 0) return 'Nothing is kept about this person.';
+function erasureSentence(
+  { record, applications, attempts, idempotencyKeys }: Erasure,
+  { staff }: PersonalData,
+): string {
+  const place = staff === undefined ? [] : [`The place in staff stays: ${staff.role}, ${nameOf(staff)}.`];
+  if (!record && applications.length + attempts + idempotencyKeys === 0) {
+    return ['Nothing that can be erased is kept about this person.', ...place].join('\n');
+  }
   const parts = [
     record ? 'the record' : 'no record',
-    counted(applications, 'application'),
+    counted(applications.length, 'application'),
     counted(attempts, 'attempt'),
     counted(idempotencyKeys, 'idempotency key'),
   ];
-  return `Erased: ${parts.join(', ')}.`;
+  const rows = applications.map(({ applicationNumber, reference }) => [String(applicationNumber ?? ''), reference]);
+  const carrier = `The partner carrier has these:\n${toTable(['number', 'reference'], rows)}`;
+  return [`Erased: ${parts.join(', ')}.`, ...(rows.length === 0 ? [] : [carrier]), ...place].join('\n');
 }
 
 function nameOf({ firstName, lastName }: { firstName: string; lastName: string }): string {

@@ -55,13 +55,15 @@ async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSetting
     throw new DatabaseError('SQLITE_CANTOPEN', true, error);
   }
 
+  const reopen = async () => {
+    await client.reconnect();
+    await client.execute(overwriteWhatIsDeleted);
+  };
+
   let lastStatement: Promise<unknown> = Promise.resolve();
   const inTurn = <Result>(work: () => Promise<Result>, isProbe = false): Promise<Result> => {
     const result = lastStatement.then(work).catch(async (error: unknown) => {
-      if (isBusy(error) && !isProbe) {
-        await client.reconnect();
-        await client.execute(overwriteWhatIsDeleted);
-      }
+      if (isBusy(error) && !isProbe) await reopen();
       throw toDatabaseError(error);
     });
     lastStatement = result.catch(() => undefined);
@@ -99,7 +101,7 @@ async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSetting
     return result;
   };
 
-  const guarded = guardClient(client, inTurn, write);
+  const guarded = guardClient(client, inTurn, write, reopen);
   await guarded.execute('PRAGMA journal_mode = WAL');
   await guarded.execute(overwriteWhatIsDeleted);
   return guarded;
@@ -149,17 +151,28 @@ function openRemoteClient({ url, authToken, timeoutMs }: DatabaseSettings): Clie
       }
     });
   };
-  return guardClient(client, beforeDeadline, write);
+  return guardClient(client, beforeDeadline, write, client.reconnect);
 }
 
-/** Empties the log of a local file, which otherwise holds what was deleted until it is written over. */
-export async function truncateLog(db: Database, { url }: Pick<DatabaseSettings, 'url'>): Promise<void> {
-  if (localPath(url) !== undefined) await db.$client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
+/**
+ * Empties the log of a local file, which otherwise holds what was deleted until it is written over; waits for readers.
+ *
+ * @returns false when somebody was still reading after `timeoutMs`
+ */
+export async function truncateLog(db: Database, { url, timeoutMs }: DatabaseSettings): Promise<boolean> {
+  if (localPath(url) === undefined) return true;
+  const deadlineMs = performance.now() + timeoutMs;
+  for (;;) {
+    const { rows } = await db.$client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
+    if (rows[0]?.busy === 0) return true;
+    if (performance.now() >= deadlineMs) return false;
+    await Bun.sleep(20);
+  }
 }
 
 type Guard = <Result>(work: () => Promise<Result>) => Promise<Result>;
 
-function guardClient(client: Client, read: Guard, write: Guard): Client {
+function guardClient(client: Client, read: Guard, write: Guard, reconnect: Client['reconnect']): Client {
   return {
     execute: (statement: InStatement, args?: Parameters<Client['execute']>[1]) => {
       const isRead = /^\s*select\b/i.test(typeof statement === 'string' ? statement : statement.sql);
@@ -172,7 +185,7 @@ function guardClient(client: Client, read: Guard, write: Guard): Client {
     executeMultiple: (sql) => write(() => client.executeMultiple(sql)),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
     sync: () => write(() => client.sync()),
-    reconnect: () => client.reconnect(),
+    reconnect,
     close: () => client.close(),
     get closed() {
       return client.closed;

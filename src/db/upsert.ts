@@ -19,6 +19,8 @@ interface Upsert {
   readonly origin?: Readonly<Record<string, SQL>>;
   /** One value a row, which the expressions above take apart as `value`. */
   readonly records: readonly object[];
+  /** Leaves alone what is stored, also where it differs: what somebody changed is not taken back by a seed. */
+  readonly keepsStored?: boolean;
   /** Joined to the values, for expressions that look elsewhere. */
   readonly joins?: SQL;
   readonly now: Date;
@@ -26,23 +28,24 @@ interface Upsert {
 
 /** Adds or changes rows in one statement, which takes them as one JSON text, and counts a change in `version`. */
 export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCounts> {
-  const { table, key, content, origin = {}, records, joins = sql``, now } = upsert;
+  const { table, key, content, origin = {}, records, keepsStored = false, joins = sql``, now } = upsert;
   const columns = getTableColumns(table);
   const nameOf = (column: string) => sql.identifier(columns[column]?.name ?? column);
   const instant = sql`${now.getTime()}`;
   const values = { ...origin, ...content, createdAt: instant, updatedAt: instant, version: sql`0` };
   const contentColumns = Object.keys(content).filter((column) => column !== key);
   const list = (parts: SQL[], separator = sql`, `) => sql.join(parts, separator);
-  const stored = await db.all<{ version: number }>(sql`
-    INSERT INTO ${table} (${list(Object.keys(values).map((column) => sql`${nameOf(column)}`))})
-    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE true
-    ON CONFLICT (${nameOf(key)}) DO UPDATE SET
-      ${list(contentColumns.map((column) => sql`${nameOf(column)} = excluded.${nameOf(column)}`))},
-      updated_at = excluded.updated_at, version = ${table}.version + 1
+  const update = sql`UPDATE SET
+    ${list(contentColumns.map((column) => sql`${nameOf(column)} = excluded.${nameOf(column)}`))},
+    updated_at = excluded.updated_at, version = ${table}.version + 1
     WHERE ${list(
       contentColumns.map((column) => sql`${table}.${nameOf(column)} IS NOT excluded.${nameOf(column)}`),
       sql` OR `,
-    )}
+    )}`;
+  const stored = await db.all<{ version: number }>(sql`
+    INSERT INTO ${table} (${list(Object.keys(values).map((column) => sql`${nameOf(column)}`))})
+    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE true
+    ON CONFLICT (${nameOf(key)}) DO ${keepsStored ? sql`NOTHING` : update}
     RETURNING version`);
   const added = stored.filter(({ version }) => version === 0).length;
   return { added, changed: stored.length - added, unchanged: records.length - stored.length };

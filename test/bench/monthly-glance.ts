@@ -38,7 +38,7 @@ async function createLedger(others: number): Promise<TestApp> {
     externalId: `${team}-${occurredAt}-${index}`,
     staffId: `c${team}-${index % counselorsATeam}`,
     kind: kinds[index % kinds.length] ?? 'quote',
-    amount: (index * 37) % 100_000,
+    amountCents: (index * 37) % 100_000,
     occurredAt,
     managerId: undefined,
   });

@@ -15,7 +15,7 @@ const catalog = (count: number) =>
 
 describe('planning import products', () => {
   test('makes a file the catalogue in force, once, and seeding never takes it back', async () => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     await planning('seed');
     const file = await write('catalog.json', catalog(2));
     const first = await planning('import', 'products', file);
@@ -33,7 +33,7 @@ describe('planning import products', () => {
   });
 
   test('prints a catalogue that can be imported again, unchanged', async () => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     await planning('seed');
     const shown = await planning('catalog', 'show', '--json');
     await planning('import', 'products', await write('copy.json', shown.stdout));
@@ -42,7 +42,7 @@ describe('planning import products', () => {
   });
 
   test('with a fault names it and stores nothing', async () => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     await planning('seed');
     const bad = JSON.stringify({
       conditions: [],
@@ -66,16 +66,16 @@ describe('planning import products', () => {
   });
 
   test('takes 10,000 products at once', async () => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     const result = await planning('import', 'products', await write('large.json', catalog(10_000)), '--json');
-    expect(JSON.parse(result.stdout)).toEqual({ version: 1, products: 10_000, isNew: true });
+    expect(JSON.parse(result.stdout)).toEqual({ version: 2, products: 10_000, isNew: true });
     expect(JSON.parse((await planning('catalog', 'show', '--json')).stdout).products).toHaveLength(10_000);
   }, 30_000);
 });
 
 describe('planning catalog', () => {
   test('explains a match of a person in a file', async () => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     await planning('seed');
     const person = {
       profile: { dateOfBirth: '1940-01-01' },
@@ -97,7 +97,7 @@ describe('planning catalog', () => {
   });
 
   test('names a field of the person that is not there', async () => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     await planning('seed');
     const file = await write('person.json', JSON.stringify({ profile: { birthDate: '1940-01-01' } }));
     expect(await planning('catalog', 'try', '--user', file)).toMatchObject({
@@ -112,12 +112,12 @@ describe('planning catalog', () => {
     [['catalog', 'try', '--user', 'none.json'], 'not a file'],
     [['catalog', 'try', '--user', 'none.json', '--on', '2026-02-30'], 'YYYY-MM-DD'],
   ])('%p is a mistake that is explained', async (args, message) => {
-    const { planning } = createCommandLine();
+    const { planning } = await createCommandLine();
     expect(await planning(...args)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(message) });
   });
 
   test('prints the JSON Schema without a database', async () => {
-    const { planning } = createCommandLine({ DATABASE_URL: 'http://127.0.0.1:1' });
+    const { planning } = await createCommandLine({ DATABASE_URL: 'http://127.0.0.1:1' });
     const { stdout } = await planning('catalog', 'schema');
     expect(JSON.parse(stdout)).toHaveProperty('$defs.Comparison');
   });

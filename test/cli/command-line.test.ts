@@ -9,7 +9,7 @@ const silent = ['planning user export', 'planning catalog schema', 'planning car
 
 describe('planning', () => {
   test.each([[[]], [['import']]])('with %p alone shows help and fails', async (args) => {
-    const { exitCode, stdout, stderr } = await createCommandLine().planning(...args);
+    const { exitCode, stdout, stderr } = await (await createCommandLine()).planning(...args);
     expect(exitCode).toBe(1);
     expect(stdout + stderr).toContain('Usage: planning');
   });
@@ -29,7 +29,7 @@ describe('planning', () => {
   });
 
   test('shows help and exits with 0 when it is asked to', async () => {
-    expect(await createCommandLine().planning('import', 'activities', '--help')).toMatchObject({
+    expect(await (await createCommandLine()).planning('import', 'activities', '--help')).toMatchObject({
       exitCode: 0,
       stderr: '',
       stdout: expect.stringContaining('monthlyPlan or semiAnnualPlan'),
@@ -72,7 +72,7 @@ describe('planning', () => {
     [['import', 'cemeteries', 'nowhere.csv'], 'not a file'],
     [['user', 'show', 'nobody'], 'Nothing is kept'],
   ])('%p fails without a stack, and prints nothing else', async (args, message) => {
-    const { exitCode, stdout, stderr } = await createCommandLine().planning(...args);
+    const { exitCode, stdout, stderr } = await (await createCommandLine()).planning(...args);
     expect(exitCode).toBe(1);
     expect(stdout).toBe('');
     expect(stderr).toContain(message);
@@ -80,7 +80,7 @@ describe('planning', () => {
   });
 
   test('names every setting that cannot be used', async () => {
-    const { planning } = createCommandLine({ PORT: 'x', LOG_LEVEL: '' });
+    const { planning } = await createCommandLine({ PORT: 'x', LOG_LEVEL: '' });
     expect(await planning('migrate')).toMatchObject({
       exitCode: 1,
       stderr: expect.stringMatching(/^These settings cannot be used:\n {2}PORT .*\n {2}LOG_LEVEL .*\n$/),
@@ -88,7 +88,7 @@ describe('planning', () => {
   });
 
   test('says so when the database is away', async () => {
-    const { planning } = createCommandLine({ DATABASE_URL: 'http://127.0.0.1:1' });
+    const { planning } = await createCommandLine({ DATABASE_URL: 'http://127.0.0.1:1' });
     for (const command of [['migrate'], ['seed']]) {
       expect(await planning(...command)).toMatchObject({
         exitCode: 1,
@@ -98,7 +98,7 @@ describe('planning', () => {
   });
 
   test('migrates and seeds as often as it is asked', async () => {
-    const { planning } = createCommandLine();
+    const { planning } = await createCommandLine();
     for (const command of ['migrate', 'migrate', 'seed', 'seed']) {
       expect(await planning(command)).toMatchObject({ exitCode: 0, stderr: '' });
     }
@@ -107,7 +107,7 @@ describe('planning', () => {
 
 describe('planning token', () => {
   test('signs with the development key, the same each time', async () => {
-    const { planning } = createCommandLine();
+    const { planning } = await createCommandLine();
     const { stdout } = await planning('token', '--sub', 'ada', '--roles', 'salesManager, other', '--ttl', '2h');
     const claims = decodeJwt(stdout.trim());
     expect(claims).toMatchObject({ sub: 'ada', roles: ['salesManager', 'other'] });
@@ -115,7 +115,7 @@ describe('planning token', () => {
   });
 
   test('signs with AUTH_SECRET, issuer, audience and the configured claim', async () => {
-    const { planning } = createCommandLine({
+    const { planning } = await createCommandLine({
       AUTH_SECRET: 'x'.repeat(32),
       AUTH_ISSUER: 'issuer',
       AUTH_AUDIENCE: 'audience',
@@ -127,7 +127,7 @@ describe('planning token', () => {
   });
 
   test('cannot sign for a key that somebody else holds', async () => {
-    const { planning } = createCommandLine({ AUTH_JWKS_URL: 'https://issuer.example/jwks' });
+    const { planning } = await createCommandLine({ AUTH_JWKS_URL: 'https://issuer.example/jwks' });
     expect(await planning('token', '--sub', 'ada')).toMatchObject({
       exitCode: 1,
       stderr: expect.stringContaining('private key'),

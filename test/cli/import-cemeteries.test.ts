@@ -26,7 +26,7 @@ async function storedNames(databaseUrl: string): Promise<string[]> {
 
 describe('planning import cemeteries', () => {
   test('adds, changes and leaves alone, and says how many', async () => {
-    const { planning, write, databaseUrl } = createCommandLine();
+    const { planning, write, databaseUrl } = await createCommandLine();
     const file = await write('list.csv', `${header}\n${good}\na2,Second,,Town,DC,\n`);
     expect(await planning('import', 'cemeteries', file)).toMatchObject({
       exitCode: 0,
@@ -41,7 +41,7 @@ describe('planning import cemeteries', () => {
   });
 
   test('stores nothing in a dry run', async () => {
-    const { planning, write, databaseUrl } = createCommandLine();
+    const { planning, write, databaseUrl } = await createCommandLine();
     const file = await write('list.csv', `${header}\n${good}\n`);
     const result = await planning('import', 'cemeteries', file, '--dry-run');
     expect(result).toMatchObject({ exitCode: 0, stdout: '1 good row; nothing was stored (dry run).\n' });
@@ -161,13 +161,13 @@ describe('planning import cemeteries', () => {
   }, 20_000);
 
   test.each([[''], ['a'.repeat(256)], ['a\nb']])('refuses to name %p as the creator', async (as) => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     const result = await planning('import', 'cemeteries', await write('list.csv', `${header}\n${good}\n`), '--as', as);
     expect(result).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('1 to 255 characters') });
   });
 
   test('tells an operator every fault and nothing of the program', async () => {
-    const { planning, write } = createCommandLine();
+    const { planning, write } = await createCommandLine();
     const result = await planning('import', 'cemeteries', await write('list.csv', `${header}\na2,,,Town,VA,\n`));
     expect(result).toEqual({
       exitCode: 1,

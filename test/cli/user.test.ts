@@ -1,3 +1,4 @@
+import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
@@ -5,7 +6,7 @@ import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp } from '../support/app';
-import { createCommandLine } from '../support/command';
+import { type CommandLine, createCommandLine } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { counselor, manager } from '../support/sales';
 import { startSandbox } from '../support/sandbox';
@@ -21,10 +22,9 @@ const applicant = {
 
 /** A command line whose database holds a person with an application, and a counselor. */
 async function setUp() {
-  const line = createCommandLine();
+  const line = await createCommandLine();
   const sandbox = await startSandbox();
   const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 2000 });
-  await migrateDatabase(db);
   const testApp = await createTestApp({ db, carrier: sandbox.carrier() });
   await createSalesStore(db).upsertStaff([manager('boss'), counselor('c1', 'boss', 'Noether', 'Emmy')], testApp.now);
   const body = { careCosts: 4500 };
@@ -72,7 +72,7 @@ describe('planning user', () => {
       ],
     });
     expect(await planning('user', 'export', 'ada', '--to', 'ada.json')).toEqual(
-      refused("EEXIST: file already exists, open 'ada.json'."),
+      refused('ada.json: it exists already; name a new file (EEXIST).'),
     );
     expect(await planning('user', 'assign', 'ada', '--none', '--json')).toMatchObject({
       exitCode: 0,
@@ -92,14 +92,52 @@ describe('planning user', () => {
     );
     expect(await bytes()).toContain('canary');
     const erased = await planning('user', 'erase', 'ada', '--yes', '--json');
-    expect(JSON.parse(erased.stdout)).toEqual({ record: true, applications: 1, attempts: 1, idempotencyKeys: 0 });
+    expect(JSON.parse(erased.stdout)).toEqual({
+      record: true,
+      applications: [{ reference: expect.any(String), applicationNumber: 100_001 }],
+      attempts: 1,
+      idempotencyKeys: 0,
+    });
     expect(await bytes()).not.toContain('canary');
     expect((await testApp.call('GET', '/v2/private/user', { as: 'ada' })).status).toBe(404);
     expect(await planning('user', 'erase', 'ada', '--yes')).toEqual({
       exitCode: 0,
-      stdout: 'Nothing is kept about this person.\n',
+      stdout: 'Nothing that can be erased is kept about this person.\n',
       stderr: '',
     });
+  }, 15_000);
+
+  test('erases also while somebody reads the file, and says so as long as the log still holds what was erased', async () => {
+    const line = await setUp();
+    const path = line.databaseUrl.slice('file:'.length);
+    const log = () => Bun.file(`${path}-wal`).text();
+    const reader = new SqliteDatabase(path, { readonly: true });
+    reader.run('BEGIN');
+    reader.query('SELECT count(*) FROM users').all();
+    const erased = await line.planning('user', 'erase', 'ada', '--yes');
+    expect(erased.exitCode).toBe(1);
+    expect(erased.stdout).toContain('Erased: the record, 1 application');
+    expect(erased.stdout).toMatch(/The partner carrier has these:\nnumber +reference\n100001 +\S+\n/);
+    expect(erased.stderr).toBe(
+      'Somebody was reading the database, so its log file still holds what was erased: run this again.\n',
+    );
+    expect(await log()).toContain('Canary');
+    reader.close();
+    expect(await line.planning('user', 'erase', 'ada', '--yes')).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(await log()).not.toContain('Canary');
+  }, 15_000);
+
+  test('does not take who sells for gone when what they saved is erased', async () => {
+    const { planning, testApp } = await setUp();
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'c1', body: { firstName: 'Emmy' } });
+    const { exitCode, stdout } = await planning('user', 'erase', 'c1', '--yes');
+    expect({ exitCode, stdout }).toEqual({
+      exitCode: 0,
+      stdout:
+        'Erased: the record, 0 applications, 0 attempts, 0 idempotency keys.\n' +
+        'The place in staff stays: counselor, Emmy Noether.\n',
+    });
+    expect((await planning('user', 'show', 'c1')).stdout).toContain('staff         counselor (Emmy Noether)\n');
   }, 15_000);
 
   test('explains what cannot be', async () => {
@@ -122,14 +160,14 @@ const Findings = v.object({
 });
 
 describe('planning doctor', () => {
-  const examine = async (line: Pick<ReturnType<typeof createCommandLine>, 'planning'>) => {
+  const examine = async (line: Pick<CommandLine, 'planning'>) => {
     const { exitCode, stdout, stderr } = await line.planning('doctor', '--json');
     const { findings } = v.parse(Findings, JSON.parse(stdout));
     return { exitCode, stderr, findings, results: findings.map(({ check, result }) => `${check} ${result}`) };
   };
 
   test('changes nothing, and says what is missing', async () => {
-    const line = createCommandLine();
+    const line = await createCommandLine({}, { isEmpty: true });
     expect(await examine(line)).toMatchObject({
       exitCode: 1,
       stderr: '1 check failed.\n',
@@ -144,8 +182,7 @@ describe('planning doctor', () => {
   }, 15_000);
 
   test('finds all well where all is well, and names what is not without a secret', async () => {
-    const { planning, databaseUrl } = createCommandLine();
-    await planning('migrate');
+    const { databaseUrl } = await createCommandLine();
     const sandbox = await startSandbox();
     const secret = 'a secret of thirty-two bytes or more';
     const set = (more: Record<string, string>) =>
@@ -156,7 +193,7 @@ describe('planning doctor', () => {
         CARRIER_API_KEY: 'test-key',
         ...more,
       });
-    const well = await examine(set({}));
+    const well = await examine(await set({}));
     expect(well).toMatchObject({ exitCode: 0, stderr: '' });
     expect(well.results).toEqual([
       'settings warning',
@@ -177,7 +214,7 @@ describe('planning doctor', () => {
       [{ DATABASE_URL: `file:${notDatabase}` }, 'database', `${notDatabase} cannot be used (SQLITE_NOTADB)`],
     ];
     for (const [settings, check, detail] of ill) {
-      const { exitCode, findings, stderr } = await examine(set(settings));
+      const { exitCode, findings, stderr } = await examine(await set(settings));
       expect(exitCode).toBe(1);
       expect(findings).toContainEqual({ check, result: 'failed', detail });
       expect(JSON.stringify(findings) + stderr).not.toMatch(/thirty-two|wrong-key|test-key/);

@@ -21,6 +21,7 @@ describe('a local file', () => {
     expect(await pragma('synchronous')).toBe(2);
     expect(await pragma('busy_timeout')).toBe(5);
     expect(await pragma('foreign_keys')).toBe(1);
+    expect(await pragma('secure_delete')).toBe(1);
   });
 
   test('has its folder made, readable by the owner alone', async () => {
@@ -76,6 +77,7 @@ describe('a local file', () => {
     const third = createClient({ url });
     const { rows } = await third.execute(`SELECT ltc_lifetime_care FROM users WHERE id = 'locked'`);
     expect(rows[0]?.[0]).toBe('{"careCosts":4}');
+    expect((await db.$client.execute('PRAGMA secure_delete')).rows[0]?.[0]).toBe(1);
     for (const client of [db.$client, other, third]) client.close();
   });
 

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { atEnd } from './cleanup';
-import { temporaryFolder } from './database';
+import { copyTemplate, temporaryFolder } from './database';
 
 const root = new URL('../..', import.meta.url).pathname;
 
@@ -10,9 +10,13 @@ export interface CommandResult {
   readonly stderr: string;
 }
 
-/** A working folder of its own, from which the command line is run as an operator would. */
-export function createCommandLine(environment: Record<string, string> = {}) {
+/**
+ * A working folder of its own, from which the command line is run as an operator would; its database is migrated and
+ * seeded as by `planning migrate`, unless it is to be `empty`.
+ */
+export async function createCommandLine(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
   const cwd = temporaryFolder();
+  if (!isEmpty) await copyTemplate(join(cwd, 'data/planning.db'));
   const start = (args: readonly string[]) =>
     Bun.spawn([process.execPath, join(root, 'src/cli/main.ts'), ...args], {
       cwd,
@@ -44,3 +48,5 @@ export function createCommandLine(environment: Record<string, string> = {}) {
     },
   };
 }
+
+export type CommandLine = Awaited<ReturnType<typeof createCommandLine>>;

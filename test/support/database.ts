@@ -1,6 +1,6 @@
-import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
@@ -17,18 +17,27 @@ export function temporaryFolder(): string {
 
 /** A database file of the caller's own, migrated and seeded with the reference lists. */
 export async function temporaryDatabase(): Promise<{ db: Database; url: string }> {
-  template ??= makeTemplate();
   const path = join(temporaryFolder(), 'planning.db');
-  copyFileSync(await template, path);
+  await copyTemplate(path);
   const url = `file:${path}`;
   const db = await openDatabase({ url, timeoutMs: 2000 });
   atEnd(() => db.$client.close());
   return { db, url };
 }
 
+/** Makes a database file that is migrated and seeded. */
+export async function copyTemplate(path: string): Promise<void> {
+  template ??= makeTemplate();
+  mkdirSync(dirname(path), { recursive: true });
+  copyFileSync(await template, path);
+}
+
 async function makeTemplate(): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'planning-template-'));
-  atEnd(() => rmSync(folder, { recursive: true, force: true }));
+  atEnd(() => {
+    template = undefined;
+    rmSync(folder, { recursive: true, force: true });
+  });
   const path = join(folder, 'template.db');
   const db = await openDatabase({ url: `file:${path}`, timeoutMs: 2000 });
   await migrateDatabase(db);

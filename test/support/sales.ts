@@ -10,18 +10,18 @@ export function counselor(id: string, managerId: string, lastName = 'Counselor',
 
 let sold = 0;
 
-/** Something sold, with an id of its own; `amount` is in cents, as in a row that was read. */
+/** Something sold, with an id of its own; as a row that was read. */
 export function activity(
   staffId: string,
   occurredAt: string | number,
-  of: Partial<Pick<ActivityRecord, 'kind' | 'amount' | 'managerId' | 'externalId'>> = {},
+  of: Partial<Pick<ActivityRecord, 'kind' | 'amountCents' | 'managerId' | 'externalId'>> = {},
 ): ActivityRecord {
   sold += 1;
   return {
     externalId: `sold-${sold}`,
     staffId,
     kind: 'quote',
-    amount: 0,
+    amountCents: 0,
     managerId: undefined,
     occurredAt: typeof occurredAt === 'number' ? occurredAt : Date.parse(occurredAt),
     ...of,

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { check, index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+import { type AnySQLiteColumn, check, index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
 
 export const staffRoles = ['salesManager', 'counselor'] as const;
 export const activityKinds = [
@@ -13,7 +13,7 @@ export const activityKinds = [
 
 /**
  * Who sells: sales managers, and the counselors of each one's team. `id` is the `sub` of the person's token.
- * `managerId` is null for a manager; that it names one is checked by the import, which may store a counselor first.
+ * `managerId` is null for a manager.
  */
 export const staff = sqliteTable(
   'staff',
@@ -22,7 +22,7 @@ export const staff = sqliteTable(
     role: text('role', { enum: staffRoles }).notNull(),
     firstName: text('first_name').notNull(),
     lastName: text('last_name').notNull(),
-    managerId: text('manager_id'),
+    managerId: text('manager_id').references((): AnySQLiteColumn => staff.id),
     createdAt: integer('created_at').notNull(),
     updatedAt: integer('updated_at').notNull(),
     version: integer('version').notNull(),

@@ -22,10 +22,10 @@ export function createCemeteryStore(db: Database) {
       return { rows: found.map(({ row }) => row), count: found[0]?.count ?? (await db.$count(cemeteries)) };
     },
 
-    /** Adds or changes the records; one that is the same already is left alone. */
+    /** Adds or changes the records; one that is the same already is left alone, and with `keepsStored` every one. */
     upsert: (
       records: readonly CemeteryRecord[],
-      { createdBy, now }: { createdBy: string; now: Date },
+      { createdBy, now, keepsStored = false }: { createdBy: string; now: Date; keepsStored?: boolean },
     ): Promise<UpsertCounts> =>
       upsertRows(db, {
         table: cemeteries,
@@ -37,6 +37,7 @@ export function createCemeteryStore(db: Database) {
           id: cemeteryId(record.externalId),
           sortName: record.name.toLowerCase(),
         })),
+        keepsStored,
         now,
       }),
   };

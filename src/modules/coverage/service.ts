@@ -6,7 +6,7 @@ import { describeError } from '../../log';
 import { createUserStore } from '../users/store';
 import { type Applicant, CarrierError } from './carrier/carrier';
 import { identityHash } from './model';
-import { createApplicationStore, partnerOf } from './store';
+import { createApplicationStore } from './store';
 
 const dayMs = 24 * 60 * 60_000;
 /** How long an accepted application is answered again, and a decline repeated, before a new one is started. */
@@ -14,6 +14,8 @@ const reusedForMs = { submitted: 30 * dayMs, declined: dayMs };
 const keyKeptForMs = dayMs;
 const staleMarginMs = 2_000;
 const pollMs = 50;
+/** Whoever was slower finds the application of the faster one the second time. */
+const openingAttempts = 3;
 /** An application that the carrier does not know this long after is left to the person. */
 const reconciledForMs = 7 * dayMs;
 const reconciledAtOnce = 20;
@@ -44,13 +46,15 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
   /** The application that answers for these data now: the one there is, or a new one, which the caller must submit. */
   const openOrFind = async ({ userId, flow, applicant }: CoverageRequest) => {
     const identity = { userId, flow, identityHash: identityHash(applicant) };
-    for (;;) {
+    for (let attempt = 0; attempt < openingAttempts; attempt += 1) {
       const newest = await store.findNewest(identity);
       if (newest !== undefined && !isOver(newest)) return { application: newest, isNew: false };
       const generation = newest === undefined ? 0 : newest.generation + 1;
       const opened = await store.open({ ...identity, id: newId(), generation, applicant, now: nowMs() });
       if (opened !== undefined) return { application: opened, isNew: true };
     }
+    // Nobody else opens it, so the person was erased since the identity was saved.
+    throw new AppError('application-in-progress');
   };
 
   const isOver = ({ state, settledAt }: ApplicationRow): boolean => {
@@ -102,7 +106,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
       try {
         const application = await untilSettled(await openOrFind(request));
         if (application.state === 'declined') throw declined(application);
-        const row = await users.replacePurchase(userId, partnerOf(application), clock());
+        const row = await store.setPurchase(application, nowMs());
         if (row === undefined) throw new AppError('application-in-progress');
         return row;
       } catch (error) {

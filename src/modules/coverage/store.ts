@@ -2,6 +2,7 @@ import { and, asc, desc, eq, gt, lt, ne, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { applicationAttempts, applications, idempotencyKeys, leases, users } from '../../db/schema';
 import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
+import type { UserRow } from '../../db/schema/users';
 import { creditStatement } from '../sales/store';
 import { purchaseUpdate } from '../users/store';
 import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
@@ -86,28 +87,35 @@ export function createApplicationStore(db: Database) {
       ]);
     },
 
-    /** Writes the application down before the carrier is called; undefined when another caller was first. */
+    /**
+     * Writes the application down before the carrier is called; undefined when another caller was first, or the person
+     * has no record (any more).
+     */
     async open(application: NewApplication): Promise<ApplicationRow | undefined> {
       const { id, userId, flow, identityHash, generation, applicant, now } = application;
       const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
         AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
-      const [row] = await db
-        .insert(applications)
-        .values({
-          id,
-          userId,
-          flow,
-          identityHash,
-          generation,
-          supersedes: before,
-          applicant,
-          state: 'submitting',
-          attempt: 1,
-          attemptStartedAt: now,
-          createdAt: now,
+      const opened = db
+        .select({
+          id: sql`${id}`.as('id'),
+          userId: users.id,
+          flow: sql`${flow}`.as('flow'),
+          identityHash: sql`${identityHash}`.as('identity_hash'),
+          generation: sql`${generation}`.as('generation'),
+          supersedes: sql`${before}`.as('supersedes'),
+          applicant: sql`${JSON.stringify(applicant)}`.as('applicant'),
+          state: sql`'submitting'`.as('state'),
+          declineReason: sql`NULL`.as('decline_reason'),
+          applicationNumber: sql`NULL`.as('application_number'),
+          pricing: sql`NULL`.as('pricing'),
+          attempt: sql`1`.as('attempt'),
+          attemptStartedAt: sql`${now}`.as('attempt_started_at'),
+          createdAt: sql`${now}`.as('created_at'),
+          settledAt: sql`NULL`.as('settled_at'),
         })
-        .onConflictDoNothing()
-        .returning();
+        .from(users)
+        .where(eq(users.id, userId));
+      const [row] = await db.insert(applications).select(opened).onConflictDoNothing().returning();
       return row;
     },
 
@@ -143,8 +151,21 @@ export function createApplicationStore(db: Database) {
         attempted,
         creditStatement(db, { applicationId: id, userId, now }, isOpen(application)),
         db.update(applications).set(submitted).where(isOpen(application)),
-        purchaseUpdate(db, partnerOf(submitted), new Date(now)).where(and(eq(users.id, userId), isLatest)),
+        purchaseUpdate(db, partnerOf(submitted), new Date(now)).where(
+          and(eq(users.id, userId), isLatest, isStillOf(application)),
+        ),
       ]);
+    },
+
+    /**
+     * Makes a submitted application the purchase of its person, and gives the record; undefined when either is gone.
+     * One that is the purchase already is not written again.
+     */
+    async setPurchase(application: ApplicationRow, now: number): Promise<UserRow | undefined> {
+      const [row] = await purchaseUpdate(db, partnerOf(application), new Date(now))
+        .where(and(eq(users.id, application.userId), isStillOf(application)))
+        .returning();
+      return row;
     },
 
     /** Notes that it is not known what the carrier decided. */
@@ -228,6 +249,11 @@ export function createApplicationStore(db: Database) {
 
 // As the partial index says it, so that the index is used.
 const isOpenState = sql`${applications.state} IN ('submitting', 'unknown')`;
+
+/** Whether an application is still its person's: an erasure leaves it to nobody. */
+function isStillOf({ id, userId }: ApplicationRow) {
+  return sql`EXISTS (SELECT 1 FROM applications WHERE id = ${id} AND user_id = ${userId})`;
+}
 
 function isOpen({ id, userId }: ApplicationRow, attempt?: number) {
   return and(

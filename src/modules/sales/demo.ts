@@ -49,7 +49,8 @@ export function demoActivities(now: Date): ActivityRecord[] {
       if (luck % 30 >= daysOfThirtyWithSales || Date.parse(occurredAt) > now.getTime()) return [];
       const offered = role === 'salesManager' ? managerSales : sales;
       const sold = offered[choice % offered.length];
-      return [v.parse(Record, { externalId: `demo-${date}-${id}`, staffId: id, occurredAt, ...sold })];
+      const externalId = `demo-${date}-${id}`;
+      return [v.parse(Record, { externalId, staffId: id, managerId: 'demo-manager', occurredAt, ...sold })];
     }),
   );
 }

@@ -33,11 +33,11 @@ export const MonthlyGlanceBody = v.object({
 });
 export type MonthlyGlanceBody = v.InferOutput<typeof MonthlyGlanceBody>;
 
-const monthRule = 'month: must be an English month name or its first three letters, 1 to 12, or YYYY-MM';
+const monthRule = 'month: must be an English month name, Sept or its first three letters, 1 to 12, or YYYY-MM';
 
 const MonthText = v.pipe(
   v.string(),
-  v.description('English name in full or by three letters, in any case; 1 to 12; or YYYY-MM'),
+  v.description('English name in full or by three letters, or Sept, in any case; 1 to 12; or YYYY-MM'),
   v.rawTransform(({ dataset, addIssue, NEVER }) => {
     const month = parseMonth(dataset.value);
     if (month !== undefined) return month;
@@ -94,7 +94,9 @@ export const StaffRecord = v.pipe(
 export type StaffRecord = v.InferOutput<typeof StaffRecord>;
 
 const maxAmount = 10_000_000;
-const amountRule = `amount: must be a plain number such as -1234.50, from -${maxAmount} to ${maxAmount}`;
+const requiredRule = 'required: is required';
+const amountRule = 'amount: must be a plain number such as -1234.50';
+const amountRangeRule = `amount_range: must lie between -${maxAmount} and ${maxAmount}`;
 const separatorRule = 'amount_separators: must be written without thousands separators, such as 1234.50';
 const decimalsRule = 'two_decimals: must have at most two decimals';
 
@@ -102,17 +104,22 @@ const decimalsRule = 'two_decimals: must have at most two decimals';
 const AmountCents = v.pipe(
   v.union([v.string(), v.number()], 'amount: must be a number'),
   v.transform((amount) => String(amount).trim()),
+  v.nonEmpty(requiredRule),
   v.check((text) => !/^-?\d{1,3}([ ,_'’]\d{3})+([.,]\d*)?$/.test(text), separatorRule),
-  v.regex(/^-?\d{1,15}(\.\d+)?$/, amountRule),
+  v.regex(/^-?\d+(\.\d+)?$/, amountRule),
   v.regex(/^-?\d+(\.\d{1,2})?$/, decimalsRule),
   v.transform((text) => {
     const [, sign, units, cents = ''] = /^(-?)(\d+)(?:\.(\d+))?$/.exec(text) ?? [];
     const amountCents = Number(units) * 100 + Number(cents.padEnd(2, '0'));
     return sign === '-' && amountCents !== 0 ? -amountCents : amountCents;
   }),
-  v.minValue(-maxAmount * 100, amountRule),
-  v.maxValue(maxAmount * 100, amountRule),
+  v.minValue(-maxAmount * 100, amountRangeRule),
+  v.maxValue(maxAmount * 100, amountRangeRule),
 );
+
+const instantRule = 'instant: must be a date that exists as YYYY-MM-DD, or such a date-time with Z or an offset';
+const instantRangeRule = 'instant_range: must lie between 1970 and 2099';
+const [firstInstant, lastInstant] = [Date.UTC(1970, 0), Date.UTC(2100, 0) - 1];
 
 /** Of the activities that the service itself records: one of each kind an application, as a JSON list for SQL. */
 export const ownActivityPrefix = 'coverage:';
@@ -120,25 +127,30 @@ export const creditedKinds = '["quote","application"]';
 
 /** Something that was sold, as it comes from outside; `timeZone` is the one that a date without a time is of. */
 export function activityRecord(timeZone: string) {
-  return v.strictObject({
-    externalId: v.pipe(
-      Identifier,
-      v.check((id) => !id.startsWith(ownActivityPrefix), `reserved: must not begin with ${ownActivityPrefix}`),
-    ),
-    staffId: Identifier,
-    kind: v.picklist(activityKinds),
-    amount: AmountCents,
-    occurredAt: v.pipe(
-      v.string(),
-      v.trim(),
-      v.rawTransform(({ dataset, addIssue, NEVER }) => {
-        const instant = parseInstant(dataset.value, timeZone);
-        if (instant !== undefined) return instant;
-        addIssue({ message: 'instant: must be a date as YYYY-MM-DD, or a date-time with Z or an offset' });
-        return NEVER;
-      }),
-    ),
-    managerId: OptionalIdentifier,
-  });
+  return v.pipe(
+    v.strictObject({
+      externalId: v.pipe(
+        Identifier,
+        v.check((id) => !id.startsWith(ownActivityPrefix), `reserved: must not begin with ${ownActivityPrefix}`),
+      ),
+      staffId: Identifier,
+      kind: v.picklist(activityKinds),
+      amount: AmountCents,
+      occurredAt: v.pipe(
+        v.string(),
+        v.trim(),
+        v.rawTransform(({ dataset, addIssue, NEVER }) => {
+          const instant = parseInstant(dataset.value, timeZone);
+          if (instant !== undefined) return instant;
+          addIssue({ message: instantRule });
+          return NEVER;
+        }),
+        v.minValue(firstInstant, instantRangeRule),
+        v.maxValue(lastInstant, instantRangeRule),
+      ),
+      managerId: OptionalIdentifier,
+    }),
+    v.transform(({ amount: amountCents, ...record }) => ({ ...record, amountCents })),
+  );
 }
 export type ActivityRecord = v.InferOutput<ReturnType<typeof activityRecord>>;

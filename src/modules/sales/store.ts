@@ -1,4 +1,4 @@
-import { and, eq, gte, inArray, lt, or, type SQL, sql } from 'drizzle-orm';
+import { and, eq, gte, inArray, lt, or, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
 import { activities, applications, staff, users } from '../../db/schema';
 import type { activityKinds, StaffRow } from '../../db/schema/sales';
@@ -31,7 +31,7 @@ export function createSalesStore(db: Database) {
      * sold something in this team then. Nobody for a manager who is not in `staff` and never was.
      */
     async findTeamMonth(managerId: string, { from, until }: { from: number; until: number }): Promise<MonthOfSales[]> {
-      const count = (kind: string) => sql<number>`sum(${activities.kind} = ${kind})`;
+      const count = (kind: (typeof activityKinds)[number]) => sql<number>`sum(${activities.kind} = ${kind})`;
       const sales = db.$with('sales').as(
         db
           .select({
@@ -54,7 +54,7 @@ export function createSalesStore(db: Database) {
           )
           .groupBy(activities.staffId),
       );
-      const orZero = (column: Parameters<typeof sql>[1]) => sql<number>`coalesce(${column}, 0)`;
+      const orZero = (column: SQLWrapper) => sql<number>`coalesce(${column}, 0)`;
       return db
         .with(sales)
         .select({
@@ -89,7 +89,13 @@ export function createSalesStore(db: Database) {
       return new Map(rows.map((row) => [row.id, row]));
     },
 
-    upsertStaff: (records: readonly StaffRecord[], now: Date): Promise<UpsertCounts> =>
+    async findStaff(id: string): Promise<StaffRow | undefined> {
+      const [row] = await db.select().from(staff).where(eq(staff.id, id));
+      return row;
+    },
+
+    /** A counselor's manager must be among them or stored. */
+    upsertStaff: (records: readonly StaffRecord[], now: Date, keepsStored = false): Promise<UpsertCounts> =>
       upsertRows(db, {
         table: staff,
         key: 'id',
@@ -101,6 +107,7 @@ export function createSalesStore(db: Database) {
           managerId: member('managerId'),
         },
         records,
+        keepsStored,
         now,
       }),
 
@@ -115,9 +122,9 @@ export function createSalesStore(db: Database) {
 
     /**
      * Adds or changes activities. One that names no manager counts for the team that its seller is in when it is
-     * added, and stays there as long as the seller is the same.
+     * added, and stays there as long as the seller is the same; the import's check tells the same team beforehand.
      */
-    upsertActivities: (records: readonly ActivityRecord[], now: Date): Promise<UpsertCounts> =>
+    upsertActivities: (records: readonly ActivityRecord[], now: Date, keepsStored = false): Promise<UpsertCounts> =>
       upsertRows(db, {
         table: activities,
         key: 'externalId',
@@ -127,10 +134,11 @@ export function createSalesStore(db: Database) {
           managerId: sql`coalesce(${member('managerId')},
             CASE WHEN stored.staff_id = seller.id THEN stored.manager_id END, seller.manager_id, seller.id)`,
           kind: member('kind'),
-          amountCents: member('amount'),
+          amountCents: member('amountCents'),
           occurredAt: member('occurredAt'),
         },
         records,
+        keepsStored,
         joins: sql`LEFT JOIN staff AS seller ON seller.id = ${member('staffId')}
           LEFT JOIN activities AS stored ON stored.external_id = ${member('externalId')}`,
         now,

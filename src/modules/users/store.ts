@@ -99,20 +99,6 @@ export function createUserStore(db: Database) {
     },
 
     /**
-     * Replaces the application of a record. One that is the same already is not written again.
-     *
-     * @returns undefined when there is no record
-     */
-    async replacePurchase(
-      userId: string,
-      partner: NonNullable<Purchase['partner']>,
-      now: Date,
-    ): Promise<UserRow | undefined> {
-      const [row] = await purchaseUpdate(db, partner, now).where(eq(users.id, userId)).returning();
-      return row;
-    },
-
-    /**
      * Has somebody's applications credited to one of the staff from now on, or to nobody.
      *
      * @returns whether there is such a record

@@ -37,6 +37,7 @@ describe('a process that died', () => {
     const store = createApplicationStore(testApp.db);
     const id = Bun.randomUUIDv7();
     const now = testApp.now.getTime();
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: {} });
     await store.open({
       id,
       userId: 'ada',

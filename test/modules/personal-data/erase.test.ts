@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { createPersonalDataStore } from '../../../src/modules/personal-data/store';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
@@ -16,8 +17,14 @@ const applicant = {
   state: 'VA',
   email: 'canary@example.com',
 };
-const erased = { record: true, applications: 2, attempts: 2, idempotencyKeys: 2 };
-const nothing = { record: false, applications: 0, attempts: 0, idempotencyKeys: 0 };
+const request = {
+  userId: 'canary-person',
+  flow: 'ltc' as const,
+  applicant: { ...applicant, gender: 'Female' as const, state: 'VA' as const },
+  idempotencyKey: undefined,
+  ifMatch: undefined,
+};
+const nothing = { record: false, applications: [], attempts: 0, idempotencyKeys: 0 };
 
 async function setUp() {
   const sandbox = await startSandbox();
@@ -77,7 +84,12 @@ describe('erasing a person', () => {
     const filled = (await dump()).toLowerCase();
     for (const trace of traces) expect(filled).toContain(trace);
 
-    expect(await personalData.erase('canary-person')).toEqual(erased);
+    expect(await personalData.erase('canary-person')).toEqual({
+      record: true,
+      applications: before.applications.map(({ id, applicationNumber }) => ({ reference: id, applicationNumber })),
+      attempts: 2,
+      idempotencyKeys: 2,
+    });
     const after = (await dump()).toLowerCase();
     for (const trace of traces) expect(after).not.toContain(trace);
     expect(await testApp.call('GET', '/v2/private/user', { as: 'canary-person' })).toMatchObject({ status: 404 });
@@ -102,7 +114,7 @@ describe('erasing a person', () => {
     await fill('canary-person');
     await fill('neighbour');
     const before = await personalData.find('neighbour');
-    expect(await personalData.erase('canary-person')).toEqual(erased);
+    expect(await personalData.erase('canary-person')).toMatchObject({ record: true, attempts: 2 });
     expect(await personalData.erase('canary-person')).toEqual(nothing);
     expect(await personalData.erase('nobody')).toEqual(nothing);
     expect(await personalData.find('neighbour')).toEqual(before);
@@ -121,6 +133,55 @@ describe('erasing a person', () => {
     expect(await sandbox.store.count()).toBe(4);
   });
 
+  test('and beginning anew while an application is on its way gives the new record none of it', async () => {
+    const { testApp, personalData, sandbox } = await setUp();
+    const carrier = sandbox.carrier();
+    const service = coverageServiceOf(testApp, {
+      async start(application, mayBeKnown) {
+        await personalData.erase('canary-person');
+        await testApp.call('POST', '/v2/private/user/profile', { as: 'canary-person', body: {} });
+        return carrier.start(application, mayBeKnown);
+      },
+    });
+    const started = await service.start(request).catch((error: unknown) => error);
+    expect(started).toMatchObject({ slug: 'application-in-progress' });
+    const { body } = await testApp.call('GET', '/v2/private/user', { as: 'canary-person' });
+    expect(body).toMatchObject({ user: { purchase: {} } });
+    expect(JSON.stringify(body)).not.toContain('partner');
+  });
+
+  test('between the identity and the application leaves no application behind, and asks no carrier', async () => {
+    const { testApp, dump, personalData, sandbox } = await setUp();
+    const opening = createApplicationStore(testApp.db).open({
+      id: 'never',
+      userId: 'canary-person',
+      flow: 'ltc',
+      identityHash: 'hash',
+      generation: 0,
+      applicant: request.applicant,
+      now: 0,
+    });
+    expect(await opening).toBeUndefined();
+    // Erases the person as soon as the service looks for an application, which is after it has saved the identity.
+    const save = createUserStore(testApp.db).saveSection;
+    const erasingDb = new Proxy(testApp.db, {
+      get(target, property, receiver) {
+        if (property !== 'select') return Reflect.get(target, property, receiver);
+        return (...args: []) => {
+          void personalData.erase('canary-person');
+          return target.select(...args);
+        };
+      },
+    });
+    await save({ userId: 'canary-person', section: 'profile', patch: request.applicant, now: testApp.now });
+    const service = coverageServiceOf({ ...testApp, db: erasingDb }, sandbox.carrier());
+    expect(await service.start(request).catch((error: unknown) => error)).toMatchObject({
+      slug: 'application-in-progress',
+    });
+    expect((await dump()).toLowerCase()).not.toContain('canary');
+    expect(await sandbox.store.count()).toBe(0);
+  });
+
   test('while an application is on its way stores nothing of what the carrier answers', async () => {
     const { testApp, dump, personalData, sandbox } = await setUp();
     const carrier = sandbox.carrier();
@@ -131,13 +192,6 @@ describe('erasing a person', () => {
           return carrier.start(application, mayBeKnown);
         },
       });
-    const request = {
-      userId: 'canary-person',
-      flow: 'ltc' as const,
-      applicant: { ...applicant, gender: 'Female' as const, state: 'VA' as const },
-      idempotencyKey: undefined,
-      ifMatch: undefined,
-    };
     const started = service(() => personalData.erase('canary-person')).start(request);
     expect(await started.catch((error: unknown) => error)).toMatchObject({ slug: 'application-in-progress' });
     expect((await dump()).toLowerCase()).not.toContain('canary');

@@ -26,7 +26,7 @@ const ledger = fc.record({
         arbitrary: fc.record({
           seller: fc.nat(counselors + 1),
           kind: fc.constantFrom(...activityKinds),
-          amount: fc.integer({ min: -1_000_000_000, max: 1_000_000_000 }),
+          amountCents: fc.integer({ min: -1_000_000_000, max: 1_000_000_000 }),
           occurredAt: fc.integer({ min: from, max: until }),
         }),
       },
@@ -70,7 +70,7 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
           const id = people[step.seller] ?? '';
           const isPlan = step.kind === 'monthlyPlan' || step.kind === 'semiAnnualPlan';
           const kind = isPlan && step.seller > 1 ? 'quote' : step.kind;
-          const record = activity(id, step.occurredAt, { kind, amount: step.amount });
+          const record = activity(id, step.occurredAt, { kind, amountCents: step.amountCents });
           sold.push({ ...record, team: teamOf.get(id) ?? id });
           await store.upsertActivities([record], testApp.now);
         }
@@ -92,7 +92,8 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
           Object.fromEntries(
             Object.entries(spelled).map(([name, kind]) => [name, of.filter((each) => each.kind === kind).length]),
           );
-        const earnings = (of: readonly ActivityRecord[]) => of.reduce((sum, { amount }) => sum + amount, 0) / 100;
+        const earnings = (of: readonly ActivityRecord[]) =>
+          of.reduce((sum, { amountCents }) => sum + amountCents, 0) / 100;
         const listed = people.filter(
           (id) => id !== boss && (teamOf.get(id) === boss || month.some((each) => each.staffId === id)),
         );

@@ -32,12 +32,12 @@ describe('the monthly glance', () => {
     await store.upsertStaff([manager('boss', 'Somerville', 'Mary'), counselor('c1', 'boss', 'Noether', 'Emmy')], now);
     await store.upsertActivities(
       [
-        activity('boss', '2026-03-02T00:00:00Z', { kind: 'monthlyPlan', amount: 4990 }),
-        activity('boss', '2026-03-03T00:00:00Z', { kind: 'semiAnnualPlan', amount: 27440 }),
-        activity('boss', '2026-03-04T00:00:00Z', { kind: 'application', amount: 1 }),
-        activity('c1', '2026-03-05T00:00:00Z', { kind: 'cemeteryPlan', amount: 10 }),
-        activity('c1', '2026-03-05T00:00:00Z', { kind: 'quote', amount: 20 }),
-        activity('c1', '2026-03-05T00:00:00Z', { kind: 'quoteAndContract', amount: -5 }),
+        activity('boss', '2026-03-02T00:00:00Z', { kind: 'monthlyPlan', amountCents: 4990 }),
+        activity('boss', '2026-03-03T00:00:00Z', { kind: 'semiAnnualPlan', amountCents: 27440 }),
+        activity('boss', '2026-03-04T00:00:00Z', { kind: 'application', amountCents: 1 }),
+        activity('c1', '2026-03-05T00:00:00Z', { kind: 'cemeteryPlan', amountCents: 10 }),
+        activity('c1', '2026-03-05T00:00:00Z', { kind: 'quote', amountCents: 20 }),
+        activity('c1', '2026-03-05T00:00:00Z', { kind: 'quoteAndContract', amountCents: -5 }),
         activity('c1', '2026-03-05T00:00:00Z', { kind: 'quoteAndContract' }),
       ],
       now,
@@ -92,7 +92,7 @@ describe('the monthly glance', () => {
     ];
     await store.upsertStaff([manager('boss'), ...people], testApp.now);
     await store.upsertActivities(
-      [activity('same-1', '2026-03-01T00:00:00Z'), activity('same-2', '2026-03-01T00:00:00Z', { amount: 100 })],
+      [activity('same-1', '2026-03-01T00:00:00Z'), activity('same-2', '2026-03-01T00:00:00Z', { amountCents: 100 })],
       testApp.now,
     );
     const { counselorsReport } = await glance('?month=3');
@@ -112,9 +112,9 @@ describe('the monthly glance', () => {
   test('adds cents, so that no earnings have a fraction of a cent', async () => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff([manager('boss'), counselor('c1', 'boss')], testApp.now);
-    const dimes = Array.from({ length: 30 }, () => activity('c1', '2026-03-01T00:00:00Z', { amount: 10 }));
+    const dimes = Array.from({ length: 30 }, () => activity('c1', '2026-03-01T00:00:00Z', { amountCents: 10 }));
     await store.upsertActivities(dimes, testApp.now);
-    await store.upsertActivities([activity('boss', '2026-03-01T00:00:00Z', { amount: 20 })], testApp.now);
+    await store.upsertActivities([activity('boss', '2026-03-01T00:00:00Z', { amountCents: 20 })], testApp.now);
     expect((await glance('?month=3')).teamGlance.totalMonthlyEarnings).toBe(3.2);
   });
 });
@@ -128,9 +128,9 @@ describe('a team', () => {
     );
     await store.upsertActivities(
       [
-        activity('own', '2026-03-01T00:00:00Z', { amount: 1 }),
-        activity('theirs', '2026-03-01T00:00:00Z', { amount: 100 }),
-        activity('other', '2026-03-01T00:00:00Z', { amount: 100 }),
+        activity('own', '2026-03-01T00:00:00Z', { amountCents: 1 }),
+        activity('theirs', '2026-03-01T00:00:00Z', { amountCents: 100 }),
+        activity('other', '2026-03-01T00:00:00Z', { amountCents: 100 }),
       ],
       testApp.now,
     );
@@ -144,10 +144,10 @@ describe('a team', () => {
     const { testApp, store, glance } = await setUp();
     const { now } = testApp;
     await store.upsertStaff([manager('boss'), manager('new'), counselor('mover', 'boss', 'Mover')], now);
-    const before = activity('mover', '2026-02-10T00:00:00Z', { amount: 500 });
+    const before = activity('mover', '2026-02-10T00:00:00Z', { amountCents: 500 });
     await store.upsertActivities([before], now);
     await store.upsertStaff([counselor('mover', 'new', 'Mover')], now);
-    await store.upsertActivities([before, activity('mover', '2026-03-10T00:00:00Z', { amount: 700 })], now);
+    await store.upsertActivities([before, activity('mover', '2026-03-10T00:00:00Z', { amountCents: 700 })], now);
 
     expect((await glance('?month=2')).counselorsReport).toMatchObject([
       { name: { last: 'Mover' }, totalMonthlyEarnings: 5 },
@@ -162,10 +162,10 @@ describe('a team', () => {
   test('lists a former manager who sold for it as one of the counselors', async () => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff([manager('boss'), counselor('riser', 'boss', 'Riser')], testApp.now);
-    await store.upsertActivities([activity('riser', '2026-02-10T00:00:00Z', { amount: 100 })], testApp.now);
+    await store.upsertActivities([activity('riser', '2026-02-10T00:00:00Z', { amountCents: 100 })], testApp.now);
     await store.upsertStaff([manager('riser', 'Riser')], testApp.now);
     await store.upsertActivities(
-      [activity('riser', '2026-02-11T00:00:00Z', { amount: 300, kind: 'monthlyPlan' })],
+      [activity('riser', '2026-02-11T00:00:00Z', { amountCents: 300, kind: 'monthlyPlan' })],
       testApp.now,
     );
     expect((await glance('?month=2')).counselorsReport).toMatchObject([
@@ -229,7 +229,7 @@ describe('the month', () => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff([manager('boss')], testApp.now);
     const sales = [2024, 2025, 2026].flatMap((each) =>
-      ['03', '12'].map((month) => activity('boss', `${each}-${month}-15T00:00:00Z`, { amount: each })),
+      ['03', '12'].map((month) => activity('boss', `${each}-${month}-15T00:00:00Z`, { amountCents: each })),
     );
     await store.upsertActivities(sales, testApp.now);
     expect((await glance(query)).teamGlance.totalMonthlyEarnings).toBe(year / 100);
@@ -243,8 +243,8 @@ describe('the month', () => {
   ])('in %s, %s, begins and ends to the millisecond', async (timeZone, month, first, last) => {
     const { testApp, store, glance } = await setUp(timeZone);
     await store.upsertStaff([manager('boss')], testApp.now);
-    const at = (instant: string, byMs: number, amount: number) =>
-      activity('boss', Date.parse(instant) + byMs, { amount });
+    const at = (instant: string, byMs: number, amountCents: number) =>
+      activity('boss', Date.parse(instant) + byMs, { amountCents });
     await store.upsertActivities(
       [at(first, -1, 100_000), at(first, 0, 1), at(last, 0, 20), at(last, 1, 10_000_000)],
       testApp.now,
