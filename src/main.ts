@@ -4,7 +4,7 @@ import { type DemoTokens, demoTokensPath, developmentSecret, writeDemoTokens } f
 import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
 import { listenCarrierSandbox } from './carrier-sandbox/server';
 import { type Config, ConfigError, readConfig } from './config';
-import { type Database, localPath, openDatabase, placeOf } from './db/client';
+import { type Database, localPath, openDatabase, openServiceDatabase, placeOf } from './db/client';
 import { findDatabaseError, reasonOf } from './db/errors';
 import { isMigrated, migrateDatabase } from './db/migrate';
 import type { AppDeps, Lifecycle } from './deps';
@@ -104,7 +104,10 @@ async function openPreparedDatabase(config: Config, log: Log, now: Date): Promis
         `The database ${placeOf(config.database.url)} cannot be brought up to date: ${reasonOf(error)}`,
       );
     }
-  } else if (!(await untilReachable(db, config, log))) {
+    db.$client.close();
+    return openServiceDatabase(config.database);
+  }
+  if (!(await untilReachable(db, config, log))) {
     throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
   }
   return db;

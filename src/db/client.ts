@@ -3,6 +3,7 @@ import { dirname, resolve } from 'node:path';
 import { type Client, createClient, type InStatement, type InValue } from '@libsql/client';
 import { drizzle, type LibSQLDatabase } from 'drizzle-orm/libsql';
 import { DatabaseError, toDatabaseError } from './errors';
+import { openLocalClient, overwriteWhatIsDeleted } from './local-client';
 
 export type Database = LibSQLDatabase & { $client: Client };
 
@@ -32,8 +33,17 @@ export function placeOf(url: string): string {
  */
 export async function openDatabase(settings: DatabaseSettings): Promise<Database> {
   const path = localPath(settings.url);
-  const client = path === undefined ? openRemoteClient(settings) : await openLocalClient(path, settings);
+  const client = path === undefined ? openRemoteClient(settings) : await openFileClient(path, settings);
   return drizzle({ client });
+}
+
+/**
+ * Opens the database as the service uses it, which is faster: a local file by a client of our own, that neither migrates
+ * nor is used by the command line.
+ */
+export async function openServiceDatabase(settings: DatabaseSettings): Promise<Database> {
+  const path = localPath(settings.url);
+  return path === undefined ? openDatabase(settings) : drizzle({ client: openLocalClient({ ...settings, path }) });
 }
 
 /**
@@ -44,7 +54,7 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  *
  * While another process holds the lock, writes wait in their order on a timer, so that reads go on.
  */
-async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSettings): Promise<Client> {
+async function openFileClient(path: string, { url, timeoutMs }: DatabaseSettings): Promise<Client> {
   let client: Client;
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
@@ -106,9 +116,6 @@ async function openLocalClient(path: string, { url, timeoutMs }: DatabaseSetting
   await guarded.execute(overwriteWhatIsDeleted);
   return guarded;
 }
-
-/** Otherwise an answer that was erased could be read in the file until its place is used again. */
-const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
 
 /** How long the driver itself waits for a lock, with the whole process standing still: as long as a commit takes. */
 const driverWaitMs = 5;

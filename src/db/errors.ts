@@ -1,4 +1,5 @@
 import { LibsqlError } from '@libsql/client';
+import Connection from 'libsql';
 import { causeChain } from '../errors';
 
 /** Codes after which the same statement may well succeed later: locks, I/O, a server that is away or overloaded. */
@@ -63,6 +64,12 @@ export function toDatabaseError(error: unknown): DatabaseError {
   }
   for (const cause of causeChain(error)) {
     if (cause instanceof LibsqlError) return new DatabaseError(cause.code, unavailableCodes.has(cause.code), error);
+  }
+  for (const cause of causeChain(error)) {
+    if (!(cause instanceof Connection.SqliteError)) continue;
+    // The driver's codes are extended, such as SQLITE_BUSY_SNAPSHOT.
+    const code = /^SQLITE_[A-Z]+/.exec(cause.code)?.[0] ?? cause.code;
+    return new DatabaseError(code, unavailableCodes.has(code), error);
   }
   if (error instanceof RangeError) return new DatabaseError('VALUE_OUT_OF_RANGE', false, error);
   const code = networkCode(error);

@@ -3,10 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createClient } from '@libsql/client';
 import { eq } from 'drizzle-orm';
-import { openDatabase, writeBatch } from '../../src/db/client';
+import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
 import { users } from '../../src/db/schema';
 import { createUserStore } from '../../src/modules/users/store';
-import { temporaryDatabase, temporaryFolder } from '../support/database';
+import { atEnd } from '../support/cleanup';
+import { copyTemplate, temporaryFolder } from '../support/database';
 import { runWorker } from '../support/worker';
 
 const now = new Date('2026-03-10T12:00:00Z');
@@ -14,16 +15,6 @@ const save = (userId: string, careCosts: number) =>
   ({ userId, section: 'ltcLifetimeCare', patch: { careCosts }, now }) as const;
 
 describe('a local file', () => {
-  test('is opened in WAL mode with full sync, which an acknowledged answer depends on', async () => {
-    const { db } = await temporaryDatabase();
-    const pragma = async (name: string) => (await db.$client.execute(`PRAGMA ${name}`)).rows[0]?.[0];
-    expect(await pragma('journal_mode')).toBe('wal');
-    expect(await pragma('synchronous')).toBe(2);
-    expect(await pragma('busy_timeout')).toBe(5);
-    expect(await pragma('foreign_keys')).toBe(1);
-    expect(await pragma('secure_delete')).toBe(1);
-  });
-
   test('has its folder made, readable by the owner alone', async () => {
     const folder = join(temporaryFolder(), 'a', 'b');
     const db = await openDatabase({ url: `file:${folder}/planning.db`, timeoutMs: 1000 });
@@ -52,11 +43,33 @@ describe('a local file', () => {
       });
     }
   });
+});
+
+describe.each([
+  ['of the command line', openDatabase],
+  ['of the service', openServiceDatabase],
+])('a connection %s to a local file', (_, open) => {
+  const openTemporary = async (timeoutMs = 2000) => {
+    const path = join(temporaryFolder(), 'planning.db');
+    await copyTemplate(path);
+    const url = `file:${path}`;
+    const db = await open({ url, timeoutMs });
+    atEnd(() => db.$client.close());
+    return { url, db };
+  };
+
+  test('is in WAL mode with full sync, which an acknowledged answer depends on', async () => {
+    const { db } = await openTemporary();
+    const pragma = async (name: string) => (await db.$client.execute(`PRAGMA ${name}`)).rows[0]?.[0];
+    expect(await pragma('journal_mode')).toBe('wal');
+    expect(await pragma('synchronous')).toBe(2);
+    expect(await pragma('busy_timeout')).toBeLessThanOrEqual(5);
+    expect(await pragma('foreign_keys')).toBe(1);
+    expect(await pragma('secure_delete')).toBe(1);
+  });
 
   test('that another process locks fails after the deadline, and the next save is really stored', async () => {
-    const { url, db: opened } = await temporaryDatabase();
-    opened.$client.close();
-    const db = await openDatabase({ url, timeoutMs: 50 });
+    const { url, db } = await openTemporary(50);
     const store = createUserStore(db);
     const other = createClient({ url });
     const lock = await other.transaction('write');
@@ -78,11 +91,11 @@ describe('a local file', () => {
     const { rows } = await third.execute(`SELECT ltc_lifetime_care FROM users WHERE id = 'locked'`);
     expect(rows[0]?.[0]).toBe('{"careCosts":4}');
     expect((await db.$client.execute('PRAGMA secure_delete')).rows[0]?.[0]).toBe(1);
-    for (const client of [db.$client, other, third]) client.close();
+    for (const client of [other, third]) client.close();
   });
 
   test('lets reads and the event loop go on while another process holds the lock', async () => {
-    const { url, db } = await temporaryDatabase();
+    const { url, db } = await openTemporary();
     const store = createUserStore(db);
     const other = createClient({ url });
     const lock = await other.transaction('write');
@@ -106,9 +119,7 @@ describe('a local file', () => {
   });
 
   test('gives every save that waits for a lock its own deadline, not one after the other', async () => {
-    const { url, db: opened } = await temporaryDatabase();
-    opened.$client.close();
-    const db = await openDatabase({ url, timeoutMs: 300 });
+    const { url, db } = await openTemporary(300);
     const other = createClient({ url });
     const lock = await other.transaction('write');
     const startedAtMs = performance.now();
@@ -118,13 +129,13 @@ describe('a local file', () => {
     expect(performance.now() - startedAtMs).toBeLessThan(900);
     for (const outcome of outcomes) expect(outcome).toMatchObject({ reason: { cause: { isUnavailable: true } } });
     await lock.rollback();
-    for (const client of [db.$client, other]) client.close();
+    other.close();
   });
 
   test.each([['careSafety'], ['batch']])(
     'takes 300 writes from each of two processes and loses none: %s',
     async (task) => {
-      const { url, db } = await temporaryDatabase();
+      const { url, db } = await openTemporary();
       const store = createUserStore(db);
       await store.saveSection({ userId: 'shared', section: 'profile', patch: {}, now });
       const outputs = await Promise.all([runWorker(url, 'careCosts', '300'), runWorker(url, task, '300')]);
@@ -135,15 +146,13 @@ describe('a local file', () => {
   );
 
   test('refuses an interactive transaction, which would hold up every other caller', async () => {
-    const { db } = await temporaryDatabase();
+    const { db } = await openTemporary();
     await expect(db.$client.transaction('write')).rejects.toThrow('writeBatch');
     await expect(db.transaction(async () => undefined)).rejects.toThrow('writeBatch');
   });
-});
 
-describe('writeBatch', () => {
-  test('stores all or nothing', async () => {
-    const { db } = await temporaryDatabase();
+  test('stores a batch whole or not at all', async () => {
+    const { db } = await openTemporary();
     const row = (id: string) => ({ id, version: 1, createdAt: 0, updatedAt: 0 });
     const insert = (id: string) => db.insert(users).values(row(id)).returning({ id: users.id });
     await expect(writeBatch(db, [insert('a'), insert('b'), insert('a')])).rejects.toMatchObject({

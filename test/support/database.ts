@@ -1,7 +1,7 @@
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { type Database, openDatabase } from '../../src/db/client';
+import { type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
 import { atEnd } from './cleanup';
@@ -20,7 +20,7 @@ export async function temporaryDatabase(): Promise<{ db: Database; url: string }
   const path = join(temporaryFolder(), 'planning.db');
   await copyTemplate(path);
   const url = `file:${path}`;
-  const db = await openDatabase({ url, timeoutMs: 2000 });
+  const db = await openServiceDatabase({ url, timeoutMs: 2000 });
   atEnd(() => db.$client.close());
   return { db, url };
 }

@@ -1,12 +1,12 @@
 /** What a test runs in processes of its own against one database. Prints how often it did. */
 import { sql } from 'drizzle-orm';
-import { openDatabase, writeBatch } from '../../src/db/client';
+import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { users } from '../../src/db/schema';
 import { createUserStore } from '../../src/modules/users/store';
 
 const [url = '', task = '', argument = ''] = process.argv.slice(2);
-const db = await openDatabase({ url, timeoutMs: 10_000 });
+const db = await (task === 'migrate' ? openDatabase : openServiceDatabase)({ url, timeoutMs: 10_000 });
 const store = createUserStore(db);
 const save = (section: 'ltcLifetimeCare' | 'lifetimeCare', patch: object) =>
   store.saveSection({ userId: 'shared', section, patch: { ...patch }, now: new Date() });

@@ -1,0 +1,187 @@
+import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
+import Connection from 'libsql';
+import { DatabaseError, toDatabaseError } from './errors';
+import { createStatementCache } from './kept-statements';
+import { createWriteQueue, type Outcome, type Unit } from './write-queue';
+
+/** A commit costs as much for this many as for one, and ten times as many would hold up the reads between. */
+const maxStatementsACommit = 256;
+/** At the slowest disk they take a few seconds; more than these would be late in any case. */
+const maxWaitingUnits = 10_000;
+
+/** Otherwise an answer that was erased could be read in the file until its place is used again. */
+export const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
+
+interface LocalSettings {
+  readonly path: string;
+  /** The longest that a write may wait for a lock that another process holds. */
+  readonly timeoutMs: number;
+}
+
+/**
+ * A local file as the service uses it: one connection that keeps its prepared statements, and writes of many callers in
+ * one transaction. In WAL mode with full sync, so an answer that was acknowledged survives a power cut.
+ *
+ * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
+ */
+export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
+  let connection: Connection.Database;
+  let statements: ReturnType<typeof createStatementCache>;
+  let isClosed = false;
+
+  const open = () => {
+    connection = new Connection(path, { timeout: 0 });
+    connection.exec(`PRAGMA journal_mode = WAL; ${overwriteWhatIsDeleted}`);
+    statements = createStatementCache(connection);
+  };
+  /** A statement that met a lock leaves the connection in a state in which what follows is stored by appearance only. */
+  const reopen = () => {
+    // The driver closes when it collects garbage, and would hold the lock until then.
+    if (connection.inTransaction) connection.exec('ROLLBACK');
+    connection.close();
+    open();
+  };
+
+  const checkOpen = () => {
+    if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
+  };
+
+  /** Runs at once what changes nothing, or is no part of a transaction; waits for a lock on a timer. */
+  const direct = async <Result>(work: () => Result): Promise<Result> => {
+    const deadlineMs = performance.now() + timeoutMs;
+    for (;;) {
+      checkOpen();
+      try {
+        return work();
+      } catch (error) {
+        const failure = toDatabaseError(error);
+        if (failure.code !== 'SQLITE_BUSY') throw failure;
+        reopen();
+        if (performance.now() >= deadlineMs) throw failure;
+        await shortPause();
+      }
+    }
+  };
+
+  const runUnit = (unit: Unit): Outcome => {
+    // One statement is all or nothing by itself.
+    const isGuarded = unit.statements.length > 1;
+    try {
+      if (isGuarded) connection.exec('SAVEPOINT unit');
+      const results = unit.statements.map((statement) => statements.run(statement, true));
+      if (isGuarded) connection.exec('RELEASE unit');
+      return { results };
+    } catch (error) {
+      if (isGuarded && connection.inTransaction) connection.exec('ROLLBACK TO unit; RELEASE unit');
+      return { error: toDatabaseError(error) };
+    }
+  };
+
+  /** From its begin to its commit in one turn of the event loop, so that nothing else comes between. */
+  const transact = (units: readonly Unit[]): Outcome[] => {
+    connection.exec('BEGIN IMMEDIATE');
+    try {
+      const outcomes = units.map((unit) => {
+        const outcome = runUnit(unit);
+        // A full disk, for one, ends the whole transaction, and with it what was stored before.
+        if (!connection.inTransaction) throw 'error' in outcome ? outcome.error : new DatabaseError('UNKNOWN', false);
+        return outcome;
+      });
+      connection.exec('COMMIT');
+      return outcomes;
+    } catch (error) {
+      reopen();
+      // Whoever waits for a lock has begun nothing: a lock that is met later is no reason to try again.
+      throw new TransactionError(toDatabaseError(error));
+    }
+  };
+
+  /** Waits as long as another process writes: a BUSY of the begin leaves nothing behind. */
+  const commit = async (units: readonly Unit[]): Promise<Outcome[]> => {
+    const outcomes = new Map<Unit, Outcome>();
+    for (;;) {
+      const due = units.filter((unit) => !outcomes.has(unit));
+      try {
+        checkOpen();
+        for (const [index, outcome] of transact(due).entries()) {
+          const unit = due[index];
+          if (unit !== undefined) outcomes.set(unit, outcome);
+        }
+      } catch (error) {
+        const failure = error instanceof TransactionError ? error.failure : toDatabaseError(error);
+        const isLocked = failure.code === 'SQLITE_BUSY' && !(error instanceof TransactionError);
+        for (const unit of due) {
+          if (!isLocked || performance.now() >= unit.deadlineMs) outcomes.set(unit, { error: failure });
+        }
+      }
+      if (outcomes.size === units.length) return units.flatMap((unit) => outcomes.get(unit) ?? []);
+      await shortPause();
+    }
+  };
+
+  const queue = createWriteQueue({
+    commit,
+    timeoutMs,
+    maxStatements: maxStatementsACommit,
+    maxWaiting: maxWaitingUnits,
+  });
+
+  const execute = async (statement: InStatement): Promise<ResultSet> => {
+    const kind = kindOf(typeof statement === 'string' ? statement : statement.sql);
+    if (kind !== 'write') return direct(() => statements.run(statement, kind === 'read'));
+    const [result] = await queue.add([statement]);
+    if (result === undefined) throw new Error('A statement has no result');
+    return result;
+  };
+
+  try {
+    open();
+  } catch (error) {
+    throw new DatabaseError('SQLITE_CANTOPEN', true, error);
+  }
+  return {
+    execute: (statement: InStatement, args?: InArgs) =>
+      execute(typeof statement === 'string' ? toStatement(statement, args) : statement),
+    batch: (batched) => queue.add(batched.map((each) => (Array.isArray(each) ? toStatement(...each) : each))),
+    executeMultiple: (sql) => direct(() => void connection.exec(sql)),
+    migrate: () => Promise.reject(new Error('The service’s own connection does not migrate')),
+    transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
+    sync: () => Promise.reject(new Error('A local file has nothing to sync with')),
+    reconnect: reopen,
+    close() {
+      if (isClosed) return;
+      isClosed = true;
+      connection.close();
+    },
+    get closed() {
+      return isClosed;
+    },
+    protocol: 'file',
+  };
+}
+
+/** A transaction that had begun and is undone. */
+class TransactionError extends Error {
+  override readonly name = 'TransactionError';
+  readonly failure: DatabaseError;
+
+  constructor(failure: DatabaseError) {
+    super('The transaction is undone', { cause: failure });
+    this.failure = failure;
+  }
+}
+
+/** Whether a statement reads, writes, or is neither, such as a PRAGMA, and stands alone. */
+function kindOf(sql: string): 'read' | 'write' | 'other' {
+  if (/^\s*select\b/i.test(sql)) return 'read';
+  if (/^\s*with\b/i.test(sql)) return /\b(?:insert|update|delete|replace)\b/i.test(sql) ? 'write' : 'read';
+  return /^\s*(?:insert|update|delete|replace)\b/i.test(sql) ? 'write' : 'other';
+}
+
+function toStatement(sql: string, args: InArgs | undefined): InStatement {
+  return args === undefined ? sql : { sql, args };
+}
+
+function shortPause(): Promise<void> {
+  return Bun.sleep(5 + Math.random() * 15);
+}

@@ -1,0 +1,85 @@
+import { describe, expect, test } from 'bun:test';
+import type { ResultSet } from '@libsql/client';
+import { createWriteQueue, type Outcome, type Unit } from '../../src/db/write-queue';
+
+function result(text: string): ResultSet {
+  const rows: ResultSet['rows'] = [];
+  return { columns: [text], columnTypes: [], rows, rowsAffected: 0, lastInsertRowid: undefined, toJSON: () => text };
+}
+
+/** A queue whose commits a test sees; a unit of the statement `bad` fails alone. */
+function setUp({ maxStatements = 256, maxWaiting = 1000, commit = undefined as undefined | (() => never) } = {}) {
+  const groups: string[][] = [];
+  const sqlOf = (unit: Unit) => unit.statements.map((each) => (typeof each === 'string' ? each : each.sql));
+  const queue = createWriteQueue({
+    timeoutMs: 1000,
+    maxStatements,
+    maxWaiting,
+    async commit(units) {
+      groups.push(units.map((unit) => sqlOf(unit).join('+')));
+      commit?.();
+      await Bun.sleep(1);
+      return units.map((unit): Outcome => {
+        const texts = sqlOf(unit);
+        return texts.includes('bad') ? { error: new Error('bad') } : { results: texts.map(result) };
+      });
+    },
+  });
+  const add = async (...texts: string[]) => (await queue.add(texts)).map(({ columns }) => columns[0] ?? '');
+  return { groups, add, queue };
+}
+
+describe('the write queue', () => {
+  test('stores what comes in one turn together, in its order, and gives each caller its own results', async () => {
+    const { groups, add } = setUp();
+    const names = Array.from({ length: 64 }, (_, index) => `s${index}`);
+    expect(await Promise.all(names.map((name) => add(name, `${name}b`)))).toEqual(
+      names.map((name) => [name, `${name}b`]),
+    );
+    expect(groups).toEqual([names.map((name) => `${name}+${name}b`)]);
+  });
+
+  test('lets nobody wait for others, and groups what comes while it stores', async () => {
+    const { groups, add } = setUp();
+    const first = add('alone');
+    await new Promise((resolve) => setImmediate(resolve));
+    const later = [add('a'), add('b')];
+    await first;
+    await Promise.all(later);
+    expect(groups).toEqual([['alone'], ['a', 'b']]);
+  });
+
+  test('fails one unit for itself', async () => {
+    const { add } = setUp();
+    const outcomes = await Promise.allSettled([add('a'), add('bad', 'x'), add('b')]);
+    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+  });
+
+  test('fails all of a group whose commit fails, and goes on', async () => {
+    let isBroken = true;
+    const { add } = setUp({
+      commit: () => {
+        if (isBroken) throw new Error('broken');
+        return undefined as never;
+      },
+    });
+    const outcomes = await Promise.allSettled([add('a'), add('b')]);
+    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+    isBroken = false;
+    expect(await add('c')).toEqual(['c']);
+  });
+
+  test('splits what is too much for one transaction, but never a unit', async () => {
+    const { groups, add } = setUp({ maxStatements: 3 });
+    await Promise.all([add('a', 'b'), add('c', 'd'), add('e'), add('1', '2', '3', '4'), add('f')]);
+    expect(groups).toEqual([['a+b'], ['c+d', 'e'], ['1+2+3+4'], ['f']]);
+  });
+
+  test('refuses more than may wait, at once, and takes new ones when there is room', async () => {
+    const { add, queue } = setUp({ maxWaiting: 2 });
+    const waiting = [add('a'), add('b')];
+    await expect(queue.add(['c'])).rejects.toMatchObject({ code: 'QUEUE_FULL', isUnavailable: true });
+    await Promise.all(waiting);
+    expect(await add('d')).toEqual(['d']);
+  });
+});
