@@ -31,9 +31,42 @@ export type AnswerPatches = Readonly<Partial<Record<AnswerSection, MergePatch>>>
 export type Answers = Pick<UserRow, AnswerSection>;
 
 export function createUserStore(db: Database) {
+  // Drizzle takes longer to build these statements than the database to run them.
+  const findById = db
+    .select()
+    .from(users)
+    .where(eq(users.id, sql.placeholder('userId')))
+    .limit(1)
+    .prepare();
+  const saves = new Map<string, ReturnType<typeof prepareSave>>();
+
+  const prepareSave = (section: AnswerSection, mayEmpty: readonly string[]) =>
+    db
+      .insert(users)
+      .values({
+        id: sql.placeholder('userId'),
+        [section]: mergedSection(sql`'{}'`, mayEmpty),
+        version: 1,
+        createdAt: sql.placeholder('now'),
+        updatedAt: sql.placeholder('now'),
+      })
+      .onConflictDoUpdate({ target: users.id, set: changesOf(section, mayEmpty) })
+      .returning()
+      .prepare();
+
+  /** One for each section and each set of its members that a patch may empty, of which there are few. */
+  const preparedSave = (section: AnswerSection, mayEmpty: readonly string[]) => {
+    const name = [section, ...mayEmpty].join(' ');
+    const known = saves.get(name);
+    if (known !== undefined) return known;
+    const made = prepareSave(section, mayEmpty);
+    saves.set(name, made);
+    return made;
+  };
+
   return {
     async find(userId: string): Promise<UserRow | undefined> {
-      const [row] = await db.select().from(users).where(eq(users.id, userId)).limit(1);
+      const [row] = await findById.execute({ userId });
       return row;
     },
 
@@ -44,29 +77,15 @@ export function createUserStore(db: Database) {
      * @returns undefined when `ifMatch` is given and no such record exists
      */
     async saveSection({ userId, section, patch, ifMatch, now }: SectionSave): Promise<UserRow | undefined> {
-      const merged = mergedSection(sql`coalesce(${users[section]}, '{}')`, patch);
-      const isChanged = sql`(${merged} IS NOT ${users[section]})`;
-      const changes = {
-        [section]: merged,
-        version: sql`${users.version} + ${isChanged}`,
-        updatedAt: sql`CASE WHEN ${isChanged} THEN ${now.getTime()} ELSE ${users.updatedAt} END`,
-      };
+      const mayEmpty = keysThatMayEmpty(patch);
+      const values = { userId, patch: JSON.stringify(patch), now: now.getTime() };
       if (ifMatch !== undefined) {
         const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
-        const [row] = await db.update(users).set(changes).where(isMeant).returning();
+        const changes = changesOf(section, mayEmpty);
+        const [row] = await db.update(users).set(changes).where(isMeant).returning().prepare().execute(values);
         return row;
       }
-      const [row] = await db
-        .insert(users)
-        .values({
-          id: userId,
-          [section]: mergedSection(sql`'{}'`, patch),
-          version: 1,
-          createdAt: now.getTime(),
-          updatedAt: now.getTime(),
-        })
-        .onConflictDoUpdate({ target: users.id, set: changes })
-        .returning();
+      const [row] = await preparedSave(section, mayEmpty).execute(values);
       return row;
     },
 
@@ -137,14 +156,25 @@ export function purchaseUpdate(db: Database, partner: NonNullable<Purchase['part
   });
 }
 
+/** What a save changes in a record that exists; its values are placeholders. */
+function changesOf(section: AnswerSection, mayEmpty: readonly string[]) {
+  const merged = mergedSection(sql`coalesce(${users[section]}, '{}')`, mayEmpty);
+  const isChanged = sql`(${merged} IS NOT ${users[section]})`;
+  return {
+    [section]: merged,
+    version: sql`${users.version} + ${isChanged}`,
+    updatedAt: sql`CASE WHEN ${isChanged} THEN ${sql.placeholder('now')} ELSE ${users.updatedAt} END`,
+  };
+}
+
 /**
  * `json_patch` gives the same text for the same content, so it also tells whether anything changed. On an insert
  * it must run too: a plain value would keep the nulls that a patch drops. What holds no answer any more is absent:
  * NULL for the section, and no empty object inside it.
  */
-function mergedSection(section: SQL, patch: MergePatch): SQL {
-  let merged = sql`json_patch(${section}, ${JSON.stringify(patch)})`;
-  for (const key of keysThatMayEmpty(patch)) {
+function mergedSection(section: SQL, mayEmpty: readonly string[]): SQL {
+  let merged = sql`json_patch(${section}, ${sql.placeholder('patch')})`;
+  for (const key of mayEmpty) {
     const path = `$.${key}`;
     merged = sql`CASE WHEN json_extract(${merged}, ${path}) = '{}' THEN json_remove(${merged}, ${path}) ELSE ${merged} END`;
   }
