@@ -104,13 +104,11 @@ async function openPreparedDatabase(config: Config, log: Log, now: Date): Promis
         `The database ${placeOf(config.database.url)} cannot be brought up to date: ${reasonOf(error)}`,
       );
     }
-    db.$client.close();
-    return openServiceDatabase(config.database);
-  }
-  if (!(await untilReachable(db, config, log))) {
+  } else if (!(await untilReachable(db, config, log))) {
     throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
   }
-  return db;
+  db.$client.close();
+  return openServiceDatabase(config.database);
 }
 
 /** Waits for a remote database that is away, and tells whether it is migrated. */

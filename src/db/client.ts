@@ -3,7 +3,9 @@ import { dirname, resolve } from 'node:path';
 import { type Client, createClient, type InStatement, type InValue } from '@libsql/client';
 import { drizzle, type LibSQLDatabase } from 'drizzle-orm/libsql';
 import { DatabaseError, toDatabaseError } from './errors';
+import { groupWrites } from './grouped-client';
 import { openLocalClient, overwriteWhatIsDeleted } from './local-client';
+import { kindOf } from './statement-kind';
 
 export type Database = LibSQLDatabase & { $client: Client };
 
@@ -38,12 +40,14 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
 }
 
 /**
- * Opens the database as the service uses it, which is faster: a local file by a client of our own, that neither migrates
- * nor is used by the command line.
+ * Opens the database as the service uses it: many callers' writes go in one transaction, and a local file has a client
+ * of our own, which does not migrate.
  */
-export async function openServiceDatabase(settings: DatabaseSettings): Promise<Database> {
+export function openServiceDatabase(settings: DatabaseSettings): Database {
   const path = localPath(settings.url);
-  return path === undefined ? openDatabase(settings) : drizzle({ client: openLocalClient({ ...settings, path }) });
+  const client =
+    path === undefined ? groupWrites(openRemoteClient(settings), settings) : openLocalClient({ ...settings, path });
+  return drizzle({ client });
 }
 
 /**
@@ -158,7 +162,7 @@ function openRemoteClient({ url, authToken, timeoutMs }: DatabaseSettings): Clie
       }
     });
   };
-  return guardClient(client, beforeDeadline, write, client.reconnect);
+  return guardClient(client, beforeDeadline, write, () => client.reconnect());
 }
 
 /**
@@ -182,8 +186,8 @@ type Guard = <Result>(work: () => Promise<Result>) => Promise<Result>;
 function guardClient(client: Client, read: Guard, write: Guard, reconnect: Client['reconnect']): Client {
   return {
     execute: (statement: InStatement, args?: Parameters<Client['execute']>[1]) => {
-      const isRead = /^\s*select\b/i.test(typeof statement === 'string' ? statement : statement.sql);
-      return (isRead ? read : write)(() =>
+      const kind = kindOf(typeof statement === 'string' ? statement : statement.sql);
+      return (kind === 'read' ? read : write)(() =>
         typeof statement === 'string' ? client.execute(statement, args) : client.execute(statement),
       );
     },

@@ -2,6 +2,7 @@ import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
 import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
+import { kindOf } from './statement-kind';
 import { createWriteQueue, type Outcome, type Unit } from './write-queue';
 
 /** A commit costs as much for this many as for one, and ten times as many would hold up the reads between. */
@@ -169,13 +170,6 @@ class TransactionError extends Error {
     super('The transaction is undone', { cause: failure });
     this.failure = failure;
   }
-}
-
-/** Whether a statement reads, writes, or is neither, such as a PRAGMA, and stands alone. */
-function kindOf(sql: string): 'read' | 'write' | 'other' {
-  if (/^\s*select\b/i.test(sql)) return 'read';
-  if (/^\s*with\b/i.test(sql)) return /\b(?:insert|update|delete|replace)\b/i.test(sql) ? 'write' : 'read';
-  return /^\s*(?:insert|update|delete|replace)\b/i.test(sql) ? 'write' : 'other';
 }
 
 function toStatement(sql: string, args: InArgs | undefined): InStatement {

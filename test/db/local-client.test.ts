@@ -1,10 +1,7 @@
-import { Database as SqliteDatabase } from 'bun:sqlite';
 import { beforeEach, describe, expect, test } from 'bun:test';
 import type { InStatement } from '@libsql/client';
 import { createClient } from '@libsql/client';
-import fc from 'fast-check';
 import { countParameters } from '../../src/db/kept-statements';
-import { createUserStore } from '../../src/modules/users/store';
 import { temporaryDatabase } from '../support/database';
 
 const { db, url } = await temporaryDatabase();
@@ -72,46 +69,7 @@ describe('a statement that is kept', () => {
   });
 });
 
-describe('writes of many callers', () => {
-  test('of which one must fail leave the others stored, each with its own outcome', async () => {
-    const outcomes = await Promise.allSettled(
-      Array.from({ length: 64 }, (_, index) =>
-        index === 30
-          ? client.batch([put(`u${index}`, 1), put('bad', 5000)], 'write')
-          : client.execute(put(`u${index}`, index)),
-      ),
-    );
-    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(63);
-    expect(outcomes[30]).toMatchObject({
-      status: 'rejected',
-      reason: { name: 'DatabaseError', code: 'SQLITE_CONSTRAINT', isUnavailable: false },
-    });
-    expect([await get('u29'), await get('u30'), await get('bad'), await get('u31')]).toEqual([
-      29,
-      undefined,
-      undefined,
-      31,
-    ]);
-    const third = createClient({ url });
-    expect((await third.execute('SELECT count(*) AS n FROM t')).rows[0]?.n).toBe(63);
-    third.close();
-  });
-
-  test('cost one commit together', async () => {
-    const store = createUserStore(db);
-    const watcher = new SqliteDatabase(url.slice('file:'.length), { readonly: true });
-    const stored = () => watcher.query("SELECT count(*) AS n FROM users WHERE id LIKE 'saver-%'").get();
-    const seen = await Promise.all(
-      Array.from({ length: 64 }, async (_, index) => {
-        await store.saveSection({ userId: `saver-${index}`, section: 'profile', patch: {}, now: new Date(0) });
-        return stored();
-      }),
-    );
-    // The first of them that is acknowledged finds all of them stored.
-    expect(seen[0]).toEqual({ n: 64 });
-    watcher.close();
-  });
-
+describe('a transaction of many callers', () => {
   test.each([
     ['one of them ends the transaction', "INSERT INTO ending VALUES ('x')"],
     ['the commit fails', "INSERT INTO child VALUES ('no such parent')"],
@@ -129,39 +87,5 @@ describe('writes of many callers', () => {
     await third.execute("INSERT INTO t VALUES ('by another', 1, '')");
     third.close();
     expect(await get('by another')).toBe(1);
-  });
-
-  test('are what a model says, whatever fails between them, in the order of each caller', async () => {
-    const write = fc.record({ id: fc.constantFrom('a', 'b', 'c'), value: fc.integer({ min: 0, max: 1100 }) });
-    const unit = fc.array(write, { minLength: 1, maxLength: 3 });
-    await fc.assert(
-      fc.asyncProperty(fc.array(unit, { minLength: 1, maxLength: 30 }), async (units) => {
-        await client.executeMultiple('DELETE FROM t');
-        const stored = new Map<string, number>();
-        const expected = units.map((writes) => {
-          if (writes.some(({ value }) => value >= 1000)) return 'rejected';
-          for (const { id, value } of writes) stored.set(id, value);
-          return 'fulfilled';
-        });
-        const outcomes = await Promise.allSettled(
-          units.map((writes) =>
-            client.batch(
-              writes.map(({ id, value }) => put(id, value)),
-              'write',
-            ),
-          ),
-        );
-        expect(outcomes.map(({ status }) => status)).toEqual(expected);
-        for (const [index, outcome] of outcomes.entries()) {
-          if (outcome.status === 'rejected') continue;
-          expect(outcome.value.map(({ rows }) => ({ ...rows[0] }))).toEqual(
-            units[index]?.map(({ id, value }) => ({ id, v: value })) ?? [],
-          );
-        }
-        const { rows } = await client.execute('SELECT id, v FROM t');
-        expect(new Map(rows.map(({ id, v }) => [String(id), Number(v)]))).toEqual(stored);
-      }),
-      { numRuns: 100 },
-    );
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { openDatabase } from '../../src/db/client';
+import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createCemeteryStore } from '../../src/modules/cemeteries/store';
 import { createUserStore } from '../../src/modules/users/store';
@@ -8,6 +8,12 @@ import { createTestApp } from '../support/app';
 import { hasSqld, startSqld } from '../support/sqld';
 
 const now = new Date('2026-03-10T12:00:00Z');
+
+async function migrate(url: string) {
+  const db = await openDatabase({ url, timeoutMs: 10_000 });
+  await migrateDatabase(db);
+  db.$client.close();
+}
 
 describe.skipIf(!hasSqld)('a libSQL server', () => {
   test('serves the same stores by every address', async () => {
@@ -19,7 +25,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
     first.$client.close();
     const addresses = [sqld.url, `ws://127.0.0.1:${sqld.port}`, `libsql://127.0.0.1:${sqld.port}?tls=0`];
     for (const [index, url] of addresses.entries()) {
-      const db = await openDatabase({ url, timeoutMs: 2000 });
+      const db = openServiceDatabase({ url, timeoutMs: 2000 });
       const saved = await createUserStore(db).saveSection({
         userId: 'remote',
         section: 'lifeInsurance',
@@ -41,8 +47,8 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
 
   test('that hangs makes 503 within the deadline, and a save that was repeated counts once', async () => {
     const sqld = await startSqld();
-    const db = await openDatabase({ url: sqld.url, timeoutMs: 300 });
-    await migrateDatabase(db);
+    await migrate(sqld.url);
+    const db = openServiceDatabase({ url: sqld.url, timeoutMs: 300 });
     const testApp = await createTestApp({ db });
     const save = () => testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 5 } });
     expect((await save()).status).toBe(200);
@@ -62,8 +68,8 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
   test('that is killed makes 503, and serves again when it is back', async () => {
     const sqld = await startSqld();
     for (const url of [sqld.url, `ws://127.0.0.1:${sqld.port}`]) {
-      const db = await openDatabase({ url, timeoutMs: 1000 });
-      await migrateDatabase(db);
+      await migrate(sqld.url);
+      const db = openServiceDatabase({ url, timeoutMs: 1000 });
       const testApp = await createTestApp({ db });
       const save = () => testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'killed', body: { careCosts: 5 } });
       expect((await save()).status).toBe(200);
