@@ -14,6 +14,8 @@ export const rawQuery = new Elysia({ name: 'http.raw-query' }).onTransform(
       const earlier = query[name];
       query[name] = earlier === undefined ? value : [earlier, value].flat();
     }
-    Object.assign(context, { query });
+    // Elysia reads this function: a context that is passed on would have it parse cookies and headers every time.
+    const wider: { query: Record<string, string | string[] | undefined> } = context;
+    wider.query = query;
   },
 );
