@@ -21,6 +21,9 @@ interface QueueSettings {
   readonly maxWaiting: number;
 }
 
+/** Turns of the event loop, each of which reads the requests that have come. */
+const maxGatheringTurns = 8;
+
 interface Waiting extends Unit {
   readonly settle: (outcome: Outcome) => void;
 }
@@ -42,9 +45,20 @@ export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting 
     return waiting.splice(0, end === -1 ? waiting.length : end);
   };
 
+  /** Where many write at a time, the next group is worth waiting for as long as it still grows. */
+  const untilGathered = async (lastGroup: number) => {
+    for (let turn = 0, seen = 0; lastGroup > 1 && turn < maxGatheringTurns && waiting.length > seen; turn += 1) {
+      seen = waiting.length;
+      await nextTurn();
+    }
+  };
+
   const run = async () => {
+    let lastGroup = 1;
     while (waiting.length > 0) {
+      await untilGathered(lastGroup);
       const group = takeGroup();
+      lastGroup = group.length;
       let outcomes: readonly Outcome[];
       try {
         outcomes = await commit(group);
