@@ -26,72 +26,57 @@ interface LocalSettings {
  * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
  */
 export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
-  let connection: Connection.Database;
-  let statements: ReturnType<typeof createStatementCache>;
+  let current: Opened | undefined;
   let isClosed = false;
 
-  const open = () => {
-    connection = new Connection(path, { timeout: 0 });
-    connection.exec(`PRAGMA journal_mode = WAL; ${overwriteWhatIsDeleted}`);
-    statements = createStatementCache(connection);
-  };
-  /** A statement that met a lock leaves the connection in a state in which what follows is stored by appearance only. */
-  const reopen = () => {
-    // The driver closes when it collects garbage, and would hold the lock until then.
-    if (connection.inTransaction) connection.exec('ROLLBACK');
-    connection.close();
-    open();
-  };
-
-  const checkOpen = () => {
+  const use = (): Opened => {
     if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
+    current ??= open(path);
+    return current;
+  };
+  /**
+   * A statement that met a lock leaves the connection in a state in which what follows is stored by appearance only, so
+   * both are thrown away; whoever comes next opens another.
+   */
+  const discard = () => {
+    const discarded = current;
+    current = undefined;
+    try {
+      // The driver closes when it collects garbage, and would hold the lock until then.
+      if (discarded?.connection.inTransaction) discarded.connection.exec('ROLLBACK');
+      discarded?.connection.close();
+    } catch {
+      // What cannot be undone any more is undone by whoever opens the file next.
+    }
   };
 
   /** Runs at once what changes nothing, or is no part of a transaction; waits for a lock on a timer. */
-  const direct = async <Result>(work: () => Result): Promise<Result> => {
+  const direct = async <Result>(work: (opened: Opened) => Result): Promise<Result> => {
     const deadlineMs = performance.now() + timeoutMs;
     for (;;) {
-      checkOpen();
       try {
-        return work();
+        return work(use());
       } catch (error) {
         const failure = toDatabaseError(error);
         if (failure.code !== 'SQLITE_BUSY') throw failure;
-        reopen();
+        discard();
         if (performance.now() >= deadlineMs) throw failure;
         await shortPause();
       }
     }
   };
 
-  const runUnit = (unit: Unit): Outcome => {
-    // One statement is all or nothing by itself.
-    const isGuarded = unit.statements.length > 1;
-    try {
-      if (isGuarded) connection.exec('SAVEPOINT unit');
-      const results = unit.statements.map((statement) => statements.run(statement, true));
-      if (isGuarded) connection.exec('RELEASE unit');
-      return { results };
-    } catch (error) {
-      if (isGuarded && connection.inTransaction) connection.exec('ROLLBACK TO unit; RELEASE unit');
-      return { error: toDatabaseError(error) };
-    }
-  };
-
   /** From its begin to its commit in one turn of the event loop, so that nothing else comes between. */
   const transact = (units: readonly Unit[]): Outcome[] => {
+    const opened = use();
+    const { connection } = opened;
     connection.exec('BEGIN IMMEDIATE');
     try {
-      const outcomes = units.map((unit) => {
-        const outcome = runUnit(unit);
-        // A full disk, for one, ends the whole transaction, and with it what was stored before.
-        if (!connection.inTransaction) throw 'error' in outcome ? outcome.error : new DatabaseError('UNKNOWN', false);
-        return outcome;
-      });
+      const outcomes = units.map((unit) => runUnit(opened, unit));
       connection.exec('COMMIT');
       return outcomes;
     } catch (error) {
-      reopen();
+      discard();
       // Whoever waits for a lock has begun nothing: a lock that is met later is no reason to try again.
       throw new TransactionError(toDatabaseError(error));
     }
@@ -103,7 +88,6 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
     for (;;) {
       const due = units.filter((unit) => !outcomes.has(unit));
       try {
-        checkOpen();
         for (const [index, outcome] of transact(due).entries()) {
           const unit = due[index];
           if (unit !== undefined) outcomes.set(unit, outcome);
@@ -129,14 +113,14 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const kind = kindOf(typeof statement === 'string' ? statement : statement.sql);
-    if (kind !== 'write') return direct(() => statements.run(statement, kind === 'read'));
+    if (kind !== 'write') return direct(({ statements }) => statements.run(statement, kind === 'read'));
     const [result] = await queue.add([statement]);
     if (result === undefined) throw new Error('A statement has no result');
     return result;
   };
 
   try {
-    open();
+    use();
   } catch (error) {
     throw new DatabaseError('SQLITE_CANTOPEN', true, error);
   }
@@ -144,21 +128,52 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
     execute: (statement: InStatement, args?: InArgs) =>
       execute(typeof statement === 'string' ? toStatement(statement, args) : statement),
     batch: (batched) => queue.add(batched.map((each) => (Array.isArray(each) ? toStatement(...each) : each))),
-    executeMultiple: (sql) => direct(() => void connection.exec(sql)),
+    executeMultiple: (sql) => direct(({ connection }) => void connection.exec(sql)),
     migrate: () => Promise.reject(new Error('The service’s own connection does not migrate')),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
     sync: () => Promise.reject(new Error('A local file has nothing to sync with')),
-    reconnect: reopen,
+    reconnect: discard,
     close() {
-      if (isClosed) return;
       isClosed = true;
-      connection.close();
+      discard();
     },
     get closed() {
       return isClosed;
     },
     protocol: 'file',
   };
+}
+
+interface Opened {
+  readonly connection: Connection.Database;
+  readonly statements: ReturnType<typeof createStatementCache>;
+}
+
+function open(path: string): Opened {
+  const connection = new Connection(path, { timeout: 0 });
+  connection.exec(`PRAGMA journal_mode = WAL; ${overwriteWhatIsDeleted}`);
+  return { connection, statements: createStatementCache(connection) };
+}
+
+/**
+ * Runs a unit inside the open transaction, and undoes it alone when it fails.
+ *
+ * @throws what undoes the whole transaction: a full or failing disk, a lock, or a statement that has ended it
+ */
+function runUnit({ connection, statements }: Opened, { statements: own }: Unit): Outcome {
+  // One statement is all or nothing by itself.
+  const isGuarded = own.length > 1;
+  try {
+    if (isGuarded) connection.exec('SAVEPOINT unit');
+    const results = own.map((statement) => statements.run(statement, true));
+    if (isGuarded) connection.exec('RELEASE unit');
+    return { results };
+  } catch (error) {
+    const failure = toDatabaseError(error);
+    if (failure.isUnavailable || !connection.inTransaction) throw failure;
+    if (isGuarded) connection.exec('ROLLBACK TO unit; RELEASE unit');
+    return { error: failure };
+  }
 }
 
 /** A transaction that had begun and is undone. */
