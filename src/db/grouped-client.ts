@@ -65,7 +65,7 @@ async function commitBatch(client: Client, units: readonly Unit[]): Promise<Outc
       for (const [unit, own] of share(due, results)) outcomes.set(unit, { results: own });
     } catch (error) {
       const failure = toDatabaseError(error);
-      const refused = failure.isUnavailable ? due : refusedOf(due, error);
+      const refused = isRefusal(failure) ? refusedOf(due, error) : due;
       for (const unit of refused) outcomes.set(unit, { error: failure });
       if (refused.length === 0) {
         // The server does not say which: one of them alone will.
@@ -75,6 +75,11 @@ async function commitBatch(client: Client, units: readonly Unit[]): Promise<Outc
       }
     }
   }
+}
+
+/** Whether a server has said that it stored nothing. Of any other failure, such as an answer that cannot be read, it may have. */
+function isRefusal({ code, isUnavailable }: DatabaseError): boolean {
+  return !isUnavailable && /^(?:SQLITE_|SQL_|HTTP_4|RESPONSE_TOO_LARGE$)/.test(code);
 }
 
 /** The results of a batch, each unit's own. */

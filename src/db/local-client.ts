@@ -42,11 +42,11 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
     const discarded = current;
     current = undefined;
     try {
-      // The driver closes when it collects garbage, and would hold the lock until then.
       if (discarded?.connection.inTransaction) discarded.connection.exec('ROLLBACK');
-      discarded?.connection.close();
     } catch {
-      // What cannot be undone any more is undone by whoever opens the file next.
+      // Closing undoes it too, but the driver closes when it collects garbage, and holds the lock until then.
+    } finally {
+      discarded?.connection.close();
     }
   };
 
@@ -119,11 +119,7 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
     return result;
   };
 
-  try {
-    use();
-  } catch (error) {
-    throw new DatabaseError('SQLITE_CANTOPEN', true, error);
-  }
+  use();
   return {
     execute: (statement: InStatement, args?: InArgs) =>
       execute(typeof statement === 'string' ? toStatement(statement, args) : statement),
@@ -149,10 +145,19 @@ interface Opened {
   readonly statements: ReturnType<typeof createStatementCache>;
 }
 
+/** @throws DatabaseError `SQLITE_BUSY` or `SQLITE_CANTOPEN` */
 function open(path: string): Opened {
-  const connection = new Connection(path, { timeout: 0 });
-  connection.exec(`PRAGMA journal_mode = WAL; ${overwriteWhatIsDeleted}`);
-  return { connection, statements: createStatementCache(connection) };
+  let connection: Connection.Database | undefined;
+  try {
+    connection = new Connection(path, { timeout: 0 });
+    connection.exec(`PRAGMA journal_mode = WAL; ${overwriteWhatIsDeleted}`);
+    return { connection, statements: createStatementCache(connection) };
+  } catch (error) {
+    connection?.close();
+    const failure = toDatabaseError(error);
+    // The driver names no code for a file that it cannot open.
+    throw failure.code === 'SQLITE_BUSY' ? failure : new DatabaseError('SQLITE_CANTOPEN', true, error);
+  }
 }
 
 /**

@@ -1,8 +1,10 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { beforeAll, beforeEach, describe, expect, test } from 'bun:test';
-import type { InStatement } from '@libsql/client';
+import { type InStatement, LibsqlError } from '@libsql/client';
 import fc from 'fast-check';
 import { type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
+import { DatabaseError } from '../../src/db/errors';
+import { groupWrites } from '../../src/db/grouped-client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createUserStore } from '../../src/modules/users/store';
 import { atEnd } from '../support/cleanup';
@@ -117,6 +119,32 @@ test('writes of many callers to a local file cost one commit together', async ()
   expect(seen[0]).toEqual({ n: 64 });
   watcher.close();
 });
+
+test.each([
+  ['an answer that cannot be read', new SyntaxError('cut off'), 1],
+  ['a number that cannot be kept', new RangeError('too large'), 1],
+  ['a deadline', new DatabaseError('DEADLINE_EXCEEDED', true), 1],
+  ['a refusal that names nobody', new LibsqlError('no', 'RESPONSE_TOO_LARGE'), 4],
+])(
+  'a batch to a server that ends in %s is sent again only where nothing can have been stored',
+  async (_, error, sent) => {
+    const { db } = await temporaryDatabase();
+    let batches = 0;
+    const failing = {
+      ...db.$client,
+      closed: false,
+      protocol: 'http',
+      batch: () => {
+        batches += 1;
+        return Promise.reject(error);
+      },
+    };
+    const grouped = groupWrites(failing, { timeoutMs: 1000 });
+    const outcomes = await Promise.allSettled(['a', 'b', 'c'].map((id) => grouped.execute(put(id, 1))));
+    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+    expect(batches).toBe(sent);
+  },
+);
 
 describe.skipIf(!hasSqld)('a libSQL server that is killed under 64 savers', () => {
   test('has everything that it acknowledged when it is back', async () => {
