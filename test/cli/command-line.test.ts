@@ -97,6 +97,17 @@ describe('planning', () => {
     }
   });
 
+  test.each([[['user', 'erase', 'a', '--yes']], [['import', 'staff', 'nowhere.csv', '--dry-run']], [['seed']]])(
+    '%p makes no database of a mistyped path',
+    async (args) => {
+      const { planning, cwd } = await createCommandLine({}, { isEmpty: true });
+      const { exitCode, stderr } = await planning(...args);
+      expect(exitCode).toBe(1);
+      expect(stderr).toStartWith('There is no database at ');
+      expect(await Bun.file(`${cwd}/data/planning.db`).exists()).toBeFalse();
+    },
+  );
+
   test('migrates and seeds as often as it is asked', async () => {
     const { planning } = await createCommandLine();
     for (const command of ['migrate', 'migrate', 'seed', 'seed']) {

@@ -4,6 +4,7 @@ import { drizzle } from 'drizzle-orm/libsql';
 import * as v from 'valibot';
 import { MonthlyGlanceBody } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
+import { seedDatabase } from '../../../src/seed';
 import { createTestApp, testConfig } from '../../support/app';
 import { activity, counselor, manager } from '../../support/sales';
 
@@ -275,5 +276,24 @@ describe('the query', () => {
       'SEARCH activities USING COVERING INDEX activities_by_team (manager_id=? AND occurred_at>? AND occurred_at<?)',
     );
     expect(plan.filter((line) => /^SCAN (activities|staff)\b/.test(line))).toEqual([]);
+  });
+});
+
+describe('the demo team', () => {
+  test('sells in every month of a year, and is not taken back where somebody changed it', async () => {
+    const { testApp, store, glance } = await setUp();
+    const { db, now } = testApp;
+    const seed = () => seedDatabase(db, { withDemo: true, now });
+    await seed();
+    for (let month = 1; month <= 12; month += 1) {
+      const { teamGlance, counselorsReport } = await glance(`?month=${month}`, 'demo-manager');
+      expect(teamGlance.totalMonthlyEarnings).toBeGreaterThan(0);
+      expect(counselorsReport).toHaveLength(4);
+    }
+    await store.upsertStaff([manager('boss'), counselor('demo-counselor-1', 'boss', 'Changed')], now);
+    const before = await glance('?month=3', 'demo-manager');
+    await seed();
+    expect((await store.findStaff('demo-counselor-1'))?.lastName).toBe('Changed');
+    expect(await glance('?month=3', 'demo-manager')).toEqual(before);
   });
 });
