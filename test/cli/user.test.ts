@@ -6,19 +6,11 @@ import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp } from '../support/app';
+import { canaryApplicant as applicant } from '../support/applicant';
 import { type CommandLine, createCommandLine } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { counselor, manager } from '../support/sales';
 import { startSandbox } from '../support/sandbox';
-
-const applicant = {
-  firstName: 'Canaryfirst',
-  lastName: 'Canarylast',
-  dateOfBirth: '1981-03-10',
-  gender: 'Female',
-  state: 'VA',
-  email: 'canary@example.com',
-};
 
 /** A command line whose database holds a person with an application, and a counselor. */
 async function setUp() {

@@ -1,10 +1,9 @@
 import { beforeAll, describe, expect, test } from 'bun:test';
-import type { InStatement } from '@libsql/client';
-import { drizzle } from 'drizzle-orm/libsql';
 import * as v from 'valibot';
 import { CemeteryPage } from '../../../src/modules/cemeteries/model';
 import { createCemeteryStore } from '../../../src/modules/cemeteries/store';
 import { createTestApp } from '../../support/app';
+import { explainFirst } from '../../support/query-plan';
 
 const testApp = await createTestApp();
 const store = createCemeteryStore(testApp.db);
@@ -143,18 +142,10 @@ describe('storing a cemetery again', () => {
 
 describe('a page deep in a large collection', () => {
   test('is read along the index by name, without sorting', async () => {
-    const { $client } = testApp.db;
-    const sent: InStatement[] = [];
-    const execute = (statement: InStatement) => {
-      sent.push(statement);
-      return $client.execute(statement);
-    };
-    const watched = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
-    await createCemeteryStore(watched).listPage({ page: 5, limit: 10, sort: 'asc' });
-    const [statement] = sent;
-    if (typeof statement !== 'object') throw new Error('The store sent nothing');
-    const { rows } = await $client.execute({ ...statement, sql: `EXPLAIN QUERY PLAN ${statement.sql}` });
-    const plan = rows.map(({ detail }) => String(detail)).join('\n');
+    const steps = await explainFirst(testApp.db, (db) =>
+      createCemeteryStore(db).listPage({ page: 5, limit: 10, sort: 'asc' }),
+    );
+    const plan = steps.join('\n');
     expect(plan).toContain('cemeteries_by_name');
     expect(plan).not.toContain('TEMP B-TREE');
   });

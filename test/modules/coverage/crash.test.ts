@@ -8,20 +8,13 @@ import { identityHash } from '../../../src/modules/coverage/model';
 import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { UserBody } from '../../../src/modules/users/model';
 import { createTestApp, testSecret, testToken } from '../../support/app';
+import { applicant } from '../../support/applicant';
 import { atEnd } from '../../support/cleanup';
 import { temporaryFolder } from '../../support/database';
 import { cases } from '../../support/long';
 import { startSandbox, testCarrier } from '../../support/sandbox';
 import { type Service, startService } from '../../support/service';
 
-const applicant = {
-  firstName: 'Ada',
-  lastName: 'Byron',
-  dateOfBirth: '1981-03-10',
-  gender: 'Female' as const,
-  state: 'VA',
-  email: 'ada@example.com',
-};
 const path = '/v2/private/ltc/totalCoverage';
 const commandLine = new URL('../../../src/cli/main.ts', import.meta.url).pathname;
 const numberOf = (body: unknown) => v.parse(UserBody, body).user.purchase.partner?.appNumber;

@@ -3,18 +3,10 @@ import { activities } from '../../../src/db/schema';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createTestApp } from '../../support/app';
+import { applicant } from '../../support/applicant';
 import { coverageServiceOf } from '../../support/coverage';
 import { counselor, manager } from '../../support/sales';
 import { startSandbox } from '../../support/sandbox';
-
-const applicant = {
-  firstName: 'Ada',
-  lastName: 'Byron',
-  dateOfBirth: '1981-03-10',
-  gender: 'Female',
-  state: 'VA',
-  email: 'ada@example.com',
-};
 
 async function setUp() {
   const sandbox = await startSandbox();

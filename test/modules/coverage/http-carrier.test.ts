@@ -1,20 +1,14 @@
 import { describe, expect, test } from 'bun:test';
 import { CarrierError } from '../../../src/modules/coverage/carrier/carrier';
 import { createHttpCarrier } from '../../../src/modules/coverage/carrier/http-carrier';
+import { applicant } from '../../support/applicant';
 import { atEnd } from '../../support/cleanup';
 import { testCarrier } from '../../support/sandbox';
 
 const application = {
   clientReference: 'reference-1',
   flow: 'ltc',
-  applicant: {
-    firstName: 'Ada',
-    lastName: 'Byron',
-    dateOfBirth: '1981-03-10',
-    gender: 'Female',
-    state: 'VA',
-    email: 'ada@example.com',
-  },
+  applicant,
 } as const;
 const accepted = {
   applicationNumber: 7,

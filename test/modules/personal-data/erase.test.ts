@@ -4,23 +4,16 @@ import { createPersonalDataStore } from '../../../src/modules/personal-data/stor
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createTestApp } from '../../support/app';
+import { canaryApplicant as applicant } from '../../support/applicant';
 import { saveRoutes } from '../../support/contract';
 import { coverageServiceOf } from '../../support/coverage';
 import { counselor, manager } from '../../support/sales';
 import { startSandbox } from '../../support/sandbox';
 
-const applicant = {
-  firstName: 'Canaryfirst',
-  lastName: 'Canarylast',
-  dateOfBirth: '1981-03-10',
-  gender: 'Female',
-  state: 'VA',
-  email: 'canary@example.com',
-};
 const request = {
   userId: 'canary-person',
   flow: 'ltc' as const,
-  applicant: { ...applicant, gender: 'Female' as const, state: 'VA' as const },
+  applicant,
   idempotencyKey: undefined,
   ifMatch: undefined,
 };

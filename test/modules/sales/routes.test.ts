@@ -1,11 +1,10 @@
 import { describe, expect, test } from 'bun:test';
-import type { InStatement } from '@libsql/client';
-import { drizzle } from 'drizzle-orm/libsql';
 import * as v from 'valibot';
 import { MonthlyGlanceBody } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { seedDatabase } from '../../../src/seed';
 import { createTestApp, testConfig } from '../../support/app';
+import { explainFirst } from '../../support/query-plan';
 import { activity, counselor, manager } from '../../support/sales';
 
 const path = '/v2/private/user/salesManager/monthly-glance';
@@ -260,18 +259,9 @@ describe('the month', () => {
 describe('the query', () => {
   test('searches indexes, whatever else is stored, and never scans', async () => {
     const { testApp } = await setUp();
-    const { $client } = testApp.db;
-    const sent: InStatement[] = [];
-    const execute = (statement: InStatement) => {
-      sent.push(statement);
-      return $client.execute(statement);
-    };
-    const watched = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
-    await createSalesStore(watched).findTeamMonth('boss', { from: 0, until: 1 });
-    const [statement] = sent;
-    if (typeof statement !== 'object') throw new Error('The store sent nothing');
-    const { rows } = await $client.execute({ ...statement, sql: `EXPLAIN QUERY PLAN ${statement.sql}` });
-    const plan = rows.map(({ detail }) => String(detail));
+    const plan = await explainFirst(testApp.db, (db) =>
+      createSalesStore(db).findTeamMonth('boss', { from: 0, until: 1 }),
+    );
     expect(plan.join('\n')).toContain(
       'SEARCH activities USING COVERING INDEX activities_by_team (manager_id=? AND occurred_at>? AND occurred_at<?)',
     );
