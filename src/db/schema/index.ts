@@ -2,5 +2,6 @@ export { applicationAttempts, applications, idempotencyKeys, leases } from './ap
 export { catalogVersions, conditions, productDisqualifiers, productRules, products } from './catalog';
 export { cemeteries } from './cemeteries';
 export { referenceLists, referenceOptions } from './reference';
+export { rowCounts } from './row-counts';
 export { activities, staff } from './sales';
 export { users } from './users';

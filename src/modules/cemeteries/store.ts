@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import { asc, desc, sql } from 'drizzle-orm';
+import { asc, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
-import { cemeteries } from '../../db/schema';
+import { cemeteries, rowCounts } from '../../db/schema';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
 import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
 import type { CemeteryQuery, CemeteryRecord } from './model';
@@ -9,17 +9,34 @@ import type { CemeteryQuery, CemeteryRecord } from './model';
 const contentColumns = ['externalId', 'name', 'sortName', 'street', 'city', 'state', 'zip'] as const;
 
 export function createCemeteryStore(db: Database) {
+  const count = db.select({ count: rowCounts.rowCount }).from(rowCounts).where(eq(rowCounts.tableName, 'cemeteries'));
+  const preparedCount = count.prepare();
+
+  const preparePage = (direction: typeof asc) => {
+    const byName = [direction(cemeteries.sortName), direction(cemeteries.id)];
+    // What comes before the page is passed over in the index alone, which takes half as long as in the table.
+    const ids = db
+      .select({ id: cemeteries.id })
+      .from(cemeteries)
+      .orderBy(...byName)
+      .limit(sql.placeholder('limit'))
+      .offset(sql.placeholder('offset'));
+    return db
+      .select({ row: cemeteries, count: sql<number>`${count}` })
+      .from(cemeteries)
+      .where(inArray(cemeteries.id, ids))
+      .orderBy(...byName)
+      .prepare();
+  };
+  const pages = { asc: preparePage(asc), desc: preparePage(desc) };
+
   return {
     /** One page, and how many cemeteries there are in all. */
     async listPage({ page, limit, sort }: CemeteryQuery): Promise<{ rows: CemeteryRow[]; count: number }> {
-      const direction = sort === 'asc' ? asc : desc;
-      const found = await db
-        .select({ row: cemeteries, count: sql<number>`(SELECT count(*) FROM cemeteries)` })
-        .from(cemeteries)
-        .orderBy(direction(cemeteries.sortName), direction(cemeteries.id))
-        .limit(limit)
-        .offset(Math.min((page - 1) * limit, Number.MAX_SAFE_INTEGER));
-      return { rows: found.map(({ row }) => row), count: found[0]?.count ?? (await db.$count(cemeteries)) };
+      const offset = Math.min((page - 1) * limit, Number.MAX_SAFE_INTEGER);
+      const found = await pages[sort].execute({ limit, offset });
+      const [counted] = found.length > 0 ? found : await preparedCount.execute();
+      return { rows: found.map(({ row }) => row), count: counted?.count ?? 0 };
     },
 
     /** Adds or changes the records; one that is the same already is left alone, and with `keepsStored` every one. */

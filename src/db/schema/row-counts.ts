@@ -1,0 +1,10 @@
+import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+
+/**
+ * How many rows a large table has, which triggers keep right in the transaction of every change (drizzle/0004): to count
+ * them takes longer than to read a page of them.
+ */
+export const rowCounts = sqliteTable('row_counts', {
+  tableName: text('table_name').primaryKey(),
+  rowCount: integer('row_count').notNull(),
+});
