@@ -1,12 +1,14 @@
 import { writeFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { Argument, Command } from 'commander';
+import * as v from 'valibot';
 import { readConfig } from '../config';
 import { type Database, truncateLog } from '../db/client';
 import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/personal-data/store';
 import { createSalesStore } from '../modules/sales/store';
+import { UserBody } from '../modules/users/model';
 import { createUserStore } from '../modules/users/store';
-import { toUserBody } from '../modules/users/view';
+import { toUserJson } from '../modules/users/view';
 import { identifier, subject } from './arguments';
 import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
@@ -140,7 +142,7 @@ function isErasable({ record, applications, idempotencyKeys }: PersonalData): bo
 
 function describe({ record, counselor, staff, applications }: PersonalData) {
   return {
-    user: record === undefined ? null : toUserBody(record).user,
+    user: record === undefined ? null : v.parse(UserBody, JSON.parse(toUserJson(record))).user,
     version: record?.version ?? null,
     counselor: counselor === undefined ? null : { id: counselor.id, name: nameOf(counselor) },
     staff: staff === undefined ? null : withDates(staff),

@@ -5,7 +5,7 @@ import { drizzle, type LibSQLDatabase } from 'drizzle-orm/libsql';
 import { DatabaseError, toDatabaseError } from './errors';
 import { groupWrites } from './grouped-client';
 import { openLocalClient, overwriteWhatIsDeleted } from './local-client';
-import { kindOf } from './statement-kind';
+import { kindOf } from './statement';
 
 export type Database = LibSQLDatabase & { $client: Client };
 
@@ -186,7 +186,7 @@ type Guard = <Result>(work: () => Promise<Result>) => Promise<Result>;
 function guardClient(client: Client, read: Guard, write: Guard, reconnect: Client['reconnect']): Client {
   return {
     execute: (statement: InStatement, args?: Parameters<Client['execute']>[1]) => {
-      const kind = kindOf(typeof statement === 'string' ? statement : statement.sql);
+      const kind = kindOf(statement);
       return (kind === 'read' ? read : write)(() =>
         typeof statement === 'string' ? client.execute(statement, args) : client.execute(statement),
       );

@@ -1,8 +1,8 @@
 import { type Client, type InArgs, type InStatement, LibsqlBatchError, type ResultSet } from '@libsql/client';
 import { causeChain } from '../errors';
-import { DatabaseError, toDatabaseError } from './errors';
-import { kindOf } from './statement-kind';
-import { createWriteQueue, type Outcome, type Unit } from './write-queue';
+import { type DatabaseError, toDatabaseError } from './errors';
+import { kindOf, toStatement } from './statement';
+import { createWriteQueue, type Unit } from './write-queue';
 
 /** A server refuses an answer of more than 10 MB, and a record has at most a tenth of a MB as a rule. */
 const maxStatementsABatch = 64;
@@ -21,16 +21,14 @@ export function groupWrites(client: Client, { timeoutMs }: { timeoutMs: number }
   });
   return {
     execute: async (statement: InStatement, args?: InArgs) => {
-      const whole = typeof statement === 'string' && args !== undefined ? { sql: statement, args } : statement;
-      if (kindOf(typeof whole === 'string' ? whole : whole.sql) !== 'write') return client.execute(whole);
+      const whole = toStatement(statement, args);
+      if (kindOf(whole) !== 'write') return client.execute(whole);
       const [result] = await queue.add([whole]);
       if (result === undefined) throw new Error('A statement has no result');
       return result;
     },
     batch: (statements, mode) =>
-      mode === 'read' || statements.some(Array.isArray)
-        ? client.batch(statements, mode)
-        : queue.add(statements.flatMap((each) => (Array.isArray(each) ? [] : [each]))),
+      mode === 'read' ? client.batch(statements, mode) : queue.add(statements.map((each) => toStatement(each))),
     migrate: (statements) => client.migrate(statements),
     transaction: () => client.transaction('write'),
     executeMultiple: (sql) => client.executeMultiple(sql),
@@ -48,31 +46,22 @@ export function groupWrites(client: Client, { timeoutMs }: { timeoutMs: number }
  * A unit that the server refuses is taken out, and the others are sent again: a refused batch has stored nothing. After
  * a timeout or a broken connection it is not known what was stored, so nobody's is sent again.
  */
-async function commitBatch(client: Client, units: readonly Unit[]): Promise<Outcome[]> {
-  const outcomes = new Map<Unit, Outcome>();
-  for (const unit of units) {
-    if (performance.now() >= unit.deadlineMs)
-      outcomes.set(unit, { error: new DatabaseError('DEADLINE_EXCEEDED', true) });
-  }
+async function commitBatch(client: Client, units: readonly Unit[]): Promise<void> {
   for (;;) {
-    const due = units.filter((unit) => !outcomes.has(unit));
-    if (due.length === 0) return units.flatMap((unit) => outcomes.get(unit) ?? []);
+    const due = units.filter(({ isWaiting }) => isWaiting);
+    if (due.length === 0) return;
     try {
       const results = await client.batch(
         due.flatMap(({ statements }) => statements),
         'write',
       );
-      for (const [unit, own] of share(due, results)) outcomes.set(unit, { results: own });
+      for (const [unit, own] of share(due, results)) unit.settle({ results: own });
     } catch (error) {
       const failure = toDatabaseError(error);
       const refused = isRefusal(failure) ? refusedOf(due, error) : due;
-      for (const unit of refused) outcomes.set(unit, { error: failure });
-      if (refused.length === 0) {
-        // The server does not say which: one of them alone will.
-        for (const unit of due) {
-          for (const outcome of await commitBatch(client, [unit])) outcomes.set(unit, outcome);
-        }
-      }
+      for (const unit of refused) unit.settle({ error: failure });
+      // Where the server does not say which it is, one of them alone will.
+      if (refused.length === 0) for (const unit of due) await commitBatch(client, [unit]);
     }
   }
 }

@@ -10,9 +10,11 @@ interface KeptStatement {
   readonly statement: ReturnType<Connection.Database['prepare']>;
   readonly columns: readonly string[];
   readonly parameterCount: number;
+  readonly toRow: (values: readonly Value[]) => Row;
 }
 
-const Rows = v.array(v.custom<readonly (null | string | number | bigint | ArrayBuffer)[]>(Array.isArray));
+type Value = null | string | number | bigint | ArrayBuffer;
+const Rows = v.array(v.custom<readonly Value[]>(Array.isArray));
 
 /**
  * Runs statements on one connection, each prepared once.
@@ -31,7 +33,7 @@ export function createStatementCache(connection: Connection.Database) {
           .columns()
           .map(({ name }) => name)
       : [];
-    return { statement, columns, parameterCount: countParameters(sql) };
+    return { statement, columns, parameterCount: countParameters(sql), toRow: createRowMaker(columns) };
   };
 
   return {
@@ -45,12 +47,12 @@ export function createStatementCache(connection: Connection.Database) {
         prepared = prepare(sql);
         if (isKept) kept.set(sql, prepared);
       }
-      const { columns, parameterCount } = prepared;
+      const { parameterCount } = prepared;
       if (values.length !== parameterCount) {
         throw new TypeError(`The statement has ${parameterCount} parameters, and got ${values.length} values`);
       }
       const rows = v.parse(Rows, prepared.statement.all(values));
-      return toResultSet(columns, rows);
+      return toResultSet(prepared, rows);
     },
   };
 }
@@ -80,25 +82,49 @@ function toBound(value: InValue | undefined): null | string | number | bigint | 
   }
 }
 
-/** Rows as the libSQL client gives them: a value by its place and, enumerable, by the name of its column. */
-function toResultSet(columns: readonly string[], values: v.InferOutput<typeof Rows>): ResultSet {
-  const rows = values.map((row) => toRow(columns, row));
+function toResultSet({ columns, toRow }: KeptStatement, values: v.InferOutput<typeof Rows>): ResultSet {
   return {
     columns: [...columns],
     columnTypes: columns.map(() => ''),
-    rows,
+    rows: values.map(toRow),
     rowsAffected: 0,
     lastInsertRowid: undefined,
     toJSON: () => ({ columns, rows: values }),
   };
 }
 
-function toRow(columns: readonly string[], values: readonly (null | string | number | bigint | ArrayBuffer)[]): Row {
-  const row: Row = Object.defineProperty({ length: 0 }, 'length', { value: values.length, enumerable: false });
-  for (const [index, value] of values.entries()) {
-    Object.defineProperty(row, index, { value });
-    const name = columns[index];
-    if (name !== undefined && !Object.hasOwn(row, name)) row[name] = value;
+/**
+ * Makes rows as the libSQL client gives them: a value by its place and, enumerable, by the name of its column. The places
+ * are properties of a prototype, since to define them on each row takes longer than to read it.
+ */
+function createRowMaker(columns: readonly string[]): (values: readonly Value[]) => Row {
+  class KeptRow implements Row {
+    [column: string]: Value;
+    [place: number]: Value;
+    readonly #values: readonly Value[];
+
+    constructor(values: readonly Value[]) {
+      this.#values = values;
+      for (const [place, name] of named) this[name] = values[place] ?? null;
+    }
+
+    get length(): number {
+      return this.#values.length;
+    }
+
+    static {
+      for (const place of columns.keys()) {
+        Object.defineProperty(KeptRow.prototype, place, {
+          get(this: KeptRow) {
+            return this.#values[place];
+          },
+        });
+      }
+    }
   }
-  return row;
+  // Of two columns with one name the first has it, and a place comes before a name that looks like one.
+  const named = [...columns.entries()].filter(
+    ([place, name]) => columns.indexOf(name) === place && !(name in KeptRow.prototype),
+  );
+  return (values) => new KeptRow(values);
 }

@@ -2,7 +2,8 @@ import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
 import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
-import { kindOf } from './statement-kind';
+import { createLogSync, type LogSync } from './log-sync';
+import { kindOf, toStatement } from './statement';
 import { createWriteQueue, type Outcome, type Unit } from './write-queue';
 
 /** A commit costs as much for this many as for one, and ten times as many would hold up the reads between. */
@@ -17,21 +18,25 @@ interface LocalSettings {
   readonly path: string;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
+  readonly openLog?: typeof createLogSync;
 }
 
 /**
  * A local file as the service uses it: one connection that keeps its prepared statements, and writes of many callers in
- * one transaction. In WAL mode with full sync, so an answer that was acknowledged survives a power cut.
+ * one transaction. In WAL mode, and nobody is answered before the log is on the disk, so an answer that was acknowledged
+ * survives a power cut.
  *
  * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
  */
-export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
+export function openLocalClient({ path, timeoutMs, openLog = createLogSync }: LocalSettings): Client {
   let current: Opened | undefined;
   let isClosed = false;
+  /** After it the kernel may take for written what is not, and a later sync would say that all is well. */
+  let syncFailure: DatabaseError | undefined;
 
   const use = (): Opened => {
     if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
-    current ??= open(path);
+    current ??= open(path, openLog);
     return current;
   };
   /**
@@ -47,10 +52,11 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
       // Closing undoes it too, but the driver closes when it collects garbage, and holds the lock until then.
     } finally {
       discarded?.connection.close();
+      void discarded?.log.close();
     }
   };
 
-  /** Runs at once what changes nothing, or is no part of a transaction; waits for a lock on a timer. */
+  /** Runs at once what is no part of a transaction; waits for a lock on a timer. */
   const direct = async <Result>(work: (opened: Opened) => Result): Promise<Result> => {
     const deadlineMs = performance.now() + timeoutMs;
     for (;;) {
@@ -66,9 +72,18 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
     }
   };
 
+  /** What was committed until now is on the disk, or never known to be: then nothing is acknowledged until a restart. */
+  const synced = async ({ log }: Opened): Promise<void> => {
+    try {
+      await log.synced();
+    } catch (error) {
+      syncFailure = new DatabaseError('SYNC_FAILED', true, error);
+    }
+    if (syncFailure !== undefined) throw syncFailure;
+  };
+
   /** From its begin to its commit in one turn of the event loop, so that nothing else comes between. */
-  const transact = (units: readonly Unit[]): Outcome[] => {
-    const opened = use();
+  const transact = (opened: Opened, units: readonly Unit[]): Outcome[] => {
     const { connection } = opened;
     connection.exec('BEGIN IMMEDIATE');
     try {
@@ -82,25 +97,39 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
     }
   };
 
+  const settleOnceSynced = async (opened: Opened, units: readonly Unit[], outcomes: readonly Outcome[]) => {
+    const failure = await synced(opened).then(
+      () => undefined,
+      (error: unknown) => ({ error }),
+    );
+    for (const [index, unit] of units.entries()) {
+      unit.settle(failure ?? outcomes[index] ?? { error: new Error('A unit has no outcome') });
+    }
+  };
+
   /** Waits as long as another process writes: a BUSY of the begin leaves nothing behind. */
-  const commit = async (units: readonly Unit[]): Promise<Outcome[]> => {
-    const outcomes = new Map<Unit, Outcome>();
+  const commit = async (units: readonly Unit[]): Promise<void> => {
     for (;;) {
-      const due = units.filter((unit) => !outcomes.has(unit));
+      const due = units.filter(({ isWaiting }) => isWaiting);
+      if (due.length === 0) return;
       try {
-        for (const [index, outcome] of transact(due).entries()) {
-          const unit = due[index];
-          if (unit !== undefined) outcomes.set(unit, outcome);
-        }
+        if (syncFailure !== undefined) throw syncFailure;
+        const opened = use();
+        // The next transaction need not wait for the sync of this one.
+        void settleOnceSynced(opened, due, transact(opened, due));
+        return;
       } catch (error) {
-        const failure = error instanceof TransactionError ? error.failure : toDatabaseError(error);
-        const isLocked = failure.code === 'SQLITE_BUSY' && !(error instanceof TransactionError);
-        for (const unit of due) {
-          if (!isLocked || performance.now() >= unit.deadlineMs) outcomes.set(unit, { error: failure });
+        const isUndone = error instanceof TransactionError;
+        const failure = isUndone ? error.failure : toDatabaseError(error);
+        if (failure.code === 'SQLITE_BUSY' && !isUndone) {
+          for (const unit of due) unit.heldUpBy = failure;
+          await shortPause();
+        } else if (isUndone && due.length > 1 && isOfOneUnit(failure)) {
+          for (const unit of due) await commit([unit]);
+        } else {
+          for (const unit of due) unit.settle({ error: failure });
         }
       }
-      if (outcomes.size === units.length) return units.flatMap((unit) => outcomes.get(unit) ?? []);
-      await shortPause();
     }
   };
 
@@ -112,19 +141,29 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
   });
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
-    const kind = kindOf(typeof statement === 'string' ? statement : statement.sql);
-    if (kind !== 'write') return direct(({ statements }) => statements.run(statement, kind === 'read'));
-    const [result] = await queue.add([statement]);
-    if (result === undefined) throw new Error('A statement has no result');
+    switch (kindOf(statement)) {
+      case 'read':
+        return direct(({ statements }) => statements.run(statement, true));
+      case 'write': {
+        const [result] = await queue.add([statement]);
+        if (result === undefined) throw new Error('A statement has no result');
+        return result;
+      }
+      case 'other':
+        return directSynced(({ statements }) => statements.run(statement, false));
+    }
+  };
+  const directSynced = async <Result>(work: (opened: Opened) => Result): Promise<Result> => {
+    const result = await direct(work);
+    await synced(use());
     return result;
   };
 
   use();
   return {
-    execute: (statement: InStatement, args?: InArgs) =>
-      execute(typeof statement === 'string' ? toStatement(statement, args) : statement),
-    batch: (batched) => queue.add(batched.map((each) => (Array.isArray(each) ? toStatement(...each) : each))),
-    executeMultiple: (sql) => direct(({ connection }) => void connection.exec(sql)),
+    execute: (statement: InStatement, args?: InArgs) => execute(toStatement(statement, args)),
+    batch: (batched) => queue.add(batched.map((each) => toStatement(each))),
+    executeMultiple: (sql) => directSynced(({ connection }) => void connection.exec(sql)),
     migrate: () => Promise.reject(new Error('The service’s own connection does not migrate')),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
     sync: () => Promise.reject(new Error('A local file has nothing to sync with')),
@@ -143,15 +182,16 @@ export function openLocalClient({ path, timeoutMs }: LocalSettings): Client {
 interface Opened {
   readonly connection: Connection.Database;
   readonly statements: ReturnType<typeof createStatementCache>;
+  readonly log: LogSync;
 }
 
 /** @throws DatabaseError `SQLITE_BUSY` or `SQLITE_CANTOPEN` */
-function open(path: string): Opened {
+function open(path: string, openLog: typeof createLogSync): Opened {
   let connection: Connection.Database | undefined;
   try {
     connection = new Connection(path, { timeout: 0 });
-    connection.exec(`PRAGMA journal_mode = WAL; ${overwriteWhatIsDeleted}`);
-    return { connection, statements: createStatementCache(connection) };
+    connection.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; ${overwriteWhatIsDeleted}`);
+    return { connection, statements: createStatementCache(connection), log: openLog(path) };
   } catch (error) {
     connection?.close();
     const failure = toDatabaseError(error);
@@ -192,8 +232,9 @@ class TransactionError extends Error {
   }
 }
 
-function toStatement(sql: string, args: InArgs | undefined): InStatement {
-  return args === undefined ? sql : { sql, args };
+/** Whether a transaction may have failed for what one unit did, so that the others are stored without it. */
+function isOfOneUnit({ code, isUnavailable }: DatabaseError): boolean {
+  return !isUnavailable || code === 'SQLITE_FULL';
 }
 
 function shortPause(): Promise<void> {

@@ -1,19 +1,47 @@
 import type { InStatement, ResultSet } from '@libsql/client';
 import { DatabaseError } from './errors';
 
-/** Statements that are stored together or not at all. */
-export interface Unit {
-  readonly statements: readonly InStatement[];
-  /** By `performance.now()`; past it nobody waits for the unit any more. */
-  readonly deadlineMs: number;
-}
-
 /** What became of a unit: the results of its statements, or why it was not stored. */
 export type Outcome = { readonly results: ResultSet[] } | { readonly error: unknown };
 
+/** Statements that are stored together or not at all, and the caller who waits for them until a deadline. */
+export class Unit {
+  readonly statements: readonly InStatement[];
+  readonly results: Promise<ResultSet[]>;
+  /** What to tell the caller if it is still so at the deadline. */
+  heldUpBy = new DatabaseError('DEADLINE_EXCEEDED', true);
+  readonly #settle: (outcome: Outcome) => void;
+  readonly #timer: Timer;
+  #isWaiting = true;
+
+  constructor(statements: readonly InStatement[], timeoutMs: number) {
+    const { promise, resolve, reject } = Promise.withResolvers<ResultSet[]>();
+    this.statements = statements;
+    this.results = promise;
+    this.#settle = (outcome) => ('error' in outcome ? reject(outcome.error) : resolve(outcome.results));
+    this.#timer = setTimeout(() => this.settle({ error: this.heldUpBy }), timeoutMs);
+  }
+
+  /** False once the caller has been told an outcome: what has not begun by then is not begun any more. */
+  get isWaiting(): boolean {
+    return this.#isWaiting;
+  }
+
+  /** Tells the caller; whoever comes second is not heard. */
+  settle(outcome: Outcome): void {
+    this.#isWaiting = false;
+    clearTimeout(this.#timer);
+    this.#settle(outcome);
+  }
+}
+
 interface QueueSettings {
-  /** Stores the units in one transaction, each for itself: one that fails takes no other with it. */
-  readonly commit: (units: readonly Unit[]) => Outcome[] | Promise<Outcome[]>;
+  /**
+   * Stores the units in one transaction, each for itself: one that fails takes no other with it. Settles each, at once
+   * or later, and returns when the next may come.
+   */
+  readonly commit: (units: readonly Unit[]) => Promise<void>;
+  /** The longest that a caller waits, from the moment that the unit is added. */
   readonly timeoutMs: number;
   /** Most statements of one transaction; a unit with more has one of its own. */
   readonly maxStatements: number;
@@ -24,49 +52,41 @@ interface QueueSettings {
 /** Turns of the event loop, each of which reads the requests that have come. */
 const maxGatheringTurns = 8;
 
-interface Waiting extends Unit {
-  readonly settle: (outcome: Outcome) => void;
-}
-
 /**
  * Stores what many callers write at the same time in one transaction, in the order in which they came: a commit costs
  * the same for one as for all of them. Whoever is alone waits for nobody.
  */
 export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting }: QueueSettings) {
-  const waiting: Waiting[] = [];
+  const queued: Unit[] = [];
   let isRunning = false;
 
-  const takeGroup = (): Waiting[] => {
+  const takeGroup = (): Unit[] => {
     let statements = 0;
-    const end = waiting.findIndex((unit, index) => {
+    const end = queued.findIndex((unit, index) => {
       statements += unit.statements.length;
       return index > 0 && statements > maxStatements;
     });
-    return waiting.splice(0, end === -1 ? waiting.length : end);
+    return queued.splice(0, end === -1 ? queued.length : end).filter(({ isWaiting }) => isWaiting);
   };
 
   /** Where many write at a time, the next group is worth waiting for as long as it still grows. */
-  const untilGathered = async (lastGroup: number) => {
-    for (let turn = 0, seen = 0; lastGroup > 1 && turn < maxGatheringTurns && waiting.length > seen; turn += 1) {
-      seen = waiting.length;
+  const untilGathered = async () => {
+    for (let turn = 0, seen = 0; turn < maxGatheringTurns && queued.length > seen; turn += 1) {
+      seen = queued.length;
       await nextTurn();
     }
   };
 
   const run = async () => {
     let lastGroup = 1;
-    while (waiting.length > 0) {
-      await untilGathered(lastGroup);
+    while (queued.length > 0) {
+      if (lastGroup > 1) await untilGathered();
       const group = takeGroup();
       lastGroup = group.length;
-      let outcomes: readonly Outcome[];
       try {
-        outcomes = await commit(group);
+        await commit(group);
       } catch (error) {
-        outcomes = group.map(() => ({ error }));
-      }
-      for (const [index, { settle }] of group.entries()) {
-        settle(outcomes[index] ?? { error: new Error('A unit has no outcome') });
+        for (const unit of group) unit.settle({ error });
       }
       // Lets the requests that have arrived meanwhile get as far as the next group.
       await nextTurn();
@@ -81,18 +101,14 @@ export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting 
      * @throws DatabaseError of this unit alone, `QUEUE_FULL` when too many wait already
      */
     add(statements: readonly InStatement[]): Promise<ResultSet[]> {
-      if (waiting.length >= maxWaiting) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
-      const { promise, resolve, reject } = Promise.withResolvers<ResultSet[]>();
-      waiting.push({
-        statements,
-        deadlineMs: performance.now() + timeoutMs,
-        settle: (outcome) => ('error' in outcome ? reject(outcome.error) : resolve(outcome.results)),
-      });
+      if (queued.length >= maxWaiting) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
+      const unit = new Unit(statements, timeoutMs);
+      queued.push(unit);
       if (!isRunning) {
         isRunning = true;
         setImmediate(run);
       }
-      return promise;
+      return unit.results;
     },
   };
 }

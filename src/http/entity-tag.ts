@@ -1,3 +1,5 @@
+import * as v from 'valibot';
+
 /** Nobody holds more versions of one record, and each costs a comparison in SQL. */
 const maxTags = 32;
 
@@ -6,9 +8,11 @@ function listTags(header: string): string[] {
   return header.match(/(?:W\/)?"[^"]*"|\*/g) ?? [];
 }
 
-/** Whether a caller that sends this `If-None-Match` already has `tag` (RFC 9110 §13.1.2, weak comparison). */
-export function matchesAny(header: string | null, tag: string): boolean {
-  return header !== null && listTags(header).some((sent) => sent === '*' || sent.replace(/^W\//, '') === tag);
+/** Whether the caller of a GET already has what has this tag (RFC 9110 §13.1.2, weak comparison). */
+export function isNotModified({ method, headers }: Request, tag: string | null): boolean {
+  if (tag === null || (method !== 'GET' && method !== 'HEAD')) return false;
+  const sent = headers.get('if-none-match');
+  return sent !== null && listTags(sent).some((each) => each === '*' || each.replace(/^W\//, '') === tag);
 }
 
 /**
@@ -21,6 +25,18 @@ export function readIfMatch(request: Request): 'any' | string[] | undefined {
   const tags = listTags(header).slice(0, maxTags);
   return tags.includes('*') ? 'any' : tags.filter((tag) => !tag.startsWith('W/'));
 }
+
+/** The `response` entry of a route that honours `If-None-Match`. */
+export const notModified = { 304: v.void() } as const;
+
+/** Its documentation. */
+export const ifNoneMatchParameter = {
+  name: 'If-None-Match',
+  in: 'header',
+  required: false,
+  schema: { type: 'string' },
+  description: 'An ETag that the caller has; answered by 304 without a body while it is current',
+} as const;
 
 /** The documentation of a route that honours `If-Match`. */
 export const ifMatchParameter = {

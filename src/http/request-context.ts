@@ -10,13 +10,14 @@ const requestIdShape = /^[\w-]{8,64}$/;
  * the address, which may hold personal data.
  */
 export function createRequestContext({ log, newId, lifecycle }: Pick<AppDeps, 'log' | 'newId' | 'lifecycle'>) {
-  const startedAtMs = new WeakMap<Request, number>();
+  const begun = new WeakMap<Request, { readonly startedAtMs: number; readonly requestId: string }>();
 
   return new Elysia({ name: 'http.request-context' })
     .onRequest(function identify({ request, set }) {
-      startedAtMs.set(request, performance.now());
       const sent = request.headers.get(requestIdHeader);
-      set.headers[requestIdHeader] = sent !== null && requestIdShape.test(sent) ? sent : newId();
+      const requestId = sent !== null && requestIdShape.test(sent) ? sent : newId();
+      begun.set(request, { startedAtMs: performance.now(), requestId });
+      set.headers[requestIdHeader] = requestId;
       if (lifecycle.isDraining) {
         set.headers.connection = 'close';
         lifecycle.onRequestWhileDraining();
@@ -24,13 +25,14 @@ export function createRequestContext({ log, newId, lifecycle }: Pick<AppDeps, 'l
     })
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
       try {
+        const { startedAtMs, requestId } = begun.get(request) ?? {};
         log.info(
           {
-            requestId: set.headers[requestIdHeader],
+            requestId,
             method: request.method,
             route: route ?? 'none',
             status: set.status ?? 200,
-            durationMs: Math.round((performance.now() - (startedAtMs.get(request) ?? Number.NaN)) * 100) / 100,
+            durationMs: Math.round((performance.now() - (startedAtMs ?? Number.NaN)) * 100) / 100,
           },
           'request',
         );

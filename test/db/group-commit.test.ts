@@ -6,7 +6,7 @@ import { type Database, openDatabase, openServiceDatabase } from '../../src/db/c
 import { DatabaseError } from '../../src/db/errors';
 import { groupWrites } from '../../src/db/grouped-client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { createUserStore } from '../../src/modules/users/store';
+import { createUserStore, parseAnswers } from '../../src/modules/users/store';
 import { atEnd } from '../support/cleanup';
 import { temporaryDatabase } from '../support/database';
 import { hasSqld, startSqld } from '../support/sqld';
@@ -170,7 +170,8 @@ describe.skipIf(!hasSqld)('a libSQL server that is killed under 64 savers', () =
     await saving;
     await sqld.start();
     for (const [userId, value] of acknowledged) {
-      const stored = (await store.find(userId))?.ltcLifetimeCare?.careCosts ?? 0;
+      const record = await store.find(userId);
+      const stored = (record && parseAnswers(record).ltcLifetimeCare?.careCosts) ?? 0;
       expect(stored).toBeGreaterThanOrEqual(value);
     }
   });

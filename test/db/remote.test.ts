@@ -33,7 +33,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
         now,
       });
       expect(saved).toMatchObject({
-        lifeInsurance: { policySupport: { selections: [{ id: index }] } },
+        lifeInsurance: `{"policySupport":{"selections":[{"id":${index},"title":"é🎻"}]}}`,
         version: index + 1,
       });
       expect(await createUserStore(db).find('remote')).toEqual(saved);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import type { ResultSet } from '@libsql/client';
-import { createWriteQueue, type Outcome, type Unit } from '../../src/db/write-queue';
+import { createWriteQueue, type Unit } from '../../src/db/write-queue';
 
 function result(text: string): ResultSet {
   const rows: ResultSet['rows'] = [];
@@ -19,10 +19,10 @@ function setUp({ maxStatements = 256, maxWaiting = 1000, commit = undefined as u
       groups.push(units.map((unit) => sqlOf(unit).join('+')));
       commit?.();
       await Bun.sleep(1);
-      return units.map((unit): Outcome => {
+      for (const unit of units) {
         const texts = sqlOf(unit);
-        return texts.includes('bad') ? { error: new Error('bad') } : { results: texts.map(result) };
-      });
+        unit.settle(texts.includes('bad') ? { error: new Error('bad') } : { results: texts.map(result) });
+      }
     },
   });
   const add = async (...texts: string[]) => (await queue.add(texts)).map(({ columns }) => columns[0] ?? '');

@@ -1,24 +1,22 @@
 import { sql } from 'drizzle-orm';
 import { check, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
-import type { LifeInsurance, LifetimeCare } from '../../modules/deep-dives/model';
-import type { LtcLifetimeCare } from '../../modules/ltc/model';
-import type { Insurance, Profile, Purchase } from '../../modules/users/model';
 import { staff } from './sales';
 
 /**
  * One row a signed-in person. Each JSON column is one section of the user object and the unit of a merge;
- * NULL means that the section holds no answer. Instants are epoch milliseconds.
+ * NULL means that the section holds no answer. They stay text: a record is mostly answered as it is stored, and what
+ * reads answers out of one parses it. Instants are epoch milliseconds.
  */
 export const users = sqliteTable(
   'users',
   {
     id: text('id').primaryKey(),
-    profile: text('profile', { mode: 'json' }).$type<Profile>(),
-    insurance: text('insurance', { mode: 'json' }).$type<Insurance>(),
-    ltcLifetimeCare: text('ltc_lifetime_care', { mode: 'json' }).$type<LtcLifetimeCare>(),
-    purchase: text('purchase', { mode: 'json' }).$type<Purchase>(),
-    lifeInsurance: text('life_insurance', { mode: 'json' }).$type<LifeInsurance>(),
-    lifetimeCare: text('lifetime_care', { mode: 'json' }).$type<LifetimeCare>(),
+    profile: text('profile'),
+    insurance: text('insurance'),
+    ltcLifetimeCare: text('ltc_lifetime_care'),
+    purchase: text('purchase'),
+    lifeInsurance: text('life_insurance'),
+    lifetimeCare: text('lifetime_care'),
     /** Who is credited with the person's applications; not part of the user object. */
     counselorId: text('counselor_id').references(() => staff.id),
     version: integer('version').notNull(),

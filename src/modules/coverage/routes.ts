@@ -27,7 +27,7 @@ export function createCoverageRoutes(deps: AppDeps) {
   ) => {
     const idempotencyKey = headers['idempotency-key'];
     const coverage = { userId: caller.id, flow, applicant, idempotencyKey, ifMatch: readIfMatch(request) };
-    return answerUser(await service.start(coverage), set);
+    return answerUser(await service.start(coverage), { request, set });
   };
 
   return new Elysia({ tags: ['Coverage'] })

@@ -8,7 +8,7 @@ import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { bodyProblems, Problem } from '../../http/problem';
 import { requestBody, requestParameters } from '../../http/request-schema';
 import { UserBody } from '../users/model';
-import { answerUser } from '../users/save-answers';
+import { answerUser, answerUserWithoutTag } from '../users/save-answers';
 import { PreviewBody, previewAnswers, previewExamples, toPatches } from './preview-model';
 import { createMatchingService } from './service';
 
@@ -29,10 +29,8 @@ export function createMatchingRoutes(deps: AppDeps) {
       '/matches',
       async ({ caller, query, request, set }) => {
         const match = { userId: caller.id, ifMatch: readIfMatch(request), withExplanation: query.explain };
-        const body = answerUser(await service.matchUser(match), set);
-        // The tag is of what is stored, which holds no explanation.
-        if (query.explain) delete set.headers.etag;
-        return body;
+        const answer = query.explain ? answerUserWithoutTag : answerUser;
+        return answer(await service.matchUser(match), { request, set });
       },
       {
         body: requestBody(v.nullish(v.strictObject({}))),

@@ -3,7 +3,7 @@ import type { UserRow } from '../../db/schema/users';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { entityTag } from '../users/entity-tag';
-import { type AnswerPatches, createUserStore } from '../users/store';
+import { type AnswerPatches, createUserStore, parseAnswers } from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
 import { match } from './match';
@@ -36,10 +36,12 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
         const read = await users.find(userId);
         if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
         const catalog = await currentCatalog();
-        const facts = deriveFacts(read, today());
+        const facts = deriveFacts(read && parseAnswers(read), today());
         const stored = await users.replaceMatches({ userId, read, matches: match(facts, catalog), now: deps.clock() });
         if (stored === undefined) continue;
-        return withExplanation ? { ...stored, insurance: { matches: match(facts, catalog, true) } } : stored;
+        return withExplanation
+          ? { ...stored, insurance: JSON.stringify({ matches: match(facts, catalog, true) }) }
+          : stored;
       }
       throw new AppError('database-unavailable', { detail: 'The record changes faster than it can be matched.' });
     },

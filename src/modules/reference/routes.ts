@@ -1,7 +1,8 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { conditionalGet, conditionalGetParameter, notModified } from '../../http/conditional-get';
+import { ifNoneMatchParameter, notModified } from '../../http/entity-tag';
+import { answerJson } from '../../http/json-answer';
 import { readProblems } from '../../http/problem';
 import { HealthAndCareBody } from './model';
 import { createReferenceService } from './service';
@@ -15,25 +16,22 @@ export function createReferenceRoutes(deps: AppDeps) {
     log: deps.log,
   });
 
-  return new Elysia({ prefix: '/healthAndCare', tags: ['Reference lists'] })
-    .use(createAuth(deps))
-    .use(conditionalGet)
-    .get(
-      '/',
-      async ({ set }) => {
-        const { json, entityTag } = await service.healthAndCare();
-        set.headers.etag = entityTag;
-        set.headers['cache-control'] = 'private, max-age=300';
-        set.headers.vary = 'Authorization';
-        return new Response(json, { headers: { 'content-type': 'application/json;charset=utf-8' } });
+  return new Elysia({ prefix: '/healthAndCare', tags: ['Reference lists'] }).use(createAuth(deps)).get(
+    '/',
+    async ({ request, set }) => {
+      const { json, entityTag } = await service.healthAndCare();
+      set.headers.etag = entityTag;
+      set.headers['cache-control'] = 'private, max-age=300';
+      set.headers.vary = 'Authorization';
+      return answerJson(json, { request, set });
+    },
+    {
+      response: { 200: HealthAndCareBody, ...notModified, ...readProblems },
+      detail: {
+        summary: 'Read the reference lists and the chat widget’s values',
+        operationId: 'getHealthAndCare',
+        parameters: [ifNoneMatchParameter],
       },
-      {
-        response: { 200: HealthAndCareBody, ...notModified, ...readProblems },
-        detail: {
-          summary: 'Read the reference lists and the chat widget’s values',
-          operationId: 'getHealthAndCare',
-          parameters: [conditionalGetParameter],
-        },
-      },
-    );
+    },
+  );
 }

@@ -3,7 +3,7 @@ import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
-import { conditionalGet, conditionalGetParameter, notModified } from '../../http/conditional-get';
+import { ifNoneMatchParameter, notModified } from '../../http/entity-tag';
 import { Problem, readProblems } from '../../http/problem';
 import { requestBody } from '../../http/request-schema';
 import { profileAnswers, profileExamples, UserBody } from './model';
@@ -17,20 +17,19 @@ export function createUserRoutes(deps: AppDeps) {
 
   return new Elysia({ prefix: '/user', tags: ['User'] })
     .use(createAuth(deps))
-    .use(conditionalGet)
     .get(
       '',
-      async ({ caller, set }) => {
+      async ({ caller, request, set }) => {
         const row = await store.find(caller.id);
         if (row === undefined) throw new AppError('user-not-found');
-        return answerUser(row, set);
+        return answerUser(row, { request, set });
       },
       {
         response: { 200: UserBody, ...notModified, 404: Problem, ...readProblems },
         detail: {
           summary: 'Read the whole user object',
           operationId: 'getUser',
-          parameters: [conditionalGetParameter],
+          parameters: [ifNoneMatchParameter],
         },
       },
     )

@@ -5,11 +5,12 @@ import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { answerJson } from '../../http/json-answer';
 import { bodyProblems, Problem } from '../../http/problem';
 import { entityTag } from './entity-tag';
 import { UserBody } from './model';
 import { type AnswerSection, createUserStore, type MergePatch } from './store';
-import { toUserBody } from './view';
+import { toUserJson } from './view';
 
 /** The `response` of every route that saves answers. */
 export const saveResponses = { 200: UserBody, 412: Problem, ...bodyProblems } as const;
@@ -33,7 +34,7 @@ export interface Exchange {
   readonly set: Context['set'];
 }
 
-type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: Exchange) => Promise<UserBody>;
+type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: Exchange) => Promise<Response>;
 
 /**
  * The one way that answers are saved: merges them into the caller's section, honours `If-Match`, and answers the
@@ -45,13 +46,18 @@ export function createSaveAnswers({ db, clock }: Pick<AppDeps, 'db' | 'clock'>):
     const ifMatch = readIfMatch(request);
     const row = await store.saveSection({ userId: caller.id, section, patch, ifMatch, now: clock() });
     if (row === undefined) throw new AppError('precondition-failed');
-    return answerUser(row, set);
+    return answerUser(row, { request, set });
   };
 }
 
 /** The user object, with the headers that every answer holding one has. */
-export function answerUser(row: UserRow, set: Context['set']): UserBody {
+export function answerUser(row: UserRow, { request, set }: Omit<Exchange, 'caller'>): Response {
   set.headers.etag = entityTag.format(row);
+  return answerUserWithoutTag(row, { request, set });
+}
+
+/** The same where the answer holds more than is stored, which no tag is of. */
+export function answerUserWithoutTag(row: UserRow, { request, set }: Omit<Exchange, 'caller'>): Response {
   set.headers['cache-control'] = 'private, no-store';
-  return toUserBody(row);
+  return answerJson(toUserJson(row), { request, set });
 }

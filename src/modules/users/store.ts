@@ -27,8 +27,15 @@ interface SectionSave {
 /** Merge patches by the section that they would be saved to. */
 export type AnswerPatches = Readonly<Partial<Record<AnswerSection, MergePatch>>>;
 
-/** The answers of a record, without what it says of itself. */
-export type Answers = Pick<UserRow, AnswerSection>;
+/** The answers of a record; null for a section that holds none. */
+export type Answers = { readonly [Section in AnswerSection]: v.InferOutput<(typeof answerSections)[Section]> | null };
+
+const answerSections = {
+  profile: Profile,
+  ltcLifetimeCare: LtcLifetimeCare,
+  lifeInsurance: LifeInsurance,
+  lifetimeCare: LifetimeCare,
+} as const satisfies Record<AnswerSection, v.GenericSchema>;
 
 export function createUserStore(db: Database) {
   // Drizzle takes longer to build these statements than the database to run them.
@@ -45,12 +52,15 @@ export function createUserStore(db: Database) {
       .insert(users)
       .values({
         id: sql.placeholder('userId'),
-        [section]: mergedSection(sql`'{}'`, mayEmpty),
+        [section]: mergedSection(storedSection(section), mayEmpty),
         version: 1,
         createdAt: sql.placeholder('now'),
         updatedAt: sql.placeholder('now'),
       })
-      .onConflictDoUpdate({ target: users.id, set: changesOf(section, mayEmpty) })
+      .onConflictDoUpdate({
+        target: users.id,
+        set: changesOf(section, sql`excluded.${sql.identifier(users[section].name)}`),
+      })
       .returning()
       .prepare();
 
@@ -81,7 +91,7 @@ export function createUserStore(db: Database) {
       const values = { userId, patch: JSON.stringify(patch), now: now.getTime() };
       if (ifMatch !== undefined) {
         const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
-        const changes = changesOf(section, mayEmpty);
+        const changes = changesOf(section, mergedSection(sql`coalesce(${users[section]}, '{}')`, mayEmpty));
         const [row] = await db.update(users).set(changes).where(isMeant).returning().prepare().execute(values);
         return row;
       }
@@ -103,15 +113,16 @@ export function createUserStore(db: Database) {
     }): Promise<UserRow | undefined> {
       const { userId, read, matches } = replacement;
       const now = replacement.now.getTime();
+      const insurance = JSON.stringify({ matches });
       if (read === undefined) {
-        const made = { id: userId, insurance: { matches }, version: 1, createdAt: now, updatedAt: now };
+        const made = { id: userId, insurance, version: 1, createdAt: now, updatedAt: now };
         const [row] = await db.insert(users).values(made).onConflictDoNothing().returning();
         return row;
       }
-      if (JSON.stringify(read.insurance?.matches) === JSON.stringify(matches)) return read;
+      if (read.insurance === insurance) return read;
       const [row] = await db
         .update(users)
-        .set({ insurance: { matches }, version: read.version + 1, updatedAt: now })
+        .set({ insurance, version: read.version + 1, updatedAt: now })
         .where(and(eq(users.id, userId), matchesTag([entityTag.format(read)])))
         .returning();
       return row;
@@ -135,13 +146,22 @@ export function createUserStore(db: Database) {
       const row = await db.get<Record<AnswerSection, string>>(sql`SELECT ${merged('profile')} AS profile,
         ${merged('ltcLifetimeCare')} AS ltcLifetimeCare, ${merged('lifeInsurance')} AS lifeInsurance,
         ${merged('lifetimeCare')} AS lifetimeCare`);
-      return {
-        profile: v.parse(Profile, JSON.parse(row.profile)),
-        ltcLifetimeCare: v.parse(LtcLifetimeCare, JSON.parse(row.ltcLifetimeCare)),
-        lifeInsurance: v.parse(LifeInsurance, JSON.parse(row.lifeInsurance)),
-        lifetimeCare: v.parse(LifetimeCare, JSON.parse(row.lifetimeCare)),
-      };
+      return parseAnswers(row);
     },
+  };
+}
+
+/** The answers that are stored in a record as JSON. */
+export function parseAnswers(stored: Readonly<Record<AnswerSection, string | null>>): Answers {
+  const parse = <Section extends AnswerSection>(section: Section) => {
+    const json = stored[section];
+    return json === null ? null : v.parse(answerSections[section], JSON.parse(json));
+  };
+  return {
+    profile: parse('profile'),
+    ltcLifetimeCare: parse('ltcLifetimeCare'),
+    lifeInsurance: parse('lifeInsurance'),
+    lifetimeCare: parse('lifetimeCare'),
   };
 }
 
@@ -156,15 +176,19 @@ export function purchaseUpdate(db: Database, partner: NonNullable<Purchase['part
   });
 }
 
-/** What a save changes in a record that exists; its values are placeholders. */
-function changesOf(section: AnswerSection, mayEmpty: readonly string[]) {
-  const merged = mergedSection(sql`coalesce(${users[section]}, '{}')`, mayEmpty);
+/** What a save changes in a record that exists, when its section becomes `merged`. */
+function changesOf(section: AnswerSection, merged: SQL) {
   const isChanged = sql`(${merged} IS NOT ${users[section]})`;
   return {
     [section]: merged,
     version: sql`${users.version} + ${isChanged}`,
     updatedAt: sql`CASE WHEN ${isChanged} THEN ${sql.placeholder('now')} ELSE ${users.updatedAt} END`,
   };
+}
+
+/** What an upsert merges into, read before it, so that `json_patch` runs once and not for every column that moves with it. */
+function storedSection(section: AnswerSection): SQL {
+  return sql`coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${sql.placeholder('userId')}), '{}')`;
 }
 
 /**

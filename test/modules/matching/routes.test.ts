@@ -218,7 +218,7 @@ describe(`POST ${path}`, () => {
     await testApp.call('POST', '/v2/private/user/profile', { as: 'moving', body: { inCare: true } });
     movesLeft = 3;
     expect((await app.call('POST', path, { as: 'moving' })).status).toBe(503);
-    expect(await users.find('moving')).toMatchObject({ profile: { weightKg: 55 } });
+    expect((await users.find('moving'))?.profile).toContain('"weightKg":55');
   });
 
   test('reckons ages in the configured time zone', async () => {

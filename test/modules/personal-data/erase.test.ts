@@ -64,7 +64,7 @@ describe('erasing a person', () => {
     const { testApp, fill, dump, personalData } = await setUp();
     await fill('canary-person');
     const before = await personalData.find('canary-person');
-    expect(before.record?.profile).toMatchObject({ heightCm: 170, lastName: 'Canarylast' });
+    expect(before.record?.profile).toContain('"lastName":"Canarylast"');
     expect(before.applications).toHaveLength(2);
     const traces = [
       'canary',

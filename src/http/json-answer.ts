@@ -1,0 +1,18 @@
+import type { Context } from 'elysia';
+import { isNotModified } from './entity-tag';
+
+/**
+ * Answers JSON that is printed already, with all headers that are set by now; 304 without a body to a GET whose
+ * `If-None-Match` holds the ETag among them.
+ *
+ * Headers that are left for Elysia to add would make it a second response of this one, with its body read as a stream.
+ */
+export function answerJson(json: string, { request, set }: Pick<Context, 'request' | 'set'>): Response {
+  const headers = new Headers({ 'content-type': 'application/json;charset=utf-8' });
+  for (const [name, value] of Object.entries(set.headers)) headers.set(name, String(value));
+  set.headers = {};
+  if (!isNotModified(request, headers.get('etag'))) return new Response(json, { headers });
+  set.status = 304;
+  headers.delete('content-type');
+  return new Response(null, { status: 304, headers });
+}
