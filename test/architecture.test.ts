@@ -12,16 +12,19 @@ interface SourceFile {
 
 const read = async (pattern: string): Promise<SourceFile[]> =>
   Promise.all(
-    [...new Glob(pattern).scanSync(root)].sort().map(async (path) => {
-      const text = await Bun.file(join(root, path)).text();
-      const imports = [...text.matchAll(/^(?:import|export)( type)?\b[^;'"]*?from '([^']+)'/gm)].map(
-        ([, type, from = '']) => ({
-          isTypeOnly: type !== undefined,
-          from: from.startsWith('.') ? normalize(join(dirname(path), from)) : from,
-        }),
-      );
-      return { path, text, imports };
-    }),
+    [...new Glob(pattern).scanSync(root)]
+      .filter((path) => !path.includes('/node_modules/'))
+      .sort()
+      .map(async (path) => {
+        const text = await Bun.file(join(root, path)).text();
+        const imports = [...text.matchAll(/^(?:import|export)( type)?\b[^;'"]*?from '([^']+)'/gm)].map(
+          ([, type, from = '']) => ({
+            isTypeOnly: type !== undefined,
+            from: from.startsWith('.') ? normalize(join(dirname(path), from)) : from,
+          }),
+        );
+        return { path, text, imports };
+      }),
   );
 
 const source = await read('src/**/*.ts');

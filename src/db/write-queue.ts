@@ -9,7 +9,7 @@ export class Unit {
   readonly statements: readonly InStatement[];
   readonly results: Promise<ResultSet[]>;
   /** What to tell the caller if it is still so at the deadline. */
-  heldUpBy = new DatabaseError('DEADLINE_EXCEEDED', true);
+  heldUpBy: DatabaseError | undefined;
   readonly #settle: (outcome: Outcome) => void;
   readonly #timer: Timer;
   #isWaiting = true;
@@ -19,7 +19,10 @@ export class Unit {
     this.statements = statements;
     this.results = promise;
     this.#settle = (outcome) => ('error' in outcome ? reject(outcome.error) : resolve(outcome.results));
-    this.#timer = setTimeout(() => this.settle({ error: this.heldUpBy }), timeoutMs);
+    this.#timer = setTimeout(
+      () => this.settle({ error: this.heldUpBy ?? new DatabaseError('DEADLINE_EXCEEDED', true) }),
+      timeoutMs,
+    );
   }
 
   /** False once the caller has been told an outcome: what has not begun by then is not begun any more. */

@@ -9,8 +9,8 @@ function listTags(header: string): string[] {
 }
 
 /** Whether the caller of a GET already has what has this tag (RFC 9110 §13.1.2, weak comparison). */
-export function isNotModified({ method, headers }: Request, tag: string | null): boolean {
-  if (tag === null || (method !== 'GET' && method !== 'HEAD')) return false;
+export function isNotModified({ method, headers }: Request, tag: string | undefined): boolean {
+  if (tag === undefined || (method !== 'GET' && method !== 'HEAD')) return false;
   const sent = headers.get('if-none-match');
   return sent !== null && listTags(sent).some((each) => each === '*' || each.replace(/^W\//, '') === tag);
 }

@@ -8,11 +8,13 @@ import { isNotModified } from './entity-tag';
  * Headers that are left for Elysia to add would make it a second response of this one, with its body read as a stream.
  */
 export function answerJson(json: string, { request, set }: Pick<Context, 'request' | 'set'>): Response {
-  const headers = new Headers({ 'content-type': 'application/json;charset=utf-8' });
-  for (const [name, value] of Object.entries(set.headers)) headers.set(name, String(value));
+  const headers: Record<string, string> = {};
+  for (const name in set.headers) headers[name] = String(set.headers[name]);
   set.headers = {};
-  if (!isNotModified(request, headers.get('etag'))) return new Response(json, { headers });
-  set.status = 304;
-  headers.delete('content-type');
-  return new Response(null, { status: 304, headers });
+  if (isNotModified(request, headers.etag)) {
+    set.status = 304;
+    return new Response(null, { status: 304, headers });
+  }
+  headers['content-type'] = 'application/json;charset=utf-8';
+  return new Response(json, { headers });
 }

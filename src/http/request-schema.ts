@@ -43,32 +43,33 @@ const maxListDepth = 3;
  * The place of a list with too many items. A schema looks at every item before it counts them: 130,000 bad ones, in a
  * body within the limit, take a second.
  */
-function findLongList(value: unknown, keys: readonly string[] = []): readonly string[] | undefined {
-  if (Array.isArray(value)) return value.length > maxItems ? keys : undefined;
-  if (typeof value !== 'object' || value === null || keys.length >= maxListDepth) return undefined;
-  for (const [key, member] of Object.entries(value)) {
-    const long = findLongList(member, [...keys, key]);
-    if (long !== undefined) return long;
+function findLongList(value: unknown, depth = 0): readonly string[] | undefined {
+  if (Array.isArray(value)) return value.length > maxItems ? [] : undefined;
+  if (!isRecord(value) || depth >= maxListDepth) return undefined;
+  for (const key in value) {
+    const place = findLongList(value[key], depth + 1);
+    if (place !== undefined) return [key, ...place];
   }
   return undefined;
 }
 
 /** The place of a list where the schema wants an object: valibot takes one for an object in which nothing is required. */
-function findListForObject(
-  schema: unknown,
-  value: unknown,
-  keys: readonly string[] = [],
-): readonly string[] | undefined {
-  if (typeof schema !== 'object' || schema === null || typeof value !== 'object' || value === null) return undefined;
-  if ('wrapped' in schema) return findListForObject(schema.wrapped, value, keys);
-  if (!('entries' in schema) || typeof schema.entries !== 'object' || schema.entries === null) return undefined;
-  if (Array.isArray(value)) return keys;
-  const members = new Map(Object.entries(value));
-  for (const [key, entry] of Object.entries(schema.entries)) {
-    const misplaced = findListForObject(entry, members.get(key), [...keys, key]);
-    if (misplaced !== undefined) return misplaced;
+function findListForObject(schema: unknown, value: unknown): readonly string[] | undefined {
+  if (!isRecord(schema) || typeof value !== 'object' || value === null) return undefined;
+  if ('wrapped' in schema) return findListForObject(schema.wrapped, value);
+  const { entries } = schema;
+  if (!isRecord(entries)) return undefined;
+  if (!isRecord(value)) return [];
+  for (const key in value) {
+    if (!Object.hasOwn(entries, key)) continue;
+    const place = findListForObject(entries[key], value[key]);
+    if (place !== undefined) return [key, ...place];
   }
   return undefined;
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function refusal(keys: readonly string[], rule: string, message: string): AppError {

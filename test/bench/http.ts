@@ -1,15 +1,8 @@
-import { copyFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { testSecret, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { copyTemplate, temporaryFolder } from '../support/database';
-import { type Measurement, measure, type Request } from './wrk';
+import { type Figure, median } from './figure';
+import { authorizationOf, peers, type ServerName, type Servers } from './servers';
+import { type Measurement, measure } from './wrk';
 
-const userId = 'bench';
-const source = new URL('../../src/main.ts', import.meta.url).pathname;
-const limitServer = new URL('limit-server.ts', import.meta.url).pathname;
-const matchesPath = '/v2/private/engine/matches';
-const body = JSON.stringify({
+const lifeInsuranceBody = JSON.stringify({
   livingStatus: 'stayHome',
   billsAndDebt: ['mortgage', 'cc'],
   financialPriorities: ['payingFuneral'],
@@ -17,112 +10,123 @@ const body = JSON.stringify({
   customSelections: [{ title: 'My niece %d' }],
 });
 
+const requests = {
+  save: { path: '/v2/private/deepDives/lifeInsurance', method: 'POST', body: lifeInsuranceBody },
+  read: { path: '/v2/private/user', method: 'GET' },
+  lists: { path: '/v2/private/healthAndCare/', method: 'GET' },
+  matches: { path: '/v2/private/engine/matches', method: 'POST' },
+} as const;
+
+interface Load {
+  readonly server: ServerName;
+  readonly request: keyof typeof requests;
+  readonly userId: 'answered' | 'matched';
+}
+
 interface Case {
   readonly name: string;
   readonly connections: number;
-  readonly request: Omit<Request, 'url' | 'headers'> & { readonly path: string };
-  /** Which server it is measured beside, and the least share of it that is aimed at. */
-  readonly beside: {
-    readonly server: 'limit' | 'service';
-    readonly request?: Case['request'];
-    readonly atLeast: number;
-  };
+  readonly load: Omit<Load, 'server'>;
+  /** What it is measured beside, and how many times as fast as that it must be. */
+  readonly beside: readonly { readonly load: Load; readonly atLeast?: number }[];
 }
 
-const save = { path: '/v2/private/deepDives/lifeInsurance', method: 'POST', body } as const;
+/** The same load on other servers. */
+function on(load: Case['load'], goals: Partial<Record<ServerName, number>>): Case['beside'] {
+  const servers = ['limit', ...peers] as const;
+  return servers.map((server) => ({
+    load: { ...load, server },
+    ...(goals[server] === undefined ? {} : { atLeast: goals[server] }),
+  }));
+}
+
+const save = { request: 'save', userId: 'answered' } as const;
+const saveMatched = { request: 'save', userId: 'matched' } as const;
+const read = { request: 'read', userId: 'answered' } as const;
+const lists = { request: 'lists', userId: 'answered' } as const;
+const matches = { request: 'matches', userId: 'matched' } as const;
+
 const cases: readonly Case[] = [
-  { name: 'save', connections: 16, request: save, beside: { server: 'limit', atLeast: 0.65 } },
-  { name: 'save', connections: 64, request: save, beside: { server: 'limit', atLeast: 0.8 } },
-  { name: 'read', connections: 16, request: { path: '/v2/private/user' }, beside: { server: 'limit', atLeast: 0.4 } },
+  { name: 'save', connections: 16, load: save, beside: on(save, { limit: 0.65, fastify: 2, hono: 3 }) },
+  { name: 'save', connections: 64, load: save, beside: on(save, { limit: 0.8, fastify: 3, hono: 3 }) },
   {
-    name: 'lists',
+    name: 'save, record with 50 matches',
     connections: 16,
-    request: { path: '/v2/private/healthAndCare/' },
-    beside: { server: 'limit', atLeast: 0.5 },
+    load: saveMatched,
+    beside: [{ load: { ...saveMatched, server: 'limit' } }],
   },
+  { name: 'read', connections: 16, load: read, beside: on(read, { limit: 0.4 }) },
+  { name: 'lists', connections: 16, load: lists, beside: on(lists, { limit: 0.5, fastify: 1.2 }) },
   {
     name: 'matches',
     connections: 16,
-    request: { path: matchesPath, method: 'POST' },
-    beside: { server: 'service', request: save, atLeast: 0.5 },
+    load: matches,
+    beside: [{ load: { ...save, server: 'service' }, atLeast: 0.5 }, { load: { ...saveMatched, server: 'service' } }],
   },
 ];
 
-export interface Comparison extends Measurement {
-  readonly name: string;
-  readonly connections: number;
-  readonly besideRequestsPerSecond: number;
-  readonly ratio: number;
-  readonly atLeast: number;
+interface HttpSettings {
+  readonly rounds: number;
+  readonly seconds: number;
+  /** Seconds before the first round: a runtime compiles what runs often, and takes thousands of requests to do so. */
+  readonly warmUp: number;
+  readonly report: (name: string) => void;
 }
 
-/** Loads the service and the limit by turns, in one run, and gives the median of some rounds of each case. */
-export async function compareServers(settings: { rounds: number; seconds: number }): Promise<Comparison[]> {
-  const servers = await startServers();
-  const token = await testToken({ id: userId, now: new Date() });
-  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
-  const load = ({ path, ...request }: Case['request'], server: 'limit' | 'service', connections: number) =>
-    measure({ ...request, url: `${servers[server]}${path}`, headers }, connections, settings.seconds);
-  const comparisons: Comparison[] = [];
-  for (const { name, connections, request, beside } of cases) {
-    const rounds: { own: Measurement; other: Measurement; ratio: number }[] = [];
-    for (let round = 0; round < settings.rounds; round += 1) {
-      const own = await load(request, 'service', connections);
-      const other = await load(beside.request ?? request, beside.server, connections);
-      rounds.push({ own, other, ratio: own.requestsPerSecond / other.requestsPerSecond });
-    }
-    const middle = rounds.toSorted((a, b) => a.ratio - b.ratio)[rounds.length >> 1];
-    if (middle === undefined) throw new Error('There is no round');
-    comparisons.push({
-      name,
+/** Loads the service and the others by turns, in one run; each ratio is the median of those of the rounds. */
+export async function compareServers(
+  servers: Servers,
+  { rounds, seconds, warmUp, report }: HttpSettings,
+): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  const run = async ({ server, request, userId }: Load, connections: number, forSeconds = seconds) => {
+    const headers = {
+      authorization: await authorizationOf(userId),
+      'content-type': 'application/json',
+      // The limit asks for no token, and has to know whom it serves.
+      'x-user': userId,
+    };
+    return measure({
+      address: servers[server],
+      requests: [{ ...requests[request], headers }],
       connections,
-      ...middle.own,
-      errors: rounds.reduce((sum, { own, other }) => sum + own.errors + other.errors, 0),
-      besideRequestsPerSecond: middle.other.requestsPerSecond,
-      ratio: middle.ratio,
-      atLeast: beside.atLeast,
+      seconds: forSeconds,
     });
+  };
+  for (const { name, connections, load, beside } of cases) {
+    const title = `${name}, ${connections} connections`;
+    report(`${title}, warming up`);
+    for (const each of [{ ...load, server: 'service' } as const, ...beside.map((other) => other.load)]) {
+      await run(each, connections, warmUp);
+    }
+    const own: Measurement[] = [];
+    const others: Measurement[][] = beside.map(() => []);
+    for (let round = 0; round < rounds; round += 1) {
+      report(`${title}, round ${round + 1} of ${rounds}`);
+      own.push(await run({ ...load, server: 'service' }, connections));
+      for (const [index, other] of beside.entries()) others[index]?.push(await run(other.load, connections));
+    }
+    const middle = own.toSorted((a, b) => a.requestsPerSecond - b.requestsPerSecond)[rounds >> 1];
+    if (middle === undefined) throw new Error('There is no round');
+    for (const [index, { load: other, atLeast }] of beside.entries()) {
+      const measured = others[index] ?? [];
+      const rates = measured.map(({ requestsPerSecond }) => requestsPerSecond);
+      figures.push({
+        name: title,
+        requestsPerSecond: middle.requestsPerSecond,
+        p50Ms: middle.p50Ms,
+        p99Ms: middle.p99Ms,
+        errors: [...own, ...measured].reduce((sum, { errors }) => sum + errors, 0),
+        beside: `${other.server === 'service' ? `own ${other.request} (${other.userId})` : other.server}, ${median(rates).toFixed(0)}/s`,
+        value: median(rates.map((rate, round) => (own[round]?.requestsPerSecond ?? Number.NaN) / rate)),
+        unit: '×',
+        ...(atLeast === undefined ? {} : { atLeast }),
+      });
+    }
+    if (name === 'save') {
+      const spread = median(own.map(({ p50Ms, p99Ms }) => p99Ms / p50Ms));
+      figures.push({ name: title, beside: 'its p50, of its p99', value: spread, unit: '×', atMost: 4 });
+    }
   }
-  return comparisons;
-}
-
-/** Both serve the same rows, each from a file of its own. */
-async function startServers() {
-  const folder = temporaryFolder();
-  const path = join(folder, 'data/planning.db');
-  await copyTemplate(path);
-  const service = await start([source], folder, {
-    AUTH_SECRET: testSecret,
-    PORT: '0',
-    SEED_DEMO: 'false',
-    DATABASE_URL: `file:${path}`,
-  });
-  const headers = { authorization: `Bearer ${await testToken({ id: userId, now: new Date() })}` };
-  await fetch(`${service}${matchesPath}`, { method: 'POST', headers });
-  const lists = join(folder, 'lists.json');
-  await Bun.write(lists, await fetch(`${service}/v2/private/healthAndCare/`, { headers }));
-  const copy = join(folder, 'limit.db');
-  for (const suffix of ['', '-wal']) copyFileSync(`${path}${suffix}`, `${copy}${suffix}`);
-  return { service, limit: await start([limitServer, copy, lists, userId], folder, {}) };
-}
-
-/** Starts a server, and gives the address that it prints. */
-async function start(args: string[], cwd: string, environment: Record<string, string>): Promise<string> {
-  const log = join(cwd, `${args.length}.log`);
-  const child = Bun.spawn([process.execPath, ...args], {
-    cwd,
-    env: { PATH: process.env.PATH, ...environment },
-    stdout: Bun.file(log),
-    stderr: 'inherit',
-  });
-  atEnd(async () => {
-    child.kill();
-    await child.exited;
-  });
-  for (let attempt = 0; attempt < 200; attempt += 1) {
-    await Bun.sleep(50);
-    const address = /http:\/\/127\.0\.0\.1:\d+/.exec(await Bun.file(log).text())?.[0];
-    if (address !== undefined) return address;
-  }
-  throw new Error('A server did not start');
+  return figures;
 }

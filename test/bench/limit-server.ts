@@ -4,7 +4,7 @@
  */
 import { Database as SqliteDatabase } from 'bun:sqlite';
 
-const [databasePath = '', listsPath = '', userId = ''] = process.argv.slice(2);
+const [databasePath = '', listsPath = ''] = process.argv.slice(2);
 const db = new SqliteDatabase(databasePath);
 db.run('PRAGMA journal_mode = WAL');
 db.run('PRAGMA synchronous = NORMAL');
@@ -53,6 +53,7 @@ const server = Bun.serve({
     if (pathname === '/v2/private/healthAndCare/') {
       return new Response(lists, { headers: { 'content-type': 'application/json' } });
     }
+    const userId = request.headers.get('x-user') ?? '';
     if (pathname === '/v2/private/user') return answer(find.get(userId));
     const { selections, customSelections, ...answers } = await request.json();
     const patch = JSON.stringify({ ...answers, policySupport: { selections, customSelections } });

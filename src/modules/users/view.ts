@@ -5,19 +5,14 @@ import type { UserRow } from '../../db/schema/users';
  * they are: to parse and print them takes longer than to read them.
  */
 export function toUserJson(row: UserRow): string {
-  const members = [
-    ['id', JSON.stringify(row.id)],
-    ['createdAt', toJsonInstant(row.createdAt)],
-    ['updatedAt', toJsonInstant(row.updatedAt)],
-    ['profile', row.profile],
-    ['insurance', row.insurance ?? '{}'],
-    ['ltc', row.ltcLifetimeCare === null ? '{}' : `{"lifetimeCare":${row.ltcLifetimeCare}}`],
-    ['purchase', row.purchase ?? '{}'],
-    ['lifeInsurance', row.lifeInsurance],
-    ['lifetimeCare', row.lifetimeCare],
-  ] as const;
-  const present = members.flatMap(([name, json]) => (json === null ? [] : [`"${name}":${json}`]));
-  return `{"user":{${present.join(',')}}}`;
+  const { id, createdAt, updatedAt, profile, insurance, ltcLifetimeCare, purchase, lifeInsurance, lifetimeCare } = row;
+  const ltc = ltcLifetimeCare === null ? '{}' : `{"lifetimeCare":${ltcLifetimeCare}}`;
+  return (
+    `{"user":{"id":${JSON.stringify(id)},"createdAt":${toJsonInstant(createdAt)},"updatedAt":${toJsonInstant(updatedAt)}` +
+    `${profile === null ? '' : `,"profile":${profile}`},"insurance":${insurance ?? '{}'},"ltc":${ltc}` +
+    `,"purchase":${purchase ?? '{}'}${lifeInsurance === null ? '' : `,"lifeInsurance":${lifeInsurance}`}` +
+    `${lifetimeCare === null ? '' : `,"lifetimeCare":${lifetimeCare}`}}}`
+  );
 }
 
 function toJsonInstant(epochMs: number): string {

@@ -1,0 +1,54 @@
+import { join } from 'node:path';
+import { copyTemplate, temporaryFolder } from '../support/database';
+import { freePort } from '../support/free-port';
+import { type Figure, median } from './figure';
+import { serviceEnvironment } from './servers';
+
+const starts = 7;
+const giveUpMs = 20_000;
+const at = (path: string) => new URL(path, import.meta.url).pathname;
+
+/** Milliseconds from the start of the process to its first answer of 200. */
+async function timeStart(program: string, environment: Record<string, string>, cwd: string): Promise<number> {
+  const port = await freePort();
+  const startedAtMs = performance.now();
+  const child = Bun.spawn([process.execPath, program], {
+    cwd,
+    env: { PATH: process.env.PATH, ...environment, PORT: String(port) },
+    stdout: 'ignore',
+    stderr: 'inherit',
+  });
+  try {
+    while (performance.now() - startedAtMs < giveUpMs) {
+      const answer = await fetch(`http://127.0.0.1:${port}/health/ready`).catch(() => undefined);
+      if (answer?.status === 200) return performance.now() - startedAtMs;
+      await Bun.sleep(1);
+    }
+    throw new Error(`${program} did not answer`);
+  } finally {
+    child.kill();
+    await child.exited;
+  }
+}
+
+/** A start on a migrated file, beside that of a bare app on the same framework, by turns. */
+export async function compareStarts(report: (name: string) => void): Promise<Figure> {
+  const cwd = temporaryFolder();
+  const path = join(cwd, 'planning.db');
+  await copyTemplate(path);
+  const own: number[] = [];
+  const bare: number[] = [];
+  for (let start = 0; start < starts; start += 1) {
+    report(`cold, start ${start + 1} of ${starts}`);
+    own.push(await timeStart(at('../../src/main.ts'), serviceEnvironment(path), cwd));
+    bare.push(await timeStart(at('hello-server.ts'), {}, cwd));
+  }
+  return {
+    name: 'cold, start to the first 200',
+    p50Ms: median(own),
+    beside: `bare Elysia, ${median(bare).toFixed(0)} ms`,
+    value: median(own.map((time, start) => time / (bare[start] ?? Number.NaN))),
+    unit: '×',
+    atMost: 3,
+  };
+}

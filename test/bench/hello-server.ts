@@ -1,0 +1,7 @@
+/** The least that a service on this framework can be: what a start is measured beside. */
+import { Elysia } from 'elysia';
+
+const app = new Elysia()
+  .get('/health/ready', () => ({ status: 'ready' }))
+  .listen({ hostname: '127.0.0.1', port: process.env.PORT ?? 0 });
+process.stdout.write(`http://127.0.0.1:${app.server?.port}\n`);

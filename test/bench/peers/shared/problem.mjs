@@ -1,0 +1,116 @@
+/** The failures that the three routes can meet, with the words and numbers of the service. */
+const kinds = {
+  'malformed-json': {
+    code: 200,
+    status: 400,
+    title: 'The body is not JSON',
+    detail: 'The request body could not be read as JSON in UTF-8.',
+  },
+  'invalid-input': {
+    code: 201,
+    status: 422,
+    title: 'Some fields are not valid',
+    detail: 'The request was read, but at least one field breaks a rule. Nothing was stored.',
+  },
+  'unsupported-media-type': {
+    code: 202,
+    status: 415,
+    title: 'The body must be application/json',
+    detail: 'The request carries a body whose Content-Type is missing or is not JSON in UTF-8.',
+  },
+  'payload-too-large': {
+    code: 203,
+    status: 413,
+    title: 'The body is too large',
+    detail: 'The request body is larger than this service accepts.',
+  },
+  'malformed-request': {
+    code: 204,
+    status: 400,
+    title: 'The request could not be read',
+    detail: 'The request broke off, or is not well-formed HTTP.',
+  },
+  unauthenticated: {
+    code: 210,
+    status: 401,
+    title: 'A valid token is needed',
+    detail: 'The request has no bearer token, or the token is expired, malformed or not meant for this service.',
+  },
+  'route-not-found': {
+    code: 230,
+    status: 404,
+    title: 'There is no such path',
+    detail: 'No endpoint has this path. Paths are case-sensitive.',
+  },
+  'user-not-found': {
+    code: 232,
+    status: 404,
+    title: 'There is no record yet',
+    detail: 'The signed-in person has no record: it is made by the first save.',
+  },
+  'internal-error': {
+    code: 300,
+    status: 500,
+    title: 'The service failed',
+    detail: 'Something went wrong on our side.',
+  },
+};
+
+/**
+ * A failure whose text may be shown to the caller.
+ *
+ * @typedef {{ pointer: string, rule: string, message: string }} FieldError
+ */
+export class Problem extends Error {
+  /**
+   * @param {keyof typeof kinds} slug
+   * @param {{ detail?: string, errors?: FieldError[], headers?: Record<string, string>, cause?: unknown }} [options]
+   */
+  constructor(slug, { detail = kinds[slug].detail, errors, headers = {}, cause } = {}) {
+    super(detail, { cause });
+    this.slug = slug;
+    this.status = kinds[slug].status;
+    this.errors = errors;
+    this.headers = headers;
+  }
+}
+
+/**
+ * The status, headers and RFC 9457 body that a failure is answered with.
+ *
+ * @param {Problem} problem
+ * @param {{ path: string, requestId: string }} request
+ */
+export function answerOf(problem, { path, requestId }) {
+  const { code, status, title } = kinds[problem.slug];
+  const body = {
+    type: `/problems/${problem.slug}`,
+    title,
+    status,
+    detail: problem.message,
+    instance: path.slice(0, 200),
+    code,
+    http_code: status,
+    requestId,
+    ...(problem.errors === undefined ? {} : { errors: problem.errors }),
+  };
+  return {
+    status,
+    headers: { 'content-type': 'application/problem+json', 'cache-control': 'no-store', ...problem.headers },
+    body: JSON.stringify(body),
+  };
+}
+
+/** @param {number} limitBytes */
+export function tooLarge(limitBytes) {
+  return new Problem('payload-too-large', { detail: `The body may have at most ${limitBytes} bytes.` });
+}
+
+/**
+ * @param {string} detail
+ * @param {unknown} [cause]
+ */
+export function unauthenticated(detail, cause) {
+  const headers = { 'www-authenticate': 'Bearer realm="personal-planning", error="invalid_token"' };
+  return new Problem('unauthenticated', { detail, cause, headers });
+}

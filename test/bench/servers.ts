@@ -1,0 +1,138 @@
+import { copyFileSync, existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { openDatabase } from '../../src/db/client';
+import { hashCatalog } from '../../src/modules/matching/seed-catalog';
+import { shippedCatalog } from '../../src/modules/matching/shipped-catalog';
+import { createCatalogStore } from '../../src/modules/matching/store';
+import { testSecret, testToken } from '../support/app';
+import { atEnd } from '../support/cleanup';
+import { copyTemplate, temporaryFolder } from '../support/database';
+
+/** Somebody whose answers are saved, and somebody who has 50 matches besides. */
+export const people = ['answered', 'matched'] as const;
+export const peers = ['hono', 'fastify', 'express'] as const;
+export type ServerName = 'service' | 'limit' | (typeof peers)[number];
+/** Their addresses. */
+export type Servers = Readonly<Record<ServerName, string>>;
+
+export interface Started {
+  readonly address: string;
+  readonly pid: number;
+}
+
+const at = (path: string) => new URL(path, import.meta.url).pathname;
+const programs = {
+  limit: [process.execPath, at('limit-server.ts')],
+  hono: [process.execPath, at('peers/hono.ts')],
+  fastify: ['node', at('peers/fastify.mjs')],
+  express: ['node', at('peers/express.mjs')],
+} as const;
+
+const answers = {
+  '/v2/private/user/profile': { firstName: 'Ada', lastName: 'Byron', dateOfBirth: '1961-03-10', state: 'VA' },
+  '/v2/private/ltc/lifetimeCare': { careCosts: 4500, insuranceCover: ['leavingForFamily'] },
+  '/v2/private/deepDives/lifetimeCare': { careSafety: 5 },
+  '/v2/private/deepDives/lifeInsurance': { livingStatus: 'stayHome', financialPriorities: ['leavingForKids'] },
+} as const;
+
+export async function authorizationOf(userId: string): Promise<string> {
+  return `Bearer ${await testToken({ id: userId, now: new Date() })}`;
+}
+
+/** Starts the service and what it is compared with, each on a file of its own with the same rows. */
+export async function startServers(): Promise<Servers> {
+  installPeers();
+  const folder = temporaryFolder();
+  const path = join(folder, 'data/planning.db');
+  await copyTemplate(path);
+  await addLargeCatalog(path);
+  const { address: service } = await startServiceOn(path, folder);
+  for (const person of people) {
+    const headers = { authorization: await authorizationOf(person), 'content-type': 'application/json' };
+    const post = async (route: string, body: object) => {
+      const answer = await fetch(`${service}${route}`, { method: 'POST', headers, body: JSON.stringify(body) });
+      if (!answer.ok) throw new Error(`${route} answers ${answer.status}: ${await answer.text()}`);
+    };
+    for (const [route, body] of Object.entries(answers)) await post(route, body);
+    if (person === 'matched') await post('/v2/private/engine/matches', {});
+  }
+  const lists = join(folder, 'lists.json');
+  const authorization = await authorizationOf(people[0]);
+  await Bun.write(lists, await fetch(`${service}/v2/private/healthAndCare/`, { headers: { authorization } }));
+  const startBeside = async (name: keyof typeof programs) => {
+    const copy = join(folder, `${name}.db`);
+    for (const suffix of ['', '-wal']) copyFileSync(`${path}${suffix}`, `${copy}${suffix}`);
+    const environment = { AUTH_SECRET: testSecret, NODE_ENV: 'production' };
+    return (await start([...programs[name], copy, lists], environment)).address;
+  };
+  return {
+    service,
+    limit: await startBeside('limit'),
+    hono: await startBeside('hono'),
+    fastify: await startBeside('fastify'),
+    express: await startBeside('express'),
+  };
+}
+
+/** The service on a database that is migrated, as a process of its own. */
+export function startServiceOn(databasePath: string, cwd: string): Promise<Started> {
+  return start([process.execPath, at('../../src/main.ts')], serviceEnvironment(databasePath), cwd);
+}
+
+export function serviceEnvironment(databasePath: string): Record<string, string> {
+  return { AUTH_SECRET: testSecret, PORT: '0', SEED_DEMO: 'false', DATABASE_URL: `file:${databasePath}` };
+}
+
+/** Starts a program that prints its address. */
+async function start(
+  command: string[],
+  environment: Record<string, string>,
+  cwd = temporaryFolder(),
+): Promise<Started> {
+  const log = join(temporaryFolder(), 'log');
+  const child = Bun.spawn(command, {
+    cwd,
+    env: { PATH: process.env.PATH, ...environment },
+    stdout: Bun.file(log),
+    stderr: 'inherit',
+  });
+  atEnd(async () => {
+    child.kill();
+    await child.exited;
+  });
+  for (let attempt = 0; attempt < 400; attempt += 1) {
+    await Bun.sleep(25);
+    const address = /http:\/\/127\.0\.0\.1:\d+/.exec(await Bun.file(log).text())?.[0];
+    if (address !== undefined) return { address, pid: child.pid };
+  }
+  throw new Error(`${command.join(' ')} did not start`);
+}
+
+function installPeers(): void {
+  if (Bun.which('node') === null) throw new Error('Node.js is needed for the servers that are compared.');
+  const cwd = at('peers');
+  if (existsSync(join(cwd, 'node_modules'))) return;
+  process.stderr.write('Installing the servers that are compared …\n');
+  const { exitCode } = Bun.spawnSync([process.execPath, 'install', '--frozen-lockfile'], {
+    cwd,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  if (exitCode !== 0) throw new Error('The servers that are compared could not be installed.');
+}
+
+/** 50 products and 300 rules, made of those that are shipped, in place of them. */
+async function addLargeCatalog(path: string): Promise<void> {
+  const shipped = shippedCatalog.products.toSorted((a, b) => b.rules.length - a.rules.length);
+  const products = Array.from({ length: 50 }, (_, index) => {
+    const product = shipped[index % shipped.length];
+    if (product === undefined) throw new Error('No product is shipped');
+    return { ...product, id: index + 1, rules: product.rules.slice(0, 6) };
+  });
+  const catalog = { ...shippedCatalog, products };
+  const db = await openDatabase({ url: `file:${path}`, timeoutMs: 5_000 });
+  const origin = { source: 'imported', contentHash: hashCatalog(catalog), now: new Date() } as const;
+  const version = await createCatalogStore(db).add(catalog, origin);
+  if (version === undefined) throw new Error('The catalogue was not stored');
+  await db.$client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
+  db.$client.close();
+}
