@@ -33,10 +33,10 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
         now,
       });
       expect(saved).toMatchObject({
-        lifeInsurance: `{"policySupport":{"selections":[{"id":${index},"title":"é🎻"}]}}`,
+        sections: `"insurance":{},"ltc":{},"purchase":{},"lifeInsurance":{"policySupport":{"selections":[{"id":${index},"title":"é🎻"}]}}`,
         version: index + 1,
       });
-      expect(await createUserStore(db).find('remote')).toEqual(saved);
+      expect(await createUserStore(db).findAnswered('remote')).toEqual(saved);
       expect(await createCemeteryStore(db).listPage({ page: 2, limit: 10, sort: 'asc' })).toMatchObject({
         count: 12,
         rows: [{}, {}],

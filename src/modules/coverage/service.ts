@@ -1,9 +1,8 @@
 import type { ApplicationRow } from '../../db/schema/applications';
-import type { UserRow } from '../../db/schema/users';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { describeError } from '../../log';
-import { createUserStore } from '../users/store';
+import { type AnsweredRecord, createUserStore } from '../users/store';
 import { type Applicant, CarrierError } from './carrier/carrier';
 import { identityHash } from './model';
 import { createApplicationStore } from './store';
@@ -98,7 +97,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
      * @throws AppError `precondition-failed`, `idempotency-key-reused`, `application-in-progress`,
      *   `carrier-declined`, or one of the carrier's failures, after which the application is kept and settled later
      */
-    async start(request: CoverageRequest): Promise<UserRow> {
+    async start(request: CoverageRequest): Promise<AnsweredRecord> {
       const { userId, applicant, ifMatch } = request;
       await checkKey(request);
       const profile = { userId, section: 'profile', patch: { ...applicant }, ifMatch, now: clock() } as const;

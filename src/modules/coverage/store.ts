@@ -2,9 +2,8 @@ import { and, asc, desc, eq, gt, lt, ne, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { applicationAttempts, applications, idempotencyKeys, leases, users } from '../../db/schema';
 import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
-import type { UserRow } from '../../db/schema/users';
 import { creditStatement } from '../sales/store';
-import { purchaseUpdate } from '../users/store';
+import { type AnsweredRecord, answeredColumns, purchaseUpdate } from '../users/store';
 import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
 
 const firstPatienceMs = 2_500;
@@ -161,10 +160,10 @@ export function createApplicationStore(db: Database) {
      * Makes a submitted application the purchase of its person, and gives the record; undefined when either is gone.
      * One that is the purchase already is not written again.
      */
-    async setPurchase(application: ApplicationRow, now: number): Promise<UserRow | undefined> {
+    async setPurchase(application: ApplicationRow, now: number): Promise<AnsweredRecord | undefined> {
       const [row] = await purchaseUpdate(db, partnerOf(application), new Date(now))
         .where(and(eq(users.id, application.userId), isStillOf(application)))
-        .returning();
+        .returning(answeredColumns);
       return row;
     },
 

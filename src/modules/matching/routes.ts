@@ -5,10 +5,14 @@ import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { answerJson } from '../../http/json-answer';
 import { bodyProblems, Problem } from '../../http/problem';
 import { requestBody, requestParameters } from '../../http/request-schema';
 import { UserBody } from '../users/model';
-import { answerUser, answerUserWithoutTag } from '../users/save-answers';
+import { answerUser } from '../users/save-answers';
+import type { AnsweredRecord } from '../users/store';
+import { toUserJson } from '../users/view';
+import type { Matches } from './model';
 import { PreviewBody, previewAnswers, previewExamples, toPatches } from './preview-model';
 import { createMatchingService } from './service';
 
@@ -28,9 +32,10 @@ export function createMatchingRoutes(deps: AppDeps) {
     .post(
       '/matches',
       async ({ caller, query, request, set }) => {
-        const match = { userId: caller.id, ifMatch: readIfMatch(request), withExplanation: query.explain };
-        const answer = query.explain ? answerUserWithoutTag : answerUser;
-        return answer(await service.matchUser(match), { request, set });
+        const { record, explain } = await service.matchUser({ userId: caller.id, ifMatch: readIfMatch(request) });
+        if (!query.explain) return answerUser(record, { request, set });
+        set.headers['cache-control'] = 'private, no-store';
+        return answerJson(explainedUserJson(record, explain()), { request, set });
       },
       {
         body: requestBody(v.nullish(v.strictObject({}))),
@@ -64,4 +69,10 @@ export function createMatchingRoutes(deps: AppDeps) {
         },
       },
     );
+}
+
+/** The user with matches that are explained; a tag would be of what is stored, which holds no explanation. */
+function explainedUserJson(record: AnsweredRecord, matches: Matches): string {
+  const { user } = v.parse(UserBody, JSON.parse(toUserJson(record)));
+  return JSON.stringify({ user: { ...user, insurance: { ...user.insurance, matches } } });
 }

@@ -1,9 +1,8 @@
 import { calendarDateAt } from '../../calendar';
-import type { UserRow } from '../../db/schema/users';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { entityTag } from '../users/entity-tag';
-import { type AnswerPatches, createUserStore, parseAnswers } from '../users/store';
+import { type AnsweredRecord, type AnswerPatches, createUserStore, parseAnswers } from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
 import { match } from './match';
@@ -16,7 +15,6 @@ const attempts = 3;
 export interface MatchRequest {
   readonly userId: string;
   readonly ifMatch: 'any' | readonly string[] | undefined;
-  readonly withExplanation: boolean;
 }
 
 export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl' | 'log'>) {
@@ -27,21 +25,18 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
   return {
     /**
      * Matches the saved answers, stores the result over the version of the record that it was made from, and gives
-     * the record; an explanation is in the answer alone.
+     * the record, and the matches with the explanation that is not stored.
      *
      * @throws AppError `precondition-failed`, or `database-unavailable` when the record moved on each time
      */
-    async matchUser({ userId, ifMatch, withExplanation }: MatchRequest): Promise<UserRow> {
+    async matchUser({ userId, ifMatch }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
       for (let attempt = 1; attempt <= attempts; attempt += 1) {
         const read = await users.find(userId);
         if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
         const catalog = await currentCatalog();
         const facts = deriveFacts(read && parseAnswers(read), today());
-        const stored = await users.replaceMatches({ userId, read, matches: match(facts, catalog), now: deps.clock() });
-        if (stored === undefined) continue;
-        return withExplanation
-          ? { ...stored, insurance: JSON.stringify({ matches: match(facts, catalog, true) }) }
-          : stored;
+        const record = await users.replaceMatches({ userId, read, matches: match(facts, catalog), now: deps.clock() });
+        if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };
       }
       throw new AppError('database-unavailable', { detail: 'The record changes faster than it can be matched.' });
     },
@@ -54,7 +49,7 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
   };
 }
 
-function isMeant(row: UserRow | undefined, ifMatch: MatchRequest['ifMatch']): boolean {
+function isMeant(row: AnsweredRecord | undefined, ifMatch: MatchRequest['ifMatch']): boolean {
   if (ifMatch === undefined) return true;
   return row !== undefined && (ifMatch === 'any' || ifMatch.includes(entityTag.format(row)));
 }

@@ -4,12 +4,12 @@ import { type Database, writeBatch } from '../../db/client';
 import { activities, applicationAttempts, applications, idempotencyKeys, staff, users } from '../../db/schema';
 import { erasedUserId } from '../../db/schema/applications';
 import type { StaffRow } from '../../db/schema/sales';
-import type { UserRow } from '../../db/schema/users';
 import { creditedKinds, ownActivityPrefix } from '../sales/model';
+import { type WholeRecord, wholeColumns } from '../users/store';
 
 /** All that is kept about one person, as it is stored. */
 export interface PersonalData {
-  readonly record: UserRow | undefined;
+  readonly record: WholeRecord | undefined;
   /** The person's own place among those who sell, which is the employer's to keep. */
   readonly staff: StaffRow | undefined;
   readonly counselor: StaffRow | undefined;
@@ -44,7 +44,7 @@ export function createPersonalDataStore(db: Database) {
   return {
     async find(userId: string): Promise<PersonalData> {
       const [found] = await db
-        .select({ record: users, counselor: staff })
+        .select({ record: wholeColumns, counselor: staff })
         .from(users)
         .leftJoin(staff, eq(staff.id, users.counselorId))
         .where(eq(users.id, userId));

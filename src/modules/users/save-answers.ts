@@ -1,6 +1,5 @@
 import type { Context } from 'elysia';
 import type { Caller } from '../../auth/token-verifier';
-import type { UserRow } from '../../db/schema/users';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { requestExamples } from '../../http/docs';
@@ -9,7 +8,7 @@ import { answerJson } from '../../http/json-answer';
 import { bodyProblems, Problem } from '../../http/problem';
 import { entityTag } from './entity-tag';
 import { UserBody } from './model';
-import { type AnswerSection, createUserStore, type MergePatch } from './store';
+import { type AnsweredRecord, type AnswerSection, createUserStore, type MergePatch } from './store';
 import { toUserJson } from './view';
 
 /** The `response` of every route that saves answers. */
@@ -51,13 +50,8 @@ export function createSaveAnswers({ db, clock }: Pick<AppDeps, 'db' | 'clock'>):
 }
 
 /** The user object, with the headers that every answer holding one has. */
-export function answerUser(row: UserRow, { request, set }: Omit<Exchange, 'caller'>): Response {
-  set.headers.etag = entityTag.format(row);
-  return answerUserWithoutTag(row, { request, set });
-}
-
-/** The same where the answer holds more than is stored, which no tag is of. */
-export function answerUserWithoutTag(row: UserRow, { request, set }: Omit<Exchange, 'caller'>): Response {
+export function answerUser(record: AnsweredRecord, { request, set }: Omit<Exchange, 'caller'>): Response {
+  set.headers.etag = entityTag.format(record);
   set.headers['cache-control'] = 'private, no-store';
-  return answerJson(toUserJson(row), { request, set });
+  return answerJson(toUserJson(record), { request, set });
 }

@@ -1,4 +1,4 @@
-import { and, eq, or, type SQL, sql } from 'drizzle-orm';
+import { and, eq, getTableColumns, or, type SQL, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import type { Database } from '../../db/client';
 import { users } from '../../db/schema';
@@ -37,14 +37,33 @@ const answerSections = {
   lifetimeCare: LifetimeCare,
 } as const satisfies Record<AnswerSection, v.GenericSchema>;
 
+/** A record as it is answered. */
+export interface AnsweredRecord extends Pick<UserRow, 'id' | 'version' | 'createdAt' | 'updatedAt'> {
+  /** The JSON members of the user object that hold the sections. */
+  readonly sections: string;
+}
+
+/** The database puts the members together: to hand each column through the driver and Drizzle takes longer. */
+const { profile, insurance, ltcLifetimeCare, purchase, lifeInsurance, lifetimeCare } = users;
+export const answeredColumns = {
+  id: users.id,
+  version: users.version,
+  createdAt: users.createdAt,
+  updatedAt: users.updatedAt,
+  sections: sql<string>`format('%s"insurance":%s,"ltc":%s,"purchase":%s%s%s', '"profile":' || ${profile} || ',',
+    coalesce(${insurance}, '{}'), coalesce('{"lifetimeCare":' || ${ltcLifetimeCare} || '}', '{}'),
+    coalesce(${purchase}, '{}'), ',"lifeInsurance":' || ${lifeInsurance}, ',"lifetimeCare":' || ${lifetimeCare})`,
+} as const;
+
+/** A record with its sections one by one, too. */
+export type WholeRecord = UserRow & AnsweredRecord;
+export const wholeColumns = { ...getTableColumns(users), sections: answeredColumns.sections } as const;
+
 export function createUserStore(db: Database) {
   // Drizzle takes longer to build these statements than the database to run them.
-  const findById = db
-    .select()
-    .from(users)
-    .where(eq(users.id, sql.placeholder('userId')))
-    .limit(1)
-    .prepare();
+  const isOfUser = eq(users.id, sql.placeholder('userId'));
+  const findWhole = db.select(wholeColumns).from(users).where(isOfUser).prepare();
+  const findAnswered = db.select(answeredColumns).from(users).where(isOfUser).prepare();
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
 
   const prepareSave = (section: AnswerSection, mayEmpty: readonly string[]) =>
@@ -61,7 +80,7 @@ export function createUserStore(db: Database) {
         target: users.id,
         set: changesOf(section, sql`excluded.${sql.identifier(users[section].name)}`),
       })
-      .returning()
+      .returning(answeredColumns)
       .prepare();
 
   /** One for each section and each set of its members that a patch may empty, of which there are few. */
@@ -75,9 +94,14 @@ export function createUserStore(db: Database) {
   };
 
   return {
-    async find(userId: string): Promise<UserRow | undefined> {
-      const [row] = await findById.execute({ userId });
-      return row;
+    async find(userId: string): Promise<WholeRecord | undefined> {
+      const [record] = await findWhole.execute({ userId });
+      return record;
+    },
+
+    async findAnswered(userId: string): Promise<AnsweredRecord | undefined> {
+      const [record] = await findAnswered.execute({ userId });
+      return record;
     },
 
     /**
@@ -86,13 +110,19 @@ export function createUserStore(db: Database) {
      *
      * @returns undefined when `ifMatch` is given and no such record exists
      */
-    async saveSection({ userId, section, patch, ifMatch, now }: SectionSave): Promise<UserRow | undefined> {
+    async saveSection({ userId, section, patch, ifMatch, now }: SectionSave): Promise<AnsweredRecord | undefined> {
       const mayEmpty = keysThatMayEmpty(patch);
       const values = { userId, patch: JSON.stringify(patch), now: now.getTime() };
       if (ifMatch !== undefined) {
         const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
         const changes = changesOf(section, mergedSection(sql`coalesce(${users[section]}, '{}')`, mayEmpty));
-        const [row] = await db.update(users).set(changes).where(isMeant).returning().prepare().execute(values);
+        const [row] = await db
+          .update(users)
+          .set(changes)
+          .where(isMeant)
+          .returning(answeredColumns)
+          .prepare()
+          .execute(values);
         return row;
       }
       const [row] = await preparedSave(section, mayEmpty).execute(values);
@@ -107,16 +137,16 @@ export function createUserStore(db: Database) {
      */
     async replaceMatches(replacement: {
       userId: string;
-      read: UserRow | undefined;
+      read: WholeRecord | undefined;
       matches: Matches;
       now: Date;
-    }): Promise<UserRow | undefined> {
+    }): Promise<AnsweredRecord | undefined> {
       const { userId, read, matches } = replacement;
       const now = replacement.now.getTime();
       const insurance = JSON.stringify({ matches });
       if (read === undefined) {
         const made = { id: userId, insurance, version: 1, createdAt: now, updatedAt: now };
-        const [row] = await db.insert(users).values(made).onConflictDoNothing().returning();
+        const [row] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
         return row;
       }
       if (read.insurance === insurance) return read;
@@ -124,7 +154,7 @@ export function createUserStore(db: Database) {
         .update(users)
         .set({ insurance, version: read.version + 1, updatedAt: now })
         .where(and(eq(users.id, userId), matchesTag([entityTag.format(read)])))
-        .returning();
+        .returning(answeredColumns);
       return row;
     },
 
