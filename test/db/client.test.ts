@@ -151,7 +151,7 @@ describe.each([
       await store.saveSection({ userId: 'shared', section: 'profile', patch: {}, now });
       const outputs = await Promise.all([runWorker(url, 'careCosts', '300'), runWorker(url, task, '300')]);
       expect(outputs).toEqual(['300', '300']);
-      expect(await store.find('shared')).toMatchObject({ version: 601, ltcLifetimeCare: '{"careCosts":300}' });
+      expect(await store.findAnswers('shared')).toMatchObject({ version: 601, ltcLifetimeCare: '{"careCosts":300}' });
     },
     30_000,
   );

@@ -170,7 +170,7 @@ describe.skipIf(!hasSqld)('a libSQL server that is killed under 64 savers', () =
     await saving;
     await sqld.start();
     for (const [userId, value] of acknowledged) {
-      const record = await store.find(userId);
+      const record = await store.findAnswers(userId);
       const stored = (record && parseAnswers(record).ltcLifetimeCare?.careCosts) ?? 0;
       expect(stored).toBeGreaterThanOrEqual(value);
     }

@@ -2,11 +2,18 @@ import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { entityTag } from '../users/entity-tag';
-import { type AnsweredRecord, type AnswerPatches, createUserStore, parseAnswers } from '../users/store';
+import {
+  type AnsweredRecord,
+  type AnswerPatches,
+  createUserStore,
+  parseAnswers,
+  type StoredAnswers,
+} from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
 import { match } from './match';
 import type { Matches } from './model';
+import { printMatches } from './print-matches';
 import { createCatalogStore } from './store';
 
 /** How often a match is made again when the record has moved on in between. */
@@ -31,11 +38,16 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
      */
     async matchUser({ userId, ifMatch }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
       for (let attempt = 1; attempt <= attempts; attempt += 1) {
-        const read = await users.find(userId);
+        const read = await users.findAnswers(userId);
         if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
         const catalog = await currentCatalog();
         const facts = deriveFacts(read && parseAnswers(read), today());
-        const record = await users.replaceMatches({ userId, read, matches: match(facts, catalog), now: deps.clock() });
+        const record = await users.replaceMatches({
+          userId,
+          read,
+          matches: printMatches(match(facts, catalog)),
+          now: deps.clock(),
+        });
         if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };
       }
       throw new AppError('database-unavailable', { detail: 'The record changes faster than it can be matched.' });
@@ -49,7 +61,7 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
   };
 }
 
-function isMeant(row: AnsweredRecord | undefined, ifMatch: MatchRequest['ifMatch']): boolean {
+function isMeant(row: StoredAnswers | undefined, ifMatch: MatchRequest['ifMatch']): boolean {
   if (ifMatch === undefined) return true;
   return row !== undefined && (ifMatch === 'any' || ifMatch.includes(entityTag.format(row)));
 }

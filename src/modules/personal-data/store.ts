@@ -1,15 +1,16 @@
-import { asc, eq, inArray, sql } from 'drizzle-orm';
+import { asc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
 import { activities, applicationAttempts, applications, idempotencyKeys, staff, users } from '../../db/schema';
 import { erasedUserId } from '../../db/schema/applications';
 import type { StaffRow } from '../../db/schema/sales';
+import type { UserRow } from '../../db/schema/users';
 import { creditedKinds, ownActivityPrefix } from '../sales/model';
-import { type WholeRecord, wholeColumns } from '../users/store';
+import { type AnsweredRecord, answeredColumns } from '../users/store';
 
 /** All that is kept about one person, as it is stored. */
 export interface PersonalData {
-  readonly record: WholeRecord | undefined;
+  readonly record: (UserRow & AnsweredRecord) | undefined;
   /** The person's own place among those who sell, which is the employer's to keep. */
   readonly staff: StaffRow | undefined;
   readonly counselor: StaffRow | undefined;
@@ -44,7 +45,7 @@ export function createPersonalDataStore(db: Database) {
   return {
     async find(userId: string): Promise<PersonalData> {
       const [found] = await db
-        .select({ record: wholeColumns, counselor: staff })
+        .select({ record: { ...getTableColumns(users), ...answeredColumns }, counselor: staff })
         .from(users)
         .leftJoin(staff, eq(staff.id, users.counselorId))
         .where(eq(users.id, userId));

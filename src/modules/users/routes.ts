@@ -20,7 +20,7 @@ export function createUserRoutes(deps: AppDeps) {
     .get(
       '',
       async ({ caller, request, set }) => {
-        const row = await store.findAnswered(caller.id);
+        const row = await store.find(caller.id);
         if (row === undefined) throw new AppError('user-not-found');
         return answerUser(row, { request, set });
       },

@@ -1,11 +1,10 @@
-import { and, eq, getTableColumns, or, type SQL, sql } from 'drizzle-orm';
+import { and, eq, or, type SQL, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import type { Database } from '../../db/client';
 import { users } from '../../db/schema';
 import type { UserRow } from '../../db/schema/users';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
-import type { Matches } from '../matching/model';
 import { entityTag } from './entity-tag';
 import { Profile, type Purchase } from './model';
 
@@ -55,15 +54,36 @@ export const answeredColumns = {
     coalesce(${purchase}, '{}'), ',"lifeInsurance":' || ${lifeInsurance}, ',"lifetimeCare":' || ${lifetimeCare})`,
 } as const;
 
-/** A record with its sections one by one, too. */
-export type WholeRecord = UserRow & AnsweredRecord;
-export const wholeColumns = { ...getTableColumns(users), sections: answeredColumns.sections } as const;
+/** The answers of a record as JSON, and which of its versions they are of. */
+export type StoredAnswers = Pick<UserRow, 'createdAt' | 'version' | AnswerSection>;
+const { createdAt, version } = users;
+const storedAnswers = { createdAt, version, profile, ltcLifetimeCare, lifeInsurance, lifetimeCare } as const;
 
 export function createUserStore(db: Database) {
   // Drizzle takes longer to build these statements than the database to run them.
   const isOfUser = eq(users.id, sql.placeholder('userId'));
-  const findWhole = db.select(wholeColumns).from(users).where(isOfUser).prepare();
+  const findAnswers = db.select(storedAnswers).from(users).where(isOfUser).prepare();
   const findAnswered = db.select(answeredColumns).from(users).where(isOfUser).prepare();
+  const isStillRead = and(
+    isOfUser,
+    eq(users.createdAt, sql.placeholder('createdAt')),
+    eq(users.version, sql.placeholder('version')),
+  );
+  const findMatched = db
+    .select(answeredColumns)
+    .from(users)
+    .where(and(isStillRead, eq(users.insurance, sql.placeholder('insurance'))))
+    .prepare();
+  const updateMatches = db
+    .update(users)
+    .set({
+      insurance: sql`${sql.placeholder('insurance')}`,
+      version: sql`${users.version} + 1`,
+      updatedAt: sql`${sql.placeholder('now')}`,
+    })
+    .where(isStillRead)
+    .returning(answeredColumns)
+    .prepare();
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
 
   const prepareSave = (section: AnswerSection, mayEmpty: readonly string[]) =>
@@ -94,12 +114,12 @@ export function createUserStore(db: Database) {
   };
 
   return {
-    async find(userId: string): Promise<WholeRecord | undefined> {
-      const [record] = await findWhole.execute({ userId });
+    async findAnswers(userId: string): Promise<StoredAnswers | undefined> {
+      const [record] = await findAnswers.execute({ userId });
       return record;
     },
 
-    async findAnswered(userId: string): Promise<AnsweredRecord | undefined> {
+    async find(userId: string): Promise<AnsweredRecord | undefined> {
       const [record] = await findAnswered.execute({ userId });
       return record;
     },
@@ -133,29 +153,28 @@ export function createUserStore(db: Database) {
      * Replaces the matches of a record that is still as it was read, or makes the record. Matches that are the same
      * already are not written again.
      *
+     * @param matches as JSON
      * @returns undefined when the record has moved on since it was read
      */
     async replaceMatches(replacement: {
       userId: string;
-      read: WholeRecord | undefined;
-      matches: Matches;
+      read: StoredAnswers | undefined;
+      matches: string;
       now: Date;
     }): Promise<AnsweredRecord | undefined> {
-      const { userId, read, matches } = replacement;
+      const { userId, read } = replacement;
       const now = replacement.now.getTime();
-      const insurance = JSON.stringify({ matches });
+      const insurance = `{"matches":${replacement.matches}}`;
       if (read === undefined) {
         const made = { id: userId, insurance, version: 1, createdAt: now, updatedAt: now };
-        const [row] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
-        return row;
+        const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
+        return record;
       }
-      if (read.insurance === insurance) return read;
-      const [row] = await db
-        .update(users)
-        .set({ insurance, version: read.version + 1, updatedAt: now })
-        .where(and(eq(users.id, userId), matchesTag([entityTag.format(read)])))
-        .returning(answeredColumns);
-      return row;
+      const { createdAt, version } = read;
+      const [unchanged] = await findMatched.execute({ userId, createdAt, version, insurance });
+      if (unchanged !== undefined) return unchanged;
+      const [record] = await updateMatches.execute({ userId, createdAt, version, insurance, now });
+      return record;
     },
 
     /**
