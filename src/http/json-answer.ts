@@ -7,7 +7,10 @@ import { isNotModified } from './entity-tag';
  *
  * Headers that are left for Elysia to add would make it a second response of this one, with its body read as a stream.
  */
-export function answerJson(json: string, { request, set }: Pick<Context, 'request' | 'set'>): Response {
+export function answerJson(
+  json: string | Uint8Array<ArrayBuffer>,
+  { request, set }: Pick<Context, 'request' | 'set'>,
+): Response {
   const headers: Record<string, string> = {};
   for (const name in set.headers) headers[name] = String(set.headers[name]);
   set.headers = {};

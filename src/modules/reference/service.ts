@@ -10,7 +10,7 @@ import type { ReferenceStore } from './store';
 const keptForMs = 60_000;
 
 interface PreparedBody {
-  readonly json: string;
+  readonly json: Uint8Array<ArrayBuffer>;
   readonly entityTag: string;
 }
 
@@ -30,9 +30,8 @@ export function createReferenceService({
 
   const load = async (): Promise<PreparedBody> => {
     const lists = await store.findLists();
-    const json = JSON.stringify(
-      v.parse(HealthAndCareBody, envelope(lists, { 'chat-id': chat.id, 'chat-token': chat.token })),
-    );
+    const body = v.parse(HealthAndCareBody, envelope(lists, { 'chat-id': chat.id, 'chat-token': chat.token }));
+    const json = new TextEncoder().encode(JSON.stringify(body));
     return { json, entityTag: `"${createHash('sha256').update(json).digest('base64url').slice(0, 22)}"` };
   };
 
