@@ -52,9 +52,6 @@ interface QueueSettings {
   readonly maxWaiting: number;
 }
 
-/** Turns of the event loop, each of which reads the requests that have come. */
-const maxGatheringTurns = 8;
-
 /**
  * Stores what many callers write at the same time in one transaction, in the order in which they came: a commit costs
  * the same for one as for all of them. Whoever is alone waits for nobody.
@@ -72,20 +69,9 @@ export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting 
     return queued.splice(0, end === -1 ? queued.length : end).filter(({ isWaiting }) => isWaiting);
   };
 
-  /** Where many write at a time, the next group is worth waiting for as long as it still grows. */
-  const untilGathered = async () => {
-    for (let turn = 0, seen = 0; turn < maxGatheringTurns && queued.length > seen; turn += 1) {
-      seen = queued.length;
-      await nextTurn();
-    }
-  };
-
   const run = async () => {
-    let lastGroup = 1;
     while (queued.length > 0) {
-      if (lastGroup > 1) await untilGathered();
       const group = takeGroup();
-      lastGroup = group.length;
       try {
         await commit(group);
       } catch (error) {
