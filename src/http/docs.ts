@@ -26,11 +26,13 @@ const everyMethod = ['GET', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'HEAD', 'PATCH',
 
 /**
  * The documentation: a page at /swagger and OpenAPI 3.1 at /swagger/json. The plugin cannot read valibot schemas
- * and fails on some of them, so its own scan is off and `describe` fills in what it serves.
+ * and fails on some of them, so its own scan is off and `describe` tells it the routes. What it serves is made when
+ * somebody asks for it first: a start would take a sixth longer.
  */
 export function createDocs({ publicUrl, models }: { publicUrl: string | undefined; models: Models }) {
-  const paths: Record<string, Record<string, unknown>> = {};
-  const schemas: Record<string, object> = toJsonSchemaDefs({ ...models }, conversion(models));
+  let routes: readonly DocumentedRoute[] = [];
+  let paths: ReturnType<typeof toPaths> | undefined;
+  let schemas: Record<string, object> | undefined;
   const documentation = {
     openapi: '3.1.0',
     info: {
@@ -56,9 +58,15 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
     })),
     components: {
       securitySchemes: { [bearerScheme]: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } as const },
-      schemas,
+      get schemas() {
+        schemas ??= toJsonSchemaDefs({ ...models }, conversion(models));
+        return schemas;
+      },
     },
-    paths,
+    get paths() {
+      paths ??= toPaths(routes, models);
+      return paths;
+    },
   };
 
   const plugin = new Elysia({ name: 'http.docs' })
@@ -78,17 +86,20 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
 
   return {
     plugin,
-    describe(routes: readonly DocumentedRoute[]): void {
-      for (const route of routes) {
-        if (route.hooks.detail === undefined || route.hooks.detail.hide) continue;
-        const path = route.path.replace(/:(\w+)/g, '{$1}');
-        paths[path] = {
-          ...paths[path],
-          [route.method.toLowerCase()]: operation(route, models),
-        };
-      }
+    describe(all: readonly DocumentedRoute[]): void {
+      routes = all;
     },
   };
+}
+
+function toPaths(routes: readonly DocumentedRoute[], models: Models): Record<string, Record<string, unknown>> {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const route of routes) {
+    if (route.hooks.detail === undefined || route.hooks.detail.hide) continue;
+    const path = route.path.replace(/:(\w+)/g, '{$1}');
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route, models) };
+  }
+  return paths;
 }
 
 /** Without the parts of the page that send the document, or what is asked about it, to another host. */
