@@ -5,6 +5,7 @@ import * as v from 'valibot';
 import { openDatabase } from '../src/db/client';
 import { migrateDatabase } from '../src/db/migrate';
 import { UserBody } from '../src/modules/users/model';
+import { testSecret, testToken } from './support/app';
 import { createCommandLine } from './support/command';
 import { temporaryFolder } from './support/database';
 import { failToStart, type Service, startService } from './support/service';
@@ -104,31 +105,37 @@ describe('a start without settings', () => {
 });
 
 describe('an acknowledged answer', () => {
-  test('is there after kill -9 in the middle of 2,000 saves', async () => {
+  test('is there after kill -9 under 64 concurrent savers', async () => {
     const cwd = temporaryFolder();
-    const service = await startService({ cwd, environment: { LOG_LEVEL: 'error' } });
-    const token = await service.token();
-    const fields = ['careCosts', 'careSafety', 'policyValue'] as const;
-    const acknowledged = { careCosts: 0, careSafety: 0, policyValue: 0 };
+    const environment = { LOG_LEVEL: 'error', AUTH_SECRET: testSecret };
+    const service = await startService({ cwd, environment });
+    // Two savers a person, each of whom counts a field upwards: the largest acknowledged is the least that must be there.
+    const savers = await Promise.all(
+      Array.from({ length: 64 }, async (_, index) => ({
+        token: await testToken({ id: `saver-${index >> 1}`, now: new Date() }),
+        field: index % 2 === 0 ? ('careCosts' as const) : ('policyValue' as const),
+        acknowledged: 0,
+      })),
+    );
     let sent = 0;
-    // Each saver counts one field upwards, so the largest acknowledged number is the least that must be there.
-    const savers = fields.map(async (field) => {
-      for (let value = 1; value <= 667; value += 1) {
-        const answer = await save(service, token, { [field]: value }).catch(() => undefined);
-        if (answer?.status !== 200) return;
-        acknowledged[field] = value;
-        sent += 1;
-        if (sent === 1000) service.process.kill('SIGKILL');
-      }
-    });
-    await Promise.all(savers);
+    await Promise.all(
+      savers.map(async (saver) => {
+        for (let value = 1; ; value += 1) {
+          const answer = await save(service, saver.token, { [saver.field]: value }).catch(() => undefined);
+          if (answer?.status !== 200) return;
+          saver.acknowledged = value;
+          sent += 1;
+          if (sent === 2000) service.process.kill('SIGKILL');
+        }
+      }),
+    );
     await service.process.exited;
-    expect(sent).toBeGreaterThanOrEqual(1000);
-    const restarted = await startService({ cwd });
-    const { ltc: stored } = await readUser(restarted, token);
-    for (const field of fields) {
-      expect(stored.lifetimeCare?.[field]).toBeGreaterThanOrEqual(acknowledged[field]);
-      expect(stored.lifetimeCare?.[field]).toBeLessThanOrEqual(acknowledged[field] + 1);
+    expect(sent).toBeGreaterThanOrEqual(2000);
+    const restarted = await startService({ cwd, environment });
+    for (const { token, field, acknowledged } of savers) {
+      const stored = (await readUser(restarted, token)).ltc.lifetimeCare?.[field];
+      expect(stored).toBeGreaterThanOrEqual(acknowledged);
+      expect(stored).toBeLessThanOrEqual(acknowledged + 1);
     }
   }, 30_000);
 });
