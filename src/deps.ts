@@ -20,8 +20,10 @@ export interface AppDeps {
   readonly lifecycle: Lifecycle;
 }
 
-/** How the process tells the app that it is to stop, and hears from it meanwhile. */
+/** What the process tells the app of itself, and hears from it. */
 export interface Lifecycle {
   isDraining: boolean;
+  /** The disk has failed: no save is acknowledged any more until the process is started anew. */
+  hasLostDisk: boolean;
   onRequestWhileDraining(): void;
 }

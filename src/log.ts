@@ -5,8 +5,8 @@ export type Log = pino.Logger;
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 type LogLevel = (typeof logLevels)[number];
 
-/** Off the thread that serves requests; what is not written yet is when the process exits or logs a fatal line. */
-const standardOutput = { dest: 1, sync: false } as const;
+/** Off the thread that serves requests; what is not written yet is when the process exits or logs a fatal line. Where nobody reads, lines are dropped. */
+const standardOutput = { dest: 1, sync: false, maxLength: 16 * 1024 * 1024 } as const;
 
 /** One JSON object a line on standard output, or to `destination`. */
 export function createLog(

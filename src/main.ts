@@ -38,9 +38,12 @@ async function start(): Promise<void> {
   const config = readConfig(process.env);
   const log = createLog(config.logLevel);
   const clock = () => new Date();
-  const lifecycle: Lifecycle = { isDraining: false, onRequestWhileDraining: () => undefined };
+  const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
 
-  const db = await openPreparedDatabase(config, log, clock());
+  const db = await openPreparedDatabase(config, log, clock(), (failure) => {
+    lifecycle.hasLostDisk = true;
+    log.fatal(describeError(failure), 'the disk has failed: no save is acknowledged until the service is started anew');
+  });
   const tokens = await tokenSettings(config, clock());
   const { carrier, sandbox } = await openCarrier(config, clock);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
@@ -90,7 +93,12 @@ async function start(): Promise<void> {
 }
 
 /** A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. */
-async function openPreparedDatabase(config: Config, log: Log, now: Date): Promise<Database> {
+async function openPreparedDatabase(
+  config: Config,
+  log: Log,
+  now: Date,
+  onSyncFailure: (failure: Error) => void,
+): Promise<Database> {
   const isLocal = localPath(config.database.url) !== undefined;
   const db = await openDatabase(config.database).catch((error: unknown) => {
     throw new StartError(`The database ${placeOf(config.database.url)} cannot be opened (${codeOf(error)}).`);
@@ -108,7 +116,7 @@ async function openPreparedDatabase(config: Config, log: Log, now: Date): Promis
     throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
   }
   db.$client.close();
-  return openServiceDatabase(config.database);
+  return openServiceDatabase(config.database, onSyncFailure);
 }
 
 /** Waits for a remote database that is away, and tells whether it is migrated. */

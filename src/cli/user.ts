@@ -6,7 +6,6 @@ import { readConfig } from '../config';
 import { type Database, truncateLog } from '../db/client';
 import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/personal-data/store';
 import { createSalesStore } from '../modules/sales/store';
-import { UserBody } from '../modules/users/model';
 import { createUserStore } from '../modules/users/store';
 import { toUserJson } from '../modules/users/view';
 import { identifier, subject } from './arguments';
@@ -140,9 +139,24 @@ function isErasable({ record, applications, idempotencyKeys }: PersonalData): bo
   return record !== undefined || applications.length > 0 || idempotencyKeys.length > 0;
 }
 
+/** Whatever is stored is shown, also what no model knows any more. */
+const Section = v.optional(v.unknown());
+const StoredUser = v.object({
+  user: v.looseObject({
+    createdAt: v.string(),
+    updatedAt: v.string(),
+    profile: Section,
+    insurance: v.looseObject({ matches: Section }),
+    ltc: v.looseObject({ lifetimeCare: Section }),
+    purchase: v.looseObject({ partner: Section }),
+    lifeInsurance: Section,
+    lifetimeCare: Section,
+  }),
+});
+
 function describe({ record, counselor, staff, applications }: PersonalData) {
   return {
-    user: record === undefined ? null : v.parse(UserBody, JSON.parse(toUserJson(record))).user,
+    user: record === undefined ? null : v.parse(StoredUser, JSON.parse(toUserJson(record))).user,
     version: record?.version ?? null,
     counselor: counselor === undefined ? null : { id: counselor.id, name: nameOf(counselor) },
     staff: staff === undefined ? null : withDates(staff),

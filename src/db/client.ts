@@ -42,11 +42,18 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
 /**
  * Opens the database as the service uses it: many callers' writes go in one transaction, and a local file has a client
  * of our own, which does not migrate.
+ *
+ * @param onSyncFailure called when the disk of a local file has failed, and writes are refused from then on
  */
-export function openServiceDatabase(settings: DatabaseSettings): Database {
+export function openServiceDatabase(
+  settings: DatabaseSettings,
+  onSyncFailure?: (failure: DatabaseError) => void,
+): Database {
   const path = localPath(settings.url);
   const client =
-    path === undefined ? groupWrites(openRemoteClient(settings), settings) : openLocalClient({ ...settings, path });
+    path === undefined
+      ? groupWrites(openRemoteClient(settings), settings)
+      : openLocalClient({ ...settings, path, ...(onSyncFailure === undefined ? {} : { onSyncFailure }) });
   return drizzle({ client });
 }
 

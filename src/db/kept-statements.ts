@@ -124,7 +124,7 @@ function createRowMaker(columns: readonly string[]): (values: readonly Value[]) 
   }
   // Of two columns with one name the first has it, and a place comes before a name that looks like one.
   const named = [...columns.entries()].filter(
-    ([place, name]) => columns.indexOf(name) === place && !(name in KeptRow.prototype),
+    ([place, name]) => columns.indexOf(name) === place && !Object.hasOwn(KeptRow.prototype, name),
   );
   return (values) => new KeptRow(values);
 }

@@ -18,17 +18,19 @@ interface LocalSettings {
   readonly path: string;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
-  readonly openLog?: typeof createLogSync;
+  /** Called once, when the disk has failed to sync: from then on nothing is written until the process is started anew. */
+  readonly onSyncFailure?: (failure: DatabaseError) => void;
+  readonly openLog?: (databasePath: string) => LogSync;
 }
 
 /**
  * A local file as the service uses it: one connection that keeps its prepared statements, and writes of many callers in
- * one transaction. In WAL mode, and nobody is answered before the log is on the disk, so an answer that was acknowledged
- * survives a power cut.
+ * one transaction. In WAL mode, and nobody is told of a commit before the log is on the disk, whether he wrote it or
+ * reads it, so an answer that was acknowledged survives a power cut.
  *
  * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
  */
-export function openLocalClient({ path, timeoutMs, openLog = createLogSync }: LocalSettings): Client {
+export function openLocalClient({ path, timeoutMs, onSyncFailure, openLog = createLogSync }: LocalSettings): Client {
   let current: Opened | undefined;
   let isClosed = false;
   /** After it the kernel may take for written what is not, and a later sync would say that all is well. */
@@ -77,7 +79,10 @@ export function openLocalClient({ path, timeoutMs, openLog = createLogSync }: Lo
     try {
       await log.synced();
     } catch (error) {
-      syncFailure = new DatabaseError('SYNC_FAILED', true, error);
+      if (syncFailure === undefined) {
+        syncFailure = new DatabaseError('SYNC_FAILED', true, error);
+        onSyncFailure?.(syncFailure);
+      }
     }
     if (syncFailure !== undefined) throw syncFailure;
   };
@@ -115,8 +120,10 @@ export function openLocalClient({ path, timeoutMs, openLog = createLogSync }: Lo
       try {
         if (syncFailure !== undefined) throw syncFailure;
         const opened = use();
+        const outcomes = transact(opened, due);
+        for (const unit of due) unit.heldUpBy = undefined;
         // The next transaction need not wait for the sync of this one.
-        void settleOnceSynced(opened, due, transact(opened, due));
+        void settleOnceSynced(opened, due, outcomes);
         return;
       } catch (error) {
         const isUndone = error instanceof TransactionError;
@@ -142,8 +149,12 @@ export function openLocalClient({ path, timeoutMs, openLog = createLogSync }: Lo
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     switch (kindOf(statement)) {
-      case 'read':
-        return direct(({ statements }) => statements.run(statement, true));
+      case 'read': {
+        const [result, { log }] = await direct((opened) => [opened.statements.run(statement, true), opened] as const);
+        // What it read may have been committed, and could be gone after a power cut until then.
+        if (log.pending !== undefined) await endOf(log.pending, timeoutMs);
+        return result;
+      }
       case 'write': {
         const [result] = await queue.add([statement]);
         if (result === undefined) throw new Error('A statement has no result');
@@ -154,8 +165,9 @@ export function openLocalClient({ path, timeoutMs, openLog = createLogSync }: Lo
     }
   };
   const directSynced = async <Result>(work: (opened: Opened) => Result): Promise<Result> => {
-    const result = await direct(work);
-    await synced(use());
+    if (syncFailure !== undefined) throw syncFailure;
+    const [result, opened] = await direct((current) => [work(current), current] as const);
+    await synced(opened);
     return result;
   };
 
@@ -186,12 +198,15 @@ interface Opened {
 }
 
 /** @throws DatabaseError `SQLITE_BUSY` or `SQLITE_CANTOPEN` */
-function open(path: string, openLog: typeof createLogSync): Opened {
+function open(path: string, openLog: (databasePath: string) => LogSync): Opened {
   let connection: Connection.Database | undefined;
   try {
     connection = new Connection(path, { timeout: 0 });
     connection.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; ${overwriteWhatIsDeleted}`);
-    return { connection, statements: createStatementCache(connection), log: openLog(path) };
+    const statements = createStatementCache(connection);
+    // The log is made by whoever reads first.
+    statements.run('SELECT 1 FROM sqlite_schema LIMIT 1', false);
+    return { connection, statements, log: openLog(path) };
   } catch (error) {
     connection?.close();
     const failure = toDatabaseError(error);
@@ -235,6 +250,18 @@ class TransactionError extends Error {
 /** Whether a transaction may have failed for what one unit did, so that the others are stored without it. */
 function isOfOneUnit({ code, isUnavailable }: DatabaseError): boolean {
   return !isUnavailable || code === 'SQLITE_FULL';
+}
+
+/** Waits for the end of something, good or bad, but no longer than a time. */
+async function endOf(work: Promise<unknown>, timeoutMs: number): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, timeoutMs);
+  work.then(
+    () => resolve(),
+    () => resolve(),
+  );
+  await promise;
+  clearTimeout(timer);
 }
 
 function shortPause(): Promise<void> {

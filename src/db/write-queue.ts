@@ -11,13 +11,15 @@ export class Unit {
   /** What to tell the caller if it is still so at the deadline. */
   heldUpBy: DatabaseError | undefined;
   readonly #settle: (outcome: Outcome) => void;
+  readonly #onSettled: () => void;
   readonly #timer: Timer;
   #isWaiting = true;
 
-  constructor(statements: readonly InStatement[], timeoutMs: number) {
+  constructor(statements: readonly InStatement[], timeoutMs: number, onSettled: () => void) {
     const { promise, resolve, reject } = Promise.withResolvers<ResultSet[]>();
     this.statements = statements;
     this.results = promise;
+    this.#onSettled = onSettled;
     this.#settle = (outcome) => ('error' in outcome ? reject(outcome.error) : resolve(outcome.results));
     this.#timer = setTimeout(
       () => this.settle({ error: this.heldUpBy ?? new DatabaseError('DEADLINE_EXCEEDED', true) }),
@@ -32,7 +34,9 @@ export class Unit {
 
   /** Tells the caller; whoever comes second is not heard. */
   settle(outcome: Outcome): void {
+    if (!this.#isWaiting) return;
     this.#isWaiting = false;
+    this.#onSettled();
     clearTimeout(this.#timer);
     this.#settle(outcome);
   }
@@ -48,7 +52,7 @@ interface QueueSettings {
   readonly timeoutMs: number;
   /** Most statements of one transaction; a unit with more has one of its own. */
   readonly maxStatements: number;
-  /** Most units that may wait; past it they are refused at once. */
+  /** Most units that may wait, for their turn or for their outcome; past it they are refused at once. */
   readonly maxWaiting: number;
 }
 
@@ -59,6 +63,10 @@ interface QueueSettings {
 export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting }: QueueSettings) {
   const queued: Unit[] = [];
   let isRunning = false;
+  let waiting = 0;
+  const onSettled = () => {
+    waiting -= 1;
+  };
 
   const takeGroup = (): Unit[] => {
     let statements = 0;
@@ -90,8 +98,9 @@ export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting 
      * @throws DatabaseError of this unit alone, `QUEUE_FULL` when too many wait already
      */
     add(statements: readonly InStatement[]): Promise<ResultSet[]> {
-      if (queued.length >= maxWaiting) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
-      const unit = new Unit(statements, timeoutMs);
+      if (waiting >= maxWaiting) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
+      waiting += 1;
+      const unit = new Unit(statements, timeoutMs, onSettled);
       queued.push(unit);
       if (!isRunning) {
         isRunning = true;

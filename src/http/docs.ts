@@ -88,6 +88,7 @@ export function createDocs({ publicUrl, models }: { publicUrl: string | undefine
     plugin,
     describe(all: readonly DocumentedRoute[]): void {
       routes = all;
+      paths = undefined;
     },
   };
 }

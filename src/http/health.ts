@@ -19,6 +19,11 @@ export function createHealthRoutes({ db, lifecycle }: Pick<AppDeps, 'db' | 'life
       '/ready',
       async () => {
         if (lifecycle.isDraining) throw new AppError('shutting-down');
+        if (lifecycle.hasLostDisk) {
+          throw new AppError('database-unavailable', {
+            detail: 'The disk has failed; the service must be started anew.',
+          });
+        }
         if (!(await isMigrated(db))) {
           throw new AppError('database-unavailable', { detail: 'The schema is older than this build needs.' });
         }

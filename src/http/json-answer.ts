@@ -5,7 +5,8 @@ import { isNotModified } from './entity-tag';
  * Answers JSON that is printed already, with all headers that are set by now; 304 without a body to a GET whose
  * `If-None-Match` holds the ETag among them.
  *
- * Headers that are left for Elysia to add would make it a second response of this one, with its body read as a stream.
+ * The last step of a handler that answers 200. It leaves no header in `set`: Elysia would make a second response to add
+ * it, with the body of this one read as a stream.
  */
 export function answerJson(
   json: string | Uint8Array<ArrayBuffer>,

@@ -1,35 +1,44 @@
 import { describe, expect, test } from 'bun:test';
+import { readlinkSync, realpathSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { openLocalClient } from '../../src/db/local-client';
 import { createLogSync } from '../../src/db/log-sync';
 import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
+import { copyTemplate, temporaryFolder } from '../support/database';
+
+interface Sync {
+  readonly descriptor: number;
+  end(): void;
+  fail(error: Error): void;
+}
 
 /** A client of a new file; the test says how each sync of its log ends. */
-async function setUp({ timeoutMs = 2000 } = {}) {
-  const path = join(temporaryFolder(), 'planning.db');
-  const syncs: { end(): void; fail(error: Error): void }[] = [];
+async function setUp({ timeoutMs = 2000, pathOf = (file: string) => file } = {}) {
+  const file = join(temporaryFolder(), 'planning.db');
+  await copyTemplate(file);
+  const syncs: Sync[] = [];
+  const failures: string[] = [];
   let areHeld = false;
   const client = openLocalClient({
-    path,
+    path: pathOf(file),
     timeoutMs,
-    openLog: (of) => ({
-      ...createLogSync(of),
-      synced: () => {
+    onSyncFailure: ({ code }) => failures.push(code),
+    openLog: (path) =>
+      createLogSync(path, (descriptor) => {
         if (!areHeld) return Promise.resolve();
         const { promise, resolve, reject } = Promise.withResolvers<void>();
-        syncs.push({ end: resolve, fail: reject });
+        syncs.push({ descriptor, end: resolve, fail: reject });
         return promise;
-      },
-    }),
+      }),
   });
   atEnd(() => client.close());
   await client.execute('CREATE TABLE t (id TEXT PRIMARY KEY, v INTEGER)');
   areHeld = true;
-  return { client, syncs };
+  return { client, file, syncs, failures };
 }
 
 const put = (id: string) => ({ sql: 'INSERT INTO t VALUES (?, 1) RETURNING id', args: [id] });
+const count = 'SELECT count(*) AS n FROM t';
 /** `pending` as long as a promise has not ended. */
 const stateOf = (promise: Promise<unknown>) =>
   Promise.race([
@@ -46,17 +55,53 @@ describe('a write to a local file', () => {
     const first = client.execute(put('a'));
     expect(await stateOf(first)).toBe('pending');
     const second = client.batch([put('b'), put('c')], 'write');
-    expect(await stateOf(second)).toBe('pending');
-    expect((await client.execute('SELECT count(*) AS n FROM t')).rows[0]?.n).toBe(3);
-    expect(syncs).toHaveLength(2);
+    const third = client.execute(put('d'));
+    expect([await stateOf(second), await stateOf(third)]).toEqual(['pending', 'pending']);
+    // Those who come while it is being synced share the next sync, which begins after this one.
+    expect(syncs).toHaveLength(1);
     syncs[0]?.end();
     expect((await first).rows[0]?.id).toBe('a');
-    expect(await stateOf(second)).toBe('pending');
+    expect([await stateOf(second), await stateOf(third)]).toEqual(['pending', 'pending']);
+    expect(syncs).toHaveLength(2);
     syncs[1]?.end();
     expect((await second).map(({ rows }) => rows[0]?.id)).toEqual(['b', 'c']);
+    expect((await third).rows[0]?.id).toBe('d');
   });
 
-  test('that the disk does not take in time is told to be unavailable at its own deadline', async () => {
+  test('is shown to nobody before it is on the disk', async () => {
+    const { client, syncs } = await setUp();
+    expect((await client.execute(count)).rows[0]?.n).toBe(0);
+    const writing = client.execute(put('a'));
+    await Bun.sleep(5);
+    const reading = client.execute(count);
+    expect(await stateOf(reading)).toBe('pending');
+    syncs[0]?.end();
+    await writing;
+    expect((await reading).rows[0]?.n).toBe(1);
+  });
+
+  test.skipIf(process.platform !== 'linux').each([
+    ['the log that the database has', (file: string) => file],
+    [
+      'the log of the file behind a link, not one that lies beside the link',
+      (file: string) => {
+        const link = join(temporaryFolder(), 'link.db');
+        symlinkSync(file, link);
+        symlinkSync('/dev/null', `${link}-wal`);
+        return link;
+      },
+    ],
+  ])('syncs %s', async (_, pathOf) => {
+    const { client, file, syncs } = await setUp({ pathOf });
+    const writing = client.execute(put('a'));
+    await Bun.sleep(20);
+    const [sync] = syncs;
+    expect(readlinkSync(`/proc/self/fd/${sync?.descriptor}`)).toBe(`${realpathSync(file)}-wal`);
+    sync?.end();
+    await writing;
+  });
+
+  test('that the disk does not take in time is told to be unavailable at its own deadline, and reads go on', async () => {
     const { client } = await setUp({ timeoutMs: 100 });
     const startedAtMs = performance.now();
     const times = await Promise.all(
@@ -69,42 +114,41 @@ describe('a write to a local file', () => {
     );
     for (const time of times) expect(time).toBeGreaterThan(99);
     expect(times[1]).toBeLessThan((times[0] ?? 0) + 45);
+    expect((await client.execute(count)).rows[0]?.n).toBe(2);
   });
 
   test('is never acknowledged again after a sync has failed, while reads go on', async () => {
-    const { client, syncs } = await setUp();
-    const writes = [client.execute(put('a')), client.execute(put('b'))];
-    const outcomes = Promise.allSettled(writes);
+    const { client, syncs, failures } = await setUp();
+    const outcomes = Promise.allSettled([client.execute(put('a')), client.execute(put('b'))]);
     await Bun.sleep(20);
     syncs[0]?.fail(new Error('EIO'));
     const failure = { status: 'rejected', reason: { code: 'SYNC_FAILED', isUnavailable: true } };
     expect(await outcomes).toMatchObject([failure, failure]);
-    const later = await Promise.allSettled([client.execute(put('c')), client.execute('DELETE FROM t')]);
-    expect(later).toMatchObject([failure, failure]);
+    const later = await Promise.allSettled([
+      client.execute(put('c')),
+      client.execute('DELETE FROM t'),
+      client.executeMultiple('DELETE FROM t'),
+    ]);
+    expect(later).toMatchObject([failure, failure, failure]);
     expect(syncs).toHaveLength(1);
-    expect((await client.execute('SELECT count(*) AS n FROM t')).rows[0]?.n).toBe(2);
+    expect(failures).toEqual(['SYNC_FAILED']);
+    expect((await client.execute(count)).rows[0]?.n).toBe(2);
   });
 });
 
 describe('the log of a local file', () => {
-  test('is synced once for all who come while it is being synced, and again for them', async () => {
-    const path = join(temporaryFolder(), 'planning.db');
-    await Bun.write(`${path}-wal`, 'frames');
-    const log = createLogSync(path);
-    const first = log.synced();
-    await Promise.resolve();
-    await Promise.resolve();
-    const [second, third] = [log.synced(), log.synced()];
-    expect(second).not.toBe(first);
-    expect(third).toBe(second);
-    await Promise.all([first, second]);
-    await log.close();
+  test('that is not there cannot be opened', () => {
+    expect(() => createLogSync(join(temporaryFolder(), 'none.db'))).toThrow('ENOENT');
   });
 
-  test('that is not there fails those who wait for it', async () => {
-    const log = createLogSync(join(temporaryFolder(), 'none.db'));
-    const failures = await Promise.allSettled([log.synced(), log.synced()]);
-    expect(failures.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  test('is really synced', async () => {
+    const path = join(temporaryFolder(), 'planning.db');
+    await Bun.write(path, '');
+    await Bun.write(`${path}-wal`, 'frames');
+    const log = createLogSync(path);
+    await log.synced();
     await log.close();
+    // A descriptor that is closed cannot be synced: no other call would say so.
+    await expect(log.synced()).rejects.toMatchObject({ code: 'EBADF' });
   });
 });

@@ -75,6 +75,30 @@ describe('the write queue', () => {
     expect(groups).toEqual([['a+b'], ['c+d', 'e'], ['1+2+3+4'], ['f']]);
   });
 
+  test('counts those who wait for their outcome among those who may wait', async () => {
+    const taken: Unit[] = [];
+    const queue = createWriteQueue({
+      timeoutMs: 1000,
+      maxStatements: 256,
+      maxWaiting: 2,
+      commit: async (units) => void taken.push(...units),
+    });
+    const waiting = [queue.add(['a']), queue.add(['b'])];
+    await Bun.sleep(5);
+    expect(taken).toHaveLength(2);
+    await expect(queue.add(['c'])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
+    for (const unit of taken) {
+      unit.settle({ results: [] });
+      unit.settle({ error: new Error('second') });
+    }
+    await Promise.all(waiting);
+    const later = [queue.add(['d']), queue.add(['e'])];
+    await expect(queue.add(['f'])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
+    await Bun.sleep(5);
+    for (const unit of taken) unit.settle({ results: [] });
+    await Promise.all(later);
+  });
+
   test('refuses more than may wait, at once, and takes new ones when there is room', async () => {
     const { add, queue } = setUp({ maxWaiting: 2 });
     const waiting = [add('a'), add('b')];

@@ -22,7 +22,7 @@ const failing = new Elysia({ serve: serveOptions({ log, newId: () => crypto.rand
     createRequestContext({
       log,
       newId: () => crypto.randomUUID(),
-      lifecycle: { isDraining: false, onRequestWhileDraining: () => undefined },
+      lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
     }),
   )
   .use(createErrorHandler({ log }, createRouteTable()))

@@ -32,6 +32,16 @@ describe('/health/ready', () => {
     },
   );
 
+  test('answers 503 once the disk has failed, so that nobody sends saves here', async () => {
+    const testApp = await createTestApp();
+    testApp.lifecycle.hasLostDisk = true;
+    expect(await testApp.call('GET', '/health/ready')).toMatchObject({
+      status: 503,
+      body: { type: '/problems/database-unavailable', detail: expect.stringContaining('started anew') },
+    });
+    expect((await testApp.call('GET', '/health/live')).status).toBe(200);
+  });
+
   test('answers 503 once the process is told to stop, and asks callers to close', async () => {
     const testApp = await createTestApp();
     testApp.lifecycle.isDraining = true;

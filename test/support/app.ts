@@ -49,7 +49,7 @@ export interface TestApp {
 export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<TestApp> {
   const { db, url } = await temporaryDatabase();
   const logLines: string[] = [];
-  const lifecycle = { isDraining: false, onRequestWhileDraining: () => undefined };
+  const lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
   const clock = () => testApp.now;
   const app = createApp({
     config: testConfig,

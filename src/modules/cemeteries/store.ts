@@ -22,7 +22,7 @@ export function createCemeteryStore(db: Database) {
       .limit(sql.placeholder('limit'))
       .offset(sql.placeholder('offset'));
     return db
-      .select({ row: cemeteries, count: sql<number>`${count}` })
+      .select({ row: cemeteries, count: sql<number | null>`${count}` })
       .from(cemeteries)
       .where(inArray(cemeteries.id, ids))
       .orderBy(...byName)
@@ -36,7 +36,8 @@ export function createCemeteryStore(db: Database) {
       const offset = Math.min((page - 1) * limit, Number.MAX_SAFE_INTEGER);
       const found = await pages[sort].execute({ limit, offset });
       const [counted] = found.length > 0 ? found : await preparedCount.execute();
-      return { rows: found.map(({ row }) => row), count: counted?.count ?? 0 };
+      if (counted?.count == null) throw new Error('The count of the cemeteries is gone');
+      return { rows: found.map(({ row }) => row), count: counted.count };
     },
 
     /** Adds or changes the records; one that is the same already is left alone, and with `keepsStored` every one. */
