@@ -17,7 +17,10 @@ const accepted = {
 const pricedAt = (price: string) => JSON.stringify(accepted).replace('12.34', price);
 
 /** A carrier that answers by the given function, and the calls that it got. */
-function carrierThat(respond: (method: string, calls: number) => Response | Promise<Response>) {
+function carrierThat(
+  respond: (method: string, calls: number) => Response | Promise<Response>,
+  policy: Partial<typeof testCarrier> = {},
+) {
   const calls: string[] = [];
   const server = Bun.serve({
     port: 0,
@@ -28,7 +31,7 @@ function carrierThat(respond: (method: string, calls: number) => Response | Prom
     },
   });
   atEnd(() => server.stop(true));
-  const settings = { ...testCarrier, attempts: 3, url: `http://127.0.0.1:${server.port}`, apiKey: 'key' };
+  const settings = { ...testCarrier, attempts: 3, ...policy, url: `http://127.0.0.1:${server.port}`, apiKey: 'key' };
   return { calls, carrier: createHttpCarrier(settings) };
 }
 
@@ -96,7 +99,9 @@ describe('the answer of a carrier', () => {
   });
 
   test('to the one question says nothing of the other: each has its own breaker', async () => {
-    const { carrier, calls } = carrierThat((method) => new Response(null, { status: method === 'GET' ? 404 : 500 }));
+    const respond = (method: string) => new Response(null, { status: method === 'GET' ? 404 : 500 });
+    // A breaker that closes again meanwhile would let one more through.
+    const { carrier, calls } = carrierThat(respond, { breakerMs: 60_000 });
     for (let round = 0; round < 3; round += 1) await failureOf(carrier.start(application, true));
     const posts = calls.filter((call) => call.startsWith('POST')).length;
     const failure = await failureOf(carrier.start(application, true));
