@@ -6,7 +6,6 @@ import { createWriteQueue, type Unit } from './write-queue';
 
 /** A server refuses an answer of more than 10 MB, and a record has at most a tenth of a MB as a rule. */
 const maxStatementsABatch = 64;
-const maxWaitingUnits = 10_000;
 
 /**
  * A client of a libSQL server that sends the writes of many callers in one batch, one after the other: a server takes
@@ -17,15 +16,11 @@ export function groupWrites(client: Client, { timeoutMs }: { timeoutMs: number }
     commit: (units) => commitBatch(client, units),
     timeoutMs,
     maxStatements: maxStatementsABatch,
-    maxWaiting: maxWaitingUnits,
   });
   return {
     execute: async (statement: InStatement, args?: InArgs) => {
       const whole = toStatement(statement, args);
-      if (kindOf(whole) !== 'write') return client.execute(whole);
-      const [result] = await queue.add([whole]);
-      if (result === undefined) throw new Error('A statement has no result');
-      return result;
+      return kindOf(whole) === 'write' ? queue.addOne(whole) : client.execute(whole);
     },
     batch: (statements, mode) =>
       mode === 'read' ? client.batch(statements, mode) : queue.add(statements.map((each) => toStatement(each))),

@@ -8,8 +8,6 @@ import { createWriteQueue, type Outcome, type Unit } from './write-queue';
 
 /** A commit costs as much for this many as for one, and ten times as many would hold up the reads between. */
 const maxStatementsACommit = 256;
-/** At the slowest disk they take a few seconds; more than these would be late in any case. */
-const maxWaitingUnits = 10_000;
 
 /** Otherwise an answer that was erased could be read in the file until its place is used again. */
 export const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
@@ -25,8 +23,8 @@ interface LocalSettings {
 
 /**
  * A local file as the service uses it: one connection that keeps its prepared statements, and writes of many callers in
- * one transaction. In WAL mode, and nobody is told of a commit before the log is on the disk, whether he wrote it or
- * reads it, so an answer that was acknowledged survives a power cut.
+ * one transaction. In WAL mode, and nobody is told of a commit before the log is on the disk, as a writer or as a
+ * reader, so an answer that was acknowledged survives a power cut.
  *
  * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
  */
@@ -144,7 +142,6 @@ export function openLocalClient({ path, timeoutMs, onSyncFailure, openLog = crea
     commit,
     timeoutMs,
     maxStatements: maxStatementsACommit,
-    maxWaiting: maxWaitingUnits,
   });
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
@@ -155,11 +152,8 @@ export function openLocalClient({ path, timeoutMs, onSyncFailure, openLog = crea
         if (log.pending !== undefined) await endOf(log.pending, timeoutMs);
         return result;
       }
-      case 'write': {
-        const [result] = await queue.add([statement]);
-        if (result === undefined) throw new Error('A statement has no result');
-        return result;
-      }
+      case 'write':
+        return queue.addOne(statement);
       case 'other':
         return directSynced(({ statements }) => statements.run(statement, false));
     }

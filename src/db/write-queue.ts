@@ -42,6 +42,9 @@ export class Unit {
   }
 }
 
+/** Most units that may wait. At the slowest disk or server they take a few seconds; more would be late in any case. */
+const maxWaitingUnits = 10_000;
+
 interface QueueSettings {
   /**
    * Stores the units in one transaction, each for itself: one that fails takes no other with it. Settles each, at once
@@ -53,14 +56,14 @@ interface QueueSettings {
   /** Most statements of one transaction; a unit with more has one of its own. */
   readonly maxStatements: number;
   /** Most units that may wait, for their turn or for their outcome; past it they are refused at once. */
-  readonly maxWaiting: number;
+  readonly maxWaiting?: number;
 }
 
 /**
  * Stores what many callers write at the same time in one transaction, in the order in which they came: a commit costs
  * the same for one as for all of them. Whoever is alone waits for nobody.
  */
-export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting }: QueueSettings) {
+export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting = maxWaitingUnits }: QueueSettings) {
   const queued: Unit[] = [];
   let isRunning = false;
   let waiting = 0;
@@ -91,22 +94,31 @@ export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting 
     isRunning = false;
   };
 
+  const add = (statements: readonly InStatement[]): Promise<ResultSet[]> => {
+    if (waiting >= maxWaiting) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
+    waiting += 1;
+    const unit = new Unit(statements, timeoutMs, onSettled);
+    queued.push(unit);
+    if (!isRunning) {
+      isRunning = true;
+      setImmediate(run);
+    }
+    return unit.results;
+  };
+
   return {
     /**
      * Stores the statements, all or none, and gives their results.
      *
      * @throws DatabaseError of this unit alone, `QUEUE_FULL` when too many wait already
      */
-    add(statements: readonly InStatement[]): Promise<ResultSet[]> {
-      if (waiting >= maxWaiting) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
-      waiting += 1;
-      const unit = new Unit(statements, timeoutMs, onSettled);
-      queued.push(unit);
-      if (!isRunning) {
-        isRunning = true;
-        setImmediate(run);
-      }
-      return unit.results;
+    add,
+
+    /** The same for one statement. */
+    async addOne(statement: InStatement): Promise<ResultSet> {
+      const [result] = await add([statement]);
+      if (result === undefined) throw new Error('A statement has no result');
+      return result;
     },
   };
 }
