@@ -3,12 +3,14 @@ import { logLevels } from './log';
 import {
   BaseUrl,
   DatabaseUrl,
+  FilePath,
   Flag,
   HttpUrl,
   integerText,
   NonEmpty,
   Origin,
   PublicKeyPem,
+  RemoteDatabaseUrl,
   Secret,
   TimeZone,
 } from './setting-forms';
@@ -38,6 +40,16 @@ export const Settings = v.object({
   DATABASE_TIMEOUT_MS: v.optional(
     v.pipe(integerText(50, 20_000), v.description('longest wait for any query, a lock included; past it 503')),
     '2000',
+  ),
+  DATABASE_READ_URL: v.optional(
+    v.pipe(RemoteDatabaseUrl, v.description('a replica server to read from; writes go to a remote `DATABASE_URL`')),
+  ),
+  DATABASE_REPLICA_PATH: v.optional(
+    v.pipe(FilePath, v.description('or a file in which this process keeps a replica of a remote `DATABASE_URL`')),
+  ),
+  DATABASE_SYNC_INTERVAL_MS: v.optional(
+    v.pipe(integerText(50, 3_600_000), v.description('how often that file is brought up to date')),
+    '1000',
   ),
   AUTH_SECRET: v.optional(
     v.pipe(
@@ -150,6 +162,7 @@ export function readConfig(environment: Environment) {
   const faults = [
     ...(parsed.issues ?? []).map((issue) => ({ key: v.getDotPath(issue) ?? '', rule: issue.message })),
     ...authFaults(environment),
+    ...replicaFaults(environment),
     ...(environment.NODE_ENV === 'production' ? productionFaults(environment) : []),
   ];
   if (!parsed.success || faults.length > 0) throw new ConfigError(faults);
@@ -166,6 +179,7 @@ export function readConfig(environment: Environment) {
       authToken: settings.DATABASE_AUTH_TOKEN,
       timeoutMs: settings.DATABASE_TIMEOUT_MS,
     },
+    replica: replicaOf(settings),
     auth: {
       key: authKey(settings),
       issuer: settings.AUTH_ISSUER,
@@ -190,6 +204,13 @@ export function readConfig(environment: Environment) {
   };
 }
 
+/** Where to read from beside the database itself. */
+function replicaOf(settings: v.InferOutput<typeof Settings>) {
+  const { DATABASE_READ_URL: url, DATABASE_REPLICA_PATH: path, DATABASE_SYNC_INTERVAL_MS: intervalMs } = settings;
+  if (url !== undefined) return { kind: 'server', url } as const;
+  return path === undefined ? undefined : ({ kind: 'file', path, intervalMs } as const);
+}
+
 function authKey(settings: v.InferOutput<typeof Settings>): AuthKey {
   if (settings.AUTH_SECRET !== undefined) return { kind: 'secret', secret: settings.AUTH_SECRET };
   if (settings.AUTH_PUBLIC_KEY !== undefined) return { kind: 'public-key', pem: settings.AUTH_PUBLIC_KEY };
@@ -204,6 +225,13 @@ function authFaults(environment: Environment) {
   return present.length > 1
     ? present.map((key) => ({ key, rule: `excludes the others: set exactly one of ${authKeys.join(', ')}` }))
     : [];
+}
+
+function replicaFaults(environment: Environment) {
+  const present = (['DATABASE_READ_URL', 'DATABASE_REPLICA_PATH'] as const).filter((key) => environment[key]);
+  if (present.length > 1) return present.map((key) => ({ key, rule: 'excludes the other: set at most one of both' }));
+  const isLocal = environment.DATABASE_URL?.startsWith('file:') ?? true;
+  return isLocal ? present.map((key) => ({ key, rule: 'needs a DATABASE_URL that is a libSQL server' })) : [];
 }
 
 /** What development does without and production must not. Bad values are reported by the schema already. */

@@ -10,7 +10,10 @@ export interface AppDeps {
     readonly carrier: Pick<Config['carrier'], 'attempts' | 'timeoutMs'>;
   };
   readonly carrier: Carrier;
+  /** Takes all writes, and the reads that must see them. */
   readonly db: Database;
+  /** What may be read as it was a moment ago; `db` itself where there is no replica. */
+  readonly replica: Database;
   readonly clock: () => Date;
   readonly verifyToken: VerifyToken;
   readonly log: Log;

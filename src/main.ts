@@ -6,7 +6,9 @@ import { listenCarrierSandbox } from './carrier-sandbox/server';
 import { type Config, ConfigError, readConfig } from './config';
 import { type Database, localPath, openDatabase, openServiceDatabase, placeOf } from './db/client';
 import { findDatabaseError, reasonOf } from './db/errors';
-import { isMigrated, migrateDatabase } from './db/migrate';
+import { migrateDatabase } from './db/migrate';
+import { openReplica } from './db/replica';
+import { schemaFit, unfitDetail } from './db/schema-fit';
 import type { AppDeps, Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
 import { createHttpCarrier } from './modules/coverage/carrier/http-carrier';
@@ -19,7 +21,6 @@ import { seedDatabase } from './seed';
  * server closes that connection.
  */
 const closingMs = 500;
-const databaseRetryMs = 2_000;
 
 /** A start that cannot go on, for a reason that the operator can mend. */
 class StartError extends Error {
@@ -44,6 +45,7 @@ async function start(): Promise<void> {
     lifecycle.hasLostDisk = true;
     log.fatal(describeError(failure), 'the disk has failed: no save is acknowledged until the service is started anew');
   });
+  const replica = openConfiguredReplica(config, db, log);
   const tokens = await tokenSettings(config, clock());
   const { carrier, sandbox } = await openCarrier(config, clock);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
@@ -52,6 +54,7 @@ async function start(): Promise<void> {
     config,
     carrier,
     db,
+    replica,
     clock,
     log,
     lifecycle,
@@ -75,6 +78,7 @@ async function start(): Promise<void> {
     await Promise.race([isReconciled, timeout]);
     await sandbox?.stop();
     await finishedLogging();
+    replica.$client.close();
     db.$client.close();
     process.exit(exitCode);
   };
@@ -92,46 +96,52 @@ async function start(): Promise<void> {
   announce(address, config, log, tokens.demo);
 }
 
-/** A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. */
+/**
+ * A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. While
+ * that one is away, requests are answered as unavailable, and its schema is looked at once it is back.
+ */
 async function openPreparedDatabase(
   config: Config,
   log: Log,
   now: Date,
   onSyncFailure: (failure: Error) => void,
 ): Promise<Database> {
-  const isLocal = localPath(config.database.url) !== undefined;
+  const place = placeOf(config.database.url);
   const db = await openDatabase(config.database).catch((error: unknown) => {
-    throw new StartError(`The database ${placeOf(config.database.url)} cannot be opened (${codeOf(error)}).`);
+    throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).`);
   });
-  if (isLocal) {
+  if (localPath(config.database.url) !== undefined) {
     try {
       await migrateDatabase(db);
       await seedDatabase(db, { withDemo: config.seedDemo, now });
     } catch (error) {
-      throw new StartError(
-        `The database ${placeOf(config.database.url)} cannot be brought up to date: ${reasonOf(error)}`,
-      );
+      throw new StartError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }
-  } else if (!(await untilReachable(db, config, log))) {
-    throw new StartError('The database is older than this build needs: run `bun planning migrate` first.');
+  }
+  try {
+    const fit = await schemaFit(db.$client);
+    if (fit === 'too-old') throw new StartError(`${unfitDetail[fit]} Run \`bun planning migrate\` first.`);
+    if (fit === 'too-new') throw new StartError(`${unfitDetail[fit]} Start a newer build.`);
+  } catch (error) {
+    if (error instanceof StartError) throw error;
+    if (findDatabaseError(error)?.isUnavailable !== true) {
+      throw new StartError(`The database ${place} refuses this service (${codeOf(error)}).`);
+    }
+    log.warn({ code: codeOf(error) }, 'the database is away; requests are refused until it is back');
   }
   db.$client.close();
   return openServiceDatabase(config.database, onSyncFailure);
 }
 
-/** Waits for a remote database that is away, and tells whether it is migrated. */
-async function untilReachable(db: Database, config: Config, log: Log): Promise<boolean> {
-  for (;;) {
-    try {
-      return await isMigrated(db);
-    } catch (error) {
-      if (findDatabaseError(error)?.isUnavailable !== true) {
-        throw new StartError(`The database ${placeOf(config.database.url)} refuses this service (${codeOf(error)}).`);
-      }
-      log.warn({ code: codeOf(error) }, 'waiting for the database');
-      await Bun.sleep(databaseRetryMs);
-    }
-  }
+function openConfiguredReplica(config: Config, db: Database, log: Log): Database {
+  if (config.replica === undefined) return db;
+  return openReplica(config.replica, db, config.database, {
+    environment: process.env,
+    onSyncChange({ kind, reason }) {
+      if (kind === 'synced') log.info('the replica follows the primary');
+      else log.warn({ reason }, 'the replica cannot follow the primary');
+    },
+  });
 }
 
 function codeOf(error: unknown): string {

@@ -29,6 +29,20 @@ export const DatabaseUrl = v.pipe(
   ),
 );
 
+export const RemoteDatabaseUrl = v.pipe(
+  v.string(),
+  v.check(
+    (url) => /^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url),
+    'must be http(s)://, ws(s):// or libsql:// with a host',
+  ),
+);
+
+/** Addresses of files hold no ?, # and %. */
+export const FilePath = v.pipe(
+  v.string(),
+  v.check((path) => /^[^?#%:][^?#%]*[^?#%/]$/.test(path), 'must be the path of a file, without ?, # and %'),
+);
+
 function isHttpAddress(url: string): boolean {
   return /^https?:\/\/./.test(url) && URL.canParse(url);
 }

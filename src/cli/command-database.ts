@@ -1,8 +1,10 @@
 import { existsSync } from 'node:fs';
 import type { Config } from '../config';
 import { type Database, localPath, openDatabase, placeOf } from '../db/client';
-import { isMigrated } from '../db/migrate';
+import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { OperatorError } from './operator-error';
+
+const migrateFirst = ' Run `bun planning migrate` first.';
 
 /**
  * Opens the configured database for one command and closes it after. It must be there and migrated: a mistyped path
@@ -11,15 +13,12 @@ import { OperatorError } from './operator-error';
 export async function withDatabase<Result>(config: Config, work: (db: Database) => Promise<Result>): Promise<Result> {
   const path = localPath(config.database.url);
   if (path !== undefined && !existsSync(path)) {
-    throw new OperatorError(
-      `There is no database at ${placeOf(config.database.url)}: run \`bun planning migrate\` first.`,
-    );
+    throw new OperatorError(`There is no database at ${placeOf(config.database.url)}.${migrateFirst}`);
   }
   const db = await openDatabase(config.database);
   try {
-    if (!(await isMigrated(db))) {
-      throw new OperatorError('The database is older than this build needs: run `bun planning migrate` first.');
-    }
+    const fit = await schemaFit(db.$client);
+    if (fit !== 'fit') throw new OperatorError(`${unfitDetail[fit]}${fit === 'too-old' ? migrateFirst : ''}`);
     return await work(db);
   } finally {
     db.$client.close();

@@ -4,7 +4,7 @@ import { type Config, readConfig } from '../config';
 import { type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { databaseClock } from '../db/clock';
 import { findDatabaseError } from '../db/errors';
-import { isMigrated } from '../db/migrate';
+import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createCatalogStore } from '../modules/matching/store';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
@@ -78,13 +78,14 @@ async function databaseFindings(config: Config): Promise<Finding[]> {
 }
 
 async function schemaFindings(db: Database): Promise<Finding[]> {
-  if (!(await isMigrated(db))) {
-    const detail = 'older than this build needs: run `bun planning migrate`';
-    return [{ check: 'schema', result: 'failed', detail }];
+  const fit = await schemaFit(db.$client);
+  if (fit !== 'fit') {
+    const remedy = fit === 'too-old' ? ' Run `bun planning migrate`.' : '';
+    return [{ check: 'schema', result: 'failed', detail: `${unfitDetail[fit]}${remedy}` }];
   }
   const catalog = await createCatalogStore(db).findLatestVersion();
   return [
-    { check: 'schema', result: 'ok', detail: 'as new as this build needs' },
+    { check: 'schema', result: 'ok', detail: 'fits this build' },
     catalog === undefined
       ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
       : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },

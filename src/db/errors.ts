@@ -76,6 +76,11 @@ export function toDatabaseError(error: unknown): DatabaseError {
   return code === undefined ? new DatabaseError('UNKNOWN', false, error) : new DatabaseError(code, true, error);
 }
 
+/** Whether another connection held a lock: nothing was done, and the same may be asked again. */
+export function isBusy(error: unknown): boolean {
+  return toDatabaseError(error).code === 'SQLITE_BUSY';
+}
+
 /** A server that answers 4xx refuses this client or this statement, and will again. */
 function isRefusal(error: Error): error is Error & { status: number } {
   return (

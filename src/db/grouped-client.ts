@@ -2,6 +2,7 @@ import { type Client, type InArgs, type InStatement, LibsqlBatchError, type Resu
 import { causeChain } from '../errors';
 import { type DatabaseError, toDatabaseError } from './errors';
 import { kindOf, toStatement } from './statement';
+import { wrapClient } from './wrap-client';
 import { createWriteQueue, type Unit } from './write-queue';
 
 /** A server refuses an answer of more than 10 MB, and a record has at most a tenth of a MB as a rule. */
@@ -17,24 +18,14 @@ export function groupWrites(client: Client, { timeoutMs }: { timeoutMs: number }
     timeoutMs,
     maxStatements: maxStatementsABatch,
   });
-  return {
+  return wrapClient(client, {
     execute: async (statement: InStatement, args?: InArgs) => {
       const whole = toStatement(statement, args);
       return kindOf(whole) === 'write' ? queue.addOne(whole) : client.execute(whole);
     },
     batch: (statements, mode) =>
       mode === 'read' ? client.batch(statements, mode) : queue.add(statements.map((each) => toStatement(each))),
-    migrate: (statements) => client.migrate(statements),
-    transaction: () => client.transaction('write'),
-    executeMultiple: (sql) => client.executeMultiple(sql),
-    sync: () => client.sync(),
-    reconnect: () => client.reconnect(),
-    close: () => client.close(),
-    get closed() {
-      return client.closed;
-    },
-    protocol: client.protocol,
-  };
+  });
 }
 
 /**

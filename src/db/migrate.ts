@@ -1,15 +1,10 @@
-import { fileURLToPath } from 'node:url';
 import { sql } from 'drizzle-orm';
 import { migrate } from 'drizzle-orm/libsql/migrator';
-import { readMigrationFiles } from 'drizzle-orm/migrator';
 import type { Database } from './client';
 import { findDatabaseError } from './errors';
+import { migrationsFolder } from './schema-fit';
 
-const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
 const lockDeadlineMs = 30_000;
-
-/** Epoch milliseconds of the newest migration that this build carries. */
-const neededMigration = Math.max(...readMigrationFiles({ migrationsFolder }).map((file) => file.folderMillis));
 
 /**
  * Brings the schema to the newest version; several processes may call it at once. Drizzle's `migrate` lets two
@@ -34,12 +29,6 @@ export async function migrateDatabase(db: Database, folder = migrationsFolder): 
       await Bun.sleep(50 + Math.random() * 150);
     }
   }
-}
-
-/** Whether the schema is at least as new as this build needs; false for a database without any table. */
-export async function isMigrated(db: Database): Promise<boolean> {
-  const [journal] = await db.values(sql`SELECT 1 FROM sqlite_master WHERE name = '__drizzle_migrations'`);
-  return journal !== undefined && (await appliedMigration(db)) >= neededMigration;
 }
 
 async function appliedMigration(db: Database): Promise<number> {

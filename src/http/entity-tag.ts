@@ -26,6 +26,12 @@ export function readIfMatch(request: Request): 'any' | string[] | undefined {
   return tags.includes('*') ? 'any' : tags.filter((tag) => !tag.startsWith('W/'));
 }
 
+/** The tags of an `If-None-Match`: states that the caller has seen. */
+export function readIfNoneMatch({ headers }: Request): string[] {
+  const header = headers.get('if-none-match');
+  return header === null ? [] : listTags(header).slice(0, maxTags);
+}
+
 /** The `response` entry of a route that honours `If-None-Match`. */
 export const notModified = { 304: v.void() } as const;
 

@@ -1,15 +1,20 @@
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
-import { isMigrated } from '../db/migrate';
+import type { Database } from '../db/client';
+import { schemaFit, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { Problem } from './problem';
 
 const Live = v.object({ status: v.literal('live') });
-const Ready = v.object({ status: v.literal('ready') });
+const Ready = v.object({ status: v.literal('ready'), writes: v.picklist(['available', 'unavailable']) });
+
+/** How long whoever watches waits for a primary, where a replica serves the reads. */
+const primaryPatienceMs = 250;
 
 /** For whoever watches the process: is it alive (no database asked), and can it serve right now. */
-export function createHealthRoutes({ db, lifecycle }: Pick<AppDeps, 'db' | 'lifecycle'>) {
+export function createHealthRoutes({ db, replica, lifecycle }: Pick<AppDeps, 'db' | 'replica' | 'lifecycle'>) {
+  const isPrimaryServing = createPatientCheck(async () => (await schemaFit(db.$client)) === 'fit');
   return new Elysia({ prefix: '/health', tags: ['Operation'] })
     .get('/live', () => ({ status: 'live' as const }), {
       response: { 200: Live },
@@ -24,17 +29,38 @@ export function createHealthRoutes({ db, lifecycle }: Pick<AppDeps, 'db' | 'life
             detail: 'The disk has failed; the service must be started anew.',
           });
         }
-        if (!(await isMigrated(db))) {
-          throw new AppError('database-unavailable', { detail: 'The schema is older than this build needs.' });
-        }
-        return { status: 'ready' as const };
+        await requireFit(replica);
+        const writes = replica === db || (await isPrimaryServing()) ? 'available' : 'unavailable';
+        return { status: 'ready' as const, writes } as const;
       },
       {
         response: { 200: Ready, 503: Problem },
         detail: {
-          summary: 'Tell that the database answers and its migrations are applied',
+          summary: 'Tell that reads are served on a schema that fits, and whether writes are',
           operationId: 'getReadiness',
         },
       },
     );
+}
+
+async function requireFit({ $client }: Database): Promise<void> {
+  const fit = await schemaFit($client);
+  if (fit !== 'fit') throw new AppError('database-unavailable', { detail: unfitDetail[fit] });
+}
+
+/** A check that is made once for all who ask at once, and is taken to have failed while it lasts too long. */
+function createPatientCheck(check: () => Promise<boolean>): () => Promise<boolean> {
+  let checking: Promise<boolean> | undefined;
+  let patience = Promise.resolve(false);
+  return () => {
+    if (checking === undefined) {
+      patience = Bun.sleep(primaryPatienceMs).then(() => false);
+      checking = check()
+        .catch(() => false)
+        .finally(() => {
+          checking = undefined;
+        });
+    }
+    return Promise.race([checking, patience]);
+  };
 }

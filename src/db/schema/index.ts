@@ -4,4 +4,5 @@ export { cemeteries } from './cemeteries';
 export { referenceLists, referenceOptions } from './reference';
 export { rowCounts } from './row-counts';
 export { activities, staff } from './sales';
+export { schemaCompatibility } from './schema-compatibility';
 export { users } from './users';

@@ -4,6 +4,7 @@ import { applicationAttempts, applications, idempotencyKeys, leases, users } fro
 import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
 import { creditStatement } from '../sales/store';
 import { type AnsweredRecord, answeredColumns, purchaseUpdate } from '../users/store';
+import { noteWritten } from '../users/written-versions';
 import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
 
 const firstPatienceMs = 2_500;
@@ -164,6 +165,7 @@ export function createApplicationStore(db: Database) {
       const [row] = await purchaseUpdate(db, partnerOf(application), new Date(now))
         .where(and(eq(users.id, application.userId), isStillOf(application)))
         .returning(answeredColumns);
+      if (row !== undefined) noteWritten(db, row);
       return row;
     },
 

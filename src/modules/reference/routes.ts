@@ -10,7 +10,7 @@ import { createReferenceStore } from './store';
 
 export function createReferenceRoutes(deps: AppDeps) {
   const service = createReferenceService({
-    store: createReferenceStore(deps.db),
+    store: createReferenceStore(deps.replica),
     chat: deps.config.chat,
     clock: deps.clock,
     log: deps.log,

@@ -9,8 +9,8 @@ import { MonthlyGlanceBody, MonthlyGlanceQuery } from './model';
 import { monthEdges, resolveMonth } from './months';
 import { createSalesStore } from './store';
 
-export function createSalesRoutes({ db, clock, config, ...deps }: AppDeps) {
-  const store = createSalesStore(db);
+export function createSalesRoutes({ replica, clock, config, ...deps }: AppDeps) {
+  const store = createSalesStore(replica);
   const { reportTimeZone } = config;
 
   return new Elysia({ prefix: '/user/salesManager', tags: ['Sales'] }).use(createAuth({ ...deps, config })).get(

@@ -1,4 +1,5 @@
-interface RecordVersion {
+/** Which state of somebody's record it is. */
+export interface RecordVersion {
   /** Epoch milliseconds. */
   readonly createdAt: number;
   readonly version: number;
@@ -15,3 +16,8 @@ export const entityTag = {
     return match === null ? undefined : { createdAt: Number(match[1]), version: Number(match[2]) };
   },
 };
+
+/** Whether a record is as new as another version of it; one that was erased and made again is newer. */
+export function isAtLeast(record: RecordVersion, { createdAt, version }: RecordVersion): boolean {
+  return record.createdAt > createdAt || (record.createdAt === createdAt && record.version >= version);
+}

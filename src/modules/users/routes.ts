@@ -3,15 +3,15 @@ import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
-import { ifNoneMatchParameter, notModified } from '../../http/entity-tag';
+import { ifNoneMatchParameter, notModified, readIfNoneMatch } from '../../http/entity-tag';
 import { Problem, readProblems } from '../../http/problem';
 import { requestBody } from '../../http/request-schema';
 import { profileAnswers, profileExamples, UserBody } from './model';
+import { createReadRecord } from './read-record';
 import { answerUser, createSaveAnswers, saveDetail, saveResponses } from './save-answers';
-import { createUserStore } from './store';
 
 export function createUserRoutes(deps: AppDeps) {
-  const store = createUserStore(deps.db);
+  const readRecord = createReadRecord(deps);
   const save = createSaveAnswers(deps);
   const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
 
@@ -20,7 +20,7 @@ export function createUserRoutes(deps: AppDeps) {
     .get(
       '',
       async ({ caller, request, set }) => {
-        const row = await store.find(caller.id);
+        const row = await readRecord(caller.id, readIfNoneMatch(request));
         if (row === undefined) throw new AppError('user-not-found');
         return answerUser(row, { request, set });
       },

@@ -7,6 +7,7 @@ import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 import { entityTag } from './entity-tag';
 import { Profile, type Purchase } from './model';
+import { noteWritten } from './written-versions';
 
 /** The sections that people answer: each is one column, and merges on its own. */
 export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'lifetimeCare';
@@ -113,6 +114,11 @@ export function createUserStore(db: Database) {
     return made;
   };
 
+  const noted = (record: AnsweredRecord | undefined): AnsweredRecord | undefined => {
+    if (record !== undefined) noteWritten(db, record);
+    return record;
+  };
+
   return {
     async findAnswers(userId: string): Promise<StoredAnswers | undefined> {
       const [record] = await findAnswers.execute({ userId });
@@ -143,10 +149,10 @@ export function createUserStore(db: Database) {
           .returning(answeredColumns)
           .prepare()
           .execute(values);
-        return row;
+        return noted(row);
       }
       const [row] = await preparedSave(section, mayEmpty).execute(values);
-      return row;
+      return noted(row);
     },
 
     /**
@@ -168,13 +174,13 @@ export function createUserStore(db: Database) {
       if (read === undefined) {
         const made = { id: userId, insurance, version: 1, createdAt: now, updatedAt: now };
         const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
-        return record;
+        return noted(record);
       }
       const { createdAt, version } = read;
       const [unchanged] = await findMatched.execute({ userId, createdAt, version, insurance });
       if (unchanged !== undefined) return unchanged;
       const [record] = await updateMatches.execute({ userId, createdAt, version, insurance, now });
-      return record;
+      return noted(record);
     },
 
     /**

@@ -1,0 +1,36 @@
+import type { Client, InArgs, InStatement } from '@libsql/client';
+import { ConsecutiveBreaker, circuitBreaker, handleAll } from 'cockatiel';
+import { openRemoteClient, type RemoteSettings } from './remote-client';
+import { toStatement } from './statement';
+import { wrapClient } from './wrap-client';
+
+/** How long a replica that has failed is left alone. */
+const leftAloneMs = 1_000;
+
+/** Reads from a replica, and from the primary whatever the replica cannot answer. */
+export function readThrough(replica: Client, primary: Client): Client {
+  return wrapClient(primary, {
+    execute: async (statement: InStatement, args?: InArgs) => {
+      const whole = toStatement(statement, args);
+      try {
+        return await replica.execute(whole);
+      } catch {
+        return primary.execute(whole);
+      }
+    },
+    close: () => replica.close(),
+  });
+}
+
+/**
+ * A libSQL server that replicates another. It gets a part of the deadline, so that the primary can still be asked, and
+ * is left alone for a while when it fails.
+ */
+export function openReplicaServer({ url, authToken, timeoutMs }: RemoteSettings): Client {
+  const client = openRemoteClient({ url, authToken, timeoutMs: timeoutMs / 4 });
+  const breaker = circuitBreaker(handleAll, { halfOpenAfter: leftAloneMs, breaker: new ConsecutiveBreaker(3) });
+  return wrapClient(client, {
+    execute: (statement: InStatement, args?: InArgs) =>
+      breaker.execute(() => client.execute(toStatement(statement, args))),
+  });
+}

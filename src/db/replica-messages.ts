@@ -1,0 +1,25 @@
+import * as v from 'valibot';
+
+/** What the process that syncs a replica is told when it starts. */
+export const SyncSettings = v.object({
+  path: v.string(),
+  syncUrl: v.string(),
+  authToken: v.optional(v.string()),
+  intervalMs: v.number(),
+});
+export type SyncSettings = v.InferOutput<typeof SyncSettings>;
+
+/** What it tells after each try. */
+export const SyncReport = v.object({
+  kind: v.picklist(['synced', 'failed']),
+  reason: v.optional(v.picklist(['primary-away', 'refused', 'held-by-another-process', 'process-ended', 'unknown'])),
+});
+export type SyncReport = v.InferOutput<typeof SyncReport>;
+
+/**
+ * The file that says that a replica has been whole once. Until then it holds a part of what the primary has, and a
+ * reader that opens it too early leaves behind what the driver refuses as a replica for good.
+ */
+export function syncedMark(path: string): string {
+  return `${path}-synced`;
+}

@@ -1,0 +1,45 @@
+import { fileURLToPath } from 'node:url';
+import type { Client } from '@libsql/client';
+import { readMigrationFiles } from 'drizzle-orm/migrator';
+import * as v from 'valibot';
+import { toDatabaseError } from './errors';
+
+export const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
+
+/** Epoch milliseconds of the newest migration that this build carries. */
+export const neededMigration = Math.max(...readMigrationFiles({ migrationsFolder }).map((file) => file.folderMillis));
+
+/** How the schema of a database stands to this build. */
+export type SchemaFit = 'fit' | 'too-old' | 'too-new';
+
+/** What to say of a schema that does not fit. */
+export const unfitDetail = {
+  'too-old': 'The schema is older than this build needs.',
+  'too-new': 'The schema has moved on from what this build can read.',
+} as const satisfies Record<Exclude<SchemaFit, 'fit'>, string>;
+
+const Versions = v.object({
+  newest: v.nullable(v.pipe(v.union([v.number(), v.string()]), v.transform(Number))),
+  minReader: v.nullable(v.number()),
+});
+
+/**
+ * Whether this build can serve on the schema that is there, which may be newer as long as it takes nothing away from
+ * this build; 'too-old' for a database without tables.
+ *
+ * @throws DatabaseError
+ */
+export async function schemaFit(client: Pick<Client, 'execute'>): Promise<SchemaFit> {
+  try {
+    const { rows } = await client.execute(`SELECT
+      (SELECT max(created_at) FROM __drizzle_migrations) AS newest,
+      (SELECT max(min_reader) FROM schema_compatibility) AS minReader`);
+    const { newest, minReader } = v.parse(Versions, rows[0]);
+    if ((newest ?? 0) < neededMigration) return 'too-old';
+    return (minReader ?? 0) > neededMigration ? 'too-new' : 'fit';
+  } catch (error) {
+    // Before its first migration there is no such table; the driver and a server name that by different codes.
+    if (/^SQLITE_(?:ERROR|UNKNOWN)$/.test(toDatabaseError(error).code)) return 'too-old';
+    throw error;
+  }
+}

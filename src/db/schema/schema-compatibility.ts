@@ -1,0 +1,11 @@
+import { integer, sqliteTable } from 'drizzle-orm/sqlite-core';
+
+/**
+ * One row: which builds may still serve on this schema. A migration that takes something away from the builds before it
+ * sets `minReader` to its own `when` in drizzle/meta/_journal.json; any other leaves it.
+ */
+export const schemaCompatibility = sqliteTable('schema_compatibility', {
+  id: integer('id').primaryKey(),
+  /** `when` of the newest migration that a build must carry, in epoch milliseconds. */
+  minReader: integer('min_reader').notNull(),
+});

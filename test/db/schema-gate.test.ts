@@ -1,0 +1,82 @@
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import { openDatabase, openServiceDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
+import { neededMigration, schemaFit } from '../../src/db/schema-fit';
+import { gateBySchema } from '../../src/db/schema-gate';
+import { createTestApp } from '../support/app';
+import { temporaryDatabase, temporaryFolder } from '../support/database';
+import { hasSqld, startSqld } from '../support/sqld';
+
+const newer = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', ${neededMigration + 1000})`;
+const takesAway = `UPDATE schema_compatibility SET min_reader = ${neededMigration + 1000}`;
+
+describe('a schema', () => {
+  test('that a newer build has migrated fits as long as it takes nothing away', async () => {
+    const { db } = await temporaryDatabase();
+    expect(await schemaFit(db.$client)).toBe('fit');
+    await db.$client.execute(newer);
+    expect(await schemaFit(db.$client)).toBe('fit');
+    await db.$client.execute(takesAway);
+    expect(await schemaFit(db.$client)).toBe('too-new');
+  });
+
+  test.each([
+    { place: 'a file', open: async () => `file:${join(temporaryFolder(), 'planning.db')}` },
+    ...(hasSqld ? [{ place: 'a libSQL server', open: async () => (await startSqld()).url }] : []),
+  ])('that is missing lets nothing through to $place until it is migrated', async ({ open }) => {
+    const settings = { url: await open(), timeoutMs: 2000 };
+    const migrating = await openDatabase(settings);
+    const db = openServiceDatabase(settings);
+    const unfit = { code: 'SCHEMA_UNFIT', isUnavailable: true };
+    await expect(db.$client.execute('SELECT 1')).rejects.toMatchObject(unfit);
+    await expect(db.$client.batch(['CREATE TABLE t (id)'], 'write')).rejects.toMatchObject(unfit);
+    await expect(db.$client.executeMultiple('CREATE TABLE t (id)')).rejects.toMatchObject(unfit);
+    await migrateDatabase(migrating);
+    expect((await db.$client.execute('SELECT 1 AS one')).rows[0]?.one).toBe(1);
+    migrating.$client.close();
+    db.$client.close();
+  });
+
+  test('that moves on under a running service is noticed, and nothing more is sent', async () => {
+    const { url } = await temporaryDatabase();
+    const other = await openDatabase({ url, timeoutMs: 2000 });
+    const gated = gateBySchema(other.$client, 20);
+    const count = () => gated.execute('SELECT count(*) AS n FROM users');
+    await other.$client.execute(newer);
+    expect((await count()).rows[0]?.n).toBe(0);
+    await other.$client.execute(takesAway);
+    await Bun.sleep(30);
+    await count().catch(() => undefined);
+    await Bun.sleep(30);
+    await expect(count()).rejects.toMatchObject({ code: 'SCHEMA_UNFIT' });
+    await other.$client.execute('UPDATE schema_compatibility SET min_reader = 0');
+    expect((await count()).rows[0]?.n).toBe(0);
+    other.$client.close();
+  });
+
+  test('is not doubted because the database is away', async () => {
+    const { db } = await temporaryDatabase();
+    const gated = gateBySchema(db.$client, 0);
+    await gated.execute('SELECT 1');
+    db.$client.close();
+    for (let count = 0; count < 3; count += 1) {
+      await expect(gated.execute('SELECT 1')).rejects.toMatchObject({ code: 'CLIENT_CLOSED' });
+      await Bun.sleep(1);
+    }
+  });
+
+  test('that takes something away takes an instance out of service, which says why', async () => {
+    const testApp = await createTestApp();
+    await testApp.db.$client.execute(newer);
+    expect((await testApp.call('GET', '/health/ready')).status).toBe(200);
+    await testApp.db.$client.execute(takesAway);
+    expect(await testApp.call('GET', '/health/ready')).toMatchObject({
+      status: 503,
+      body: {
+        type: '/problems/database-unavailable',
+        detail: 'The schema has moved on from what this build can read.',
+      },
+    });
+  });
+});

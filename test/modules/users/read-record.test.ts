@@ -1,0 +1,146 @@
+import { describe, expect, test } from 'bun:test';
+import { createUserStore } from '../../../src/modules/users/store';
+import { createTestApp } from '../../support/app';
+import { applicant } from '../../support/applicant';
+import { saveRoutes } from '../../support/contract';
+import { temporaryDatabase } from '../../support/database';
+import { startSandbox } from '../../support/sandbox';
+
+const user = '/v2/private/user';
+
+/** An app whose replica holds Ada's record as it was first made, and is brought up to date by `sync` alone. */
+async function setUp(overrides: Parameters<typeof createTestApp>[0] = {}) {
+  const { db: replica } = await temporaryDatabase();
+  const testApp = await createTestApp({ ...overrides, replica });
+  const sync = async () => {
+    const { rows, columns } = await testApp.db.$client.execute('SELECT * FROM users');
+    await replica.$client.batch(
+      [
+        'DELETE FROM users',
+        ...rows.map((row) => ({
+          sql: `INSERT INTO users (${columns.join()}) VALUES (${columns.map(() => '?').join()})`,
+          args: columns.map((column) => row[column] ?? null),
+        })),
+      ],
+      'write',
+    );
+  };
+  const first = { userId: 'ada', section: 'profile', patch: { firstName: 'Ada' }, now: new Date(0) } as const;
+  await createUserStore(testApp.db).saveSection(first);
+  await sync();
+  return { testApp, replica, sync, read: (headers = {}) => testApp.call('GET', user, { as: 'ada', headers }) };
+}
+
+describe('a record behind a replica', () => {
+  test.each([
+    ...saveRoutes.map(({ path }) => ({ path, body: { careFacilityType: 'inHome' } })),
+    { path: '/v2/private/engine/matches', body: undefined },
+    { path: '/v2/private/ltc/totalCoverage', body: applicant },
+    { path: '/v2/private/life/totalCoverage', body: applicant },
+  ])('is read as it was written by $path, however far the replica lags', async ({ path, body }) => {
+    const sandbox = await startSandbox();
+    const { testApp, read } = await setUp({ carrier: sandbox.carrier() });
+    const own = path.endsWith('profile')
+      ? { lastName: 'Byron' }
+      : path.endsWith('lifeInsurance')
+        ? { livingStatus: 'stayHome' }
+        : body;
+    const answer = await testApp.call('POST', path, { as: 'ada', ...(own === undefined ? {} : { body: own }) });
+    expect(answer.status).toBe(200);
+    const seen = await read();
+    expect(seen.headers.get('etag')).toBe(answer.headers.get('etag'));
+    expect(seen.headers.get('etag')).not.toBe('"0-1"');
+  });
+
+  test('is read with what was saved by an application that failed', async () => {
+    const { testApp, read } = await setUp();
+    const failed = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
+    expect(failed.status).toBe(503);
+    expect(await read()).toMatchObject({ status: 200, body: { user: { profile: { lastName: 'Byron' } } } });
+  });
+
+  test('is read from the replica once that has it, whether or not the primary is there', async () => {
+    const { testApp, sync, read } = await setUp();
+    const saved = await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
+    await sync();
+    testApp.db.$client.close();
+    const seen = await read();
+    expect(seen).toMatchObject({ status: 200, body: saved.body });
+    const tag = seen.headers.get('etag') ?? '';
+    expect((await read({ 'if-none-match': tag })).status).toBe(304);
+  });
+
+  test('is never older than what the caller has been answered by another instance', async () => {
+    const { testApp, read } = await setUp();
+    const now = new Date(1);
+    // Stored by a store that this process's app does not know: another instance.
+    await testApp.db.$client.execute({ sql: 'UPDATE users SET version = 5, updated_at = ?', args: [now.getTime()] });
+    expect((await read()).headers.get('etag')).toBe('"0-1"');
+    expect((await read({ 'if-none-match': '"0-4"' })).headers.get('etag')).toBe('"0-5"');
+    expect((await read({ 'if-none-match': 'W/"0-9", "0-5"' })).status).toBe(304);
+  });
+
+  test('that is newer on this instance than on the replica is refused, not read older, while the primary is away', async () => {
+    const { testApp, read } = await setUp();
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
+    testApp.db.$client.close();
+    const answer = await read();
+    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect(answer.headers.get('retry-after')).toBe('1');
+  });
+
+  test('that the replica does not have yet is read from the primary', async () => {
+    const { testApp } = await setUp();
+    const body = { firstName: 'New' };
+    await testApp.db.$client.execute("INSERT INTO users (id, version, created_at, updated_at) VALUES ('new', 1, 5, 5)");
+    expect((await testApp.call('GET', user, { as: 'new' })).status).toBe(200);
+    expect((await testApp.call('GET', user, { as: 'nobody' })).status).toBe(404);
+    expect((await testApp.call('POST', '/v2/private/user/profile', { as: 'nobody', body })).status).toBe(200);
+    expect((await testApp.call('GET', user, { as: 'nobody' })).status).toBe(200);
+  });
+
+  test('that was erased by another process and made again by one whose clock is behind is read as it is', async () => {
+    const { testApp, sync, read } = await setUp();
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
+    await testApp.db.$client.batch(
+      [
+        "DELETE FROM users WHERE id = 'ada'",
+        "INSERT INTO users (id, version, created_at, updated_at) VALUES ('ada', 1, -5, -5)",
+      ],
+      'write',
+    );
+    expect((await read()).headers.get('etag')).toBe('"-5-1"');
+    await sync();
+    testApp.db.$client.close();
+    expect((await read()).headers.get('etag')).toBe('"-5-1"');
+  });
+});
+
+describe('what must not be old', () => {
+  test('is read from the primary: matches, previews and applications', async () => {
+    const sandbox = await startSandbox();
+    const { testApp, replica } = await setUp({ carrier: sandbox.carrier() });
+    replica.$client.close();
+    const asAda = { as: 'ada' } as const;
+    expect((await testApp.call('POST', '/v2/private/engine/matches', asAda)).status).toBe(200);
+    expect((await testApp.call('POST', '/v2/private/engine/preview', { ...asAda, body: {} })).status).toBe(200);
+    expect((await testApp.call('POST', '/v2/private/life/totalCoverage', { ...asAda, body: applicant })).status).toBe(
+      200,
+    );
+    expect(await testApp.call('GET', '/v2/private/user/applications', asAda)).toMatchObject({
+      status: 200,
+      body: { data: { applications: [{ state: 'submitted' }] } },
+    });
+  });
+
+  test('the lists, the cemeteries and the report are read from the replica', async () => {
+    const { testApp } = await setUp();
+    testApp.db.$client.close();
+    const asBoss = { as: 'boss', roles: ['salesManager'] } as const;
+    expect((await testApp.call('GET', '/v2/private/healthAndCare/', asBoss)).status).toBe(200);
+    expect((await testApp.call('GET', '/v2/private/cemetery/all', asBoss)).status).toBe(200);
+    expect((await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=3', asBoss)).status).toBe(
+      403,
+    );
+  });
+});
