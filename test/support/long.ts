@@ -5,3 +5,8 @@ const isLong = process.env.TEST_LONG === '1';
 export function cases<Case>(all: readonly Case[], shortCount: number): readonly Case[] {
   return isLong ? all : all.slice(0, shortCount);
 }
+
+/** How much of something: more in the long form. */
+export function amount({ long, short }: { readonly long: number; readonly short: number }): number {
+  return isLong ? long : short;
+}

@@ -3,21 +3,9 @@ import fc from 'fast-check';
 import * as v from 'valibot';
 import { UserBody } from '../../../src/modules/users/model';
 import { createTestApp } from '../../support/app';
+import { mergePatch } from '../../support/merge-patch';
 
 const testApp = await createTestApp();
-
-/** RFC 7396, as its section 2 puts it. */
-function mergePatch(target: unknown, patch: unknown): unknown {
-  if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch;
-  const merged = new Map(
-    typeof target === 'object' && target !== null && !Array.isArray(target) ? Object.entries(target) : [],
-  );
-  for (const [name, value] of Object.entries(patch)) {
-    if (value === null) merged.delete(name);
-    else merged.set(name, mergePatch(merged.get(name), value));
-  }
-  return Object.fromEntries(merged);
-}
 
 const title = fc
   .string({ minLength: 1, maxLength: 20, unit: 'grapheme' })

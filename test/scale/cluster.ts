@@ -1,0 +1,109 @@
+import { openDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
+import { seedDatabase } from '../../src/seed';
+import { testSecret, testToken } from '../support/app';
+import { type Sandbox, startSandbox } from '../support/sandbox';
+import { type Service, startService } from '../support/service';
+import { type Sqld, startSqld } from '../support/sqld';
+
+export const databaseTimeoutMs = 2_000;
+
+export interface Answered {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: unknown;
+  readonly tookMs: number;
+}
+
+export interface Cluster {
+  readonly primary: Sqld;
+  readonly replicas: readonly Sqld[];
+  readonly services: readonly Service[];
+  readonly sandbox: Sandbox;
+  /** Sends a request to one of the services, with a body as a POST; status 0 when no answer came. */
+  call(
+    service: Service,
+    path: string,
+    as: string,
+    options?: { body?: object; ifNoneMatch?: string },
+  ): Promise<Answered>;
+}
+
+/** A libSQL server that is migrated and seeded. */
+export async function startPrimary(): Promise<Sqld> {
+  const primary = await startSqld();
+  const db = await openDatabase({ url: primary.url, timeoutMs: 10_000 });
+  await migrateDatabase(db);
+  await seedDatabase(db, { withDemo: true, now: new Date() });
+  db.$client.close();
+  return primary;
+}
+
+/** The settings of a service on a libSQL server, for tokens that `callService` makes. */
+export function serviceEnvironment(primary: Sqld, of: Readonly<Record<string, string>> = {}) {
+  return {
+    DATABASE_URL: primary.url,
+    DATABASE_TIMEOUT_MS: String(databaseTimeoutMs),
+    AUTH_SECRET: testSecret,
+    LOG_LEVEL: 'error',
+    ...of,
+  };
+}
+
+/**
+ * A primary with two replicas, and four services on one carrier: one that reads from each replica server, one with an
+ * embedded replica, and one that knows the primary alone.
+ */
+export async function startCluster(): Promise<Cluster> {
+  const primary = await startPrimary();
+  const replicas = await Promise.all([startSqld({ replicaOf: primary }), startSqld({ replicaOf: primary })]);
+  const sandbox = await startSandbox(() => new Date());
+  const readers = [
+    ...replicas.map(({ url }) => ({ DATABASE_READ_URL: url })),
+    { DATABASE_REPLICA_PATH: 'replica/planning.db', DATABASE_SYNC_INTERVAL_MS: '100' },
+    {},
+  ];
+  const carrier = { CARRIER_URL: sandbox.url, CARRIER_API_KEY: 'test-key' };
+  const services = await Promise.all(
+    readers.map((reader) => startService({ environment: serviceEnvironment(primary, { ...reader, ...carrier }) })),
+  );
+  return { primary, replicas, services, sandbox, call: callService };
+}
+
+const tokens = new Map<string, Promise<string>>();
+
+export async function callService(
+  service: Service,
+  path: string,
+  as: string,
+  { body, ifNoneMatch }: { body?: object; ifNoneMatch?: string } = {},
+): Promise<Answered> {
+  const token = tokens.get(as) ?? testToken({ id: as, now: new Date() });
+  tokens.set(as, token);
+  const headers = new Headers({ authorization: `Bearer ${await token}` });
+  if (body !== undefined) headers.set('content-type', 'application/json');
+  if (ifNoneMatch !== undefined) headers.set('if-none-match', ifNoneMatch);
+  const startedAtMs = performance.now();
+  try {
+    const answer = await fetch(`${service.address}${path}`, {
+      headers,
+      ...(body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) }),
+    });
+    const text = await answer.text();
+    const tookMs = performance.now() - startedAtMs;
+    return { status: answer.status, headers: answer.headers, body: text === '' ? undefined : JSON.parse(text), tookMs };
+  } catch {
+    return { status: 0, headers: new Headers(), body: undefined, tookMs: performance.now() - startedAtMs };
+  }
+}
+
+/** One of them, by chance that a seed makes the same each time. */
+export function chooseBy(seed: number) {
+  let state = seed;
+  return <Item>(items: readonly Item[]): Item => {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fffffff;
+    const item = items[(state >> 8) % items.length];
+    if (item === undefined) throw new RangeError('There is nothing to choose from');
+    return item;
+  };
+}

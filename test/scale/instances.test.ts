@@ -1,0 +1,133 @@
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
+import { randomInt } from 'node:crypto';
+import * as v from 'valibot';
+import { UserBody } from '../../src/modules/users/model';
+import { applicant } from '../support/applicant';
+import { cleanUp } from '../support/cleanup';
+import { amount } from '../support/long';
+import { mergePatch } from '../support/merge-patch';
+import { hasSqld } from '../support/sqld';
+import { type Answered, type Cluster, chooseBy, startCluster } from './cluster';
+
+const user = '/v2/private/user';
+
+interface Save {
+  readonly path: string;
+  readonly section: string;
+  readonly patches: readonly object[];
+}
+const saves: readonly Save[] = [
+  {
+    path: '/v2/private/user/profile',
+    section: 'profile',
+    patches: [{ firstName: 'Ada' }, { heightCm: 170, weightKg: 70.5 }, { firstName: null, seriousIllness: false }],
+  },
+  {
+    path: '/v2/private/ltc/lifetimeCare',
+    section: 'ltc',
+    patches: [
+      { careCosts: 4500 },
+      { careCosts: null, insuranceCover: ['donation'] },
+      { insuranceCover: [], policyValue: 0.1 },
+    ],
+  },
+  {
+    path: '/v2/private/deepDives/lifeInsurance',
+    section: 'lifeInsurance',
+    patches: [{ livingStatus: 'stayHome' }, { billsAndDebt: ['mortgage', 'cc'] }, { livingStatus: null }],
+  },
+  {
+    path: '/v2/private/deepDives/lifetimeCare',
+    section: 'lifetimeCare',
+    patches: [{ careSafety: 12.25 }, { careFacilityType: 'inHome' }, { careSafety: null }],
+  },
+];
+
+const Applications = v.object({
+  user: v.object({ purchase: v.object({ partner: v.object({ appNumber: v.number() }) }) }),
+});
+
+describe.skipIf(!hasSqld)('four instances on one primary, three of them with a replica', () => {
+  let cluster: Cluster;
+  beforeAll(async () => {
+    cluster = await startCluster();
+  }, 60_000);
+  afterAll(cleanUp);
+
+  test('keep each person’s record as a model says, and no read is older than the caller’s last save', async () => {
+    const { services, call } = cluster;
+    const seed = randomInt(1 << 30);
+    const choose = chooseBy(seed);
+    const people = amount({ long: 500, short: 40 });
+    const savesEach = 20;
+
+    const live = async (id: string) => {
+      let model: Record<string, unknown> = {};
+      let lastTag = '';
+      for (let count = 0; count < savesEach; count += 1) {
+        const service = choose(services);
+        const { path, section, patches } = choose(saves);
+        const patch = choose(patches);
+        const saved = await call(service, path, id, { body: patch });
+        expect(saved.status).toBe(200);
+        const merged = mergePatch(model[section], patch);
+        model = { ...model, [section]: merged };
+        lastTag = saved.headers.get('etag') ?? '';
+        // The same instance, and any other that is told what the caller has seen.
+        const near = await call(service, user, id);
+        expect(near.headers.get('etag')).toBe(lastTag);
+        expect((await call(choose(services), user, id, { ifNoneMatch: lastTag })).status).toBe(304);
+      }
+      for (const service of services) {
+        const answer = await untilSynced(() => call(service, user, id), lastTag);
+        expect(sectionsOf(v.parse(UserBody, answer.body).user)).toEqual(present(model));
+      }
+    };
+    // What fails names the seed, with which it can be had again.
+    await Promise.all(Array.from({ length: people }, (_, index) => live(`person-${index}`))).catch((error: unknown) => {
+      throw new Error(`with seed ${seed}`, { cause: error });
+    });
+  }, 300_000);
+
+  test('start one application of a person who presses the button a hundred times', async () => {
+    const { services, sandbox, call } = cluster;
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, (_, index) =>
+        call(services[index % 4] ?? services[0] ?? never(), '/v2/private/ltc/totalCoverage', 'applicant', {
+          body: applicant,
+        }),
+      ),
+    );
+    const accepted = answers.filter(({ status }) => status === 200);
+    // Whoever waited too long for the first is told to come back.
+    expect(answers.filter(({ status }) => status !== 200 && status !== 409).map(({ status }) => status)).toEqual([]);
+    const numbers = new Set(accepted.map(({ body }) => v.parse(Applications, body).user.purchase.partner.appNumber));
+    expect(accepted.length).toBeGreaterThan(0);
+    expect(numbers.size).toBe(1);
+    expect(await sandbox.store.count()).toBe(1);
+  }, 60_000);
+});
+
+/** Reads until the record is as it was answered last, for as long as a replica may lag on a busy machine. */
+async function untilSynced(read: () => Promise<Answered>, tag: string): Promise<Answered> {
+  for (const deadlineMs = performance.now() + 10_000; ; await Bun.sleep(20)) {
+    const answer = await read();
+    if (answer.headers.get('etag') === tag || performance.now() > deadlineMs) return answer;
+  }
+}
+
+function never(): never {
+  throw new Error('There is no service');
+}
+
+/** The answers of a record, as the model has them. */
+function sectionsOf({ profile, ltc, lifeInsurance, lifetimeCare }: UserBody['user']): Record<string, unknown> {
+  return present({ profile, ltc: ltc.lifetimeCare, lifeInsurance, lifetimeCare });
+}
+
+/** What is left when what holds no answer is gone. */
+function present(sections: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(sections).filter(([, value]) => value !== undefined && !Bun.deepEquals(value, {}, true)),
+  );
+}

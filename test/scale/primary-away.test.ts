@@ -1,0 +1,89 @@
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { UserBody } from '../../src/modules/users/model';
+import { cleanUp } from '../support/cleanup';
+import type { Service } from '../support/service';
+import { hasSqld } from '../support/sqld';
+import { type Answered, type Cluster, databaseTimeoutMs, startCluster } from './cluster';
+
+const ltc = '/v2/private/ltc/lifetimeCare';
+const user = '/v2/private/user';
+const recoveryMs = 2_000;
+
+describe.skipIf(!hasSqld)('four instances', () => {
+  let cluster: Cluster;
+  beforeAll(async () => {
+    cluster = await startCluster();
+  }, 60_000);
+  afterAll(cleanUp);
+
+  test('whose primary is killed under load lose nothing, refuse in time, and recover by themselves', async () => {
+    const { services, primary, call } = cluster;
+    const savers = Array.from({ length: 32 }, (_, index) => ({ id: `saver-${index}`, acknowledged: 0 }));
+    const answers: (Answered & { service: Service; endedAtMs: number })[] = [];
+    let isDone = false;
+    const saving = Promise.all(
+      savers.map(async (saver, index) => {
+        const service = services[index % services.length];
+        if (service === undefined) return;
+        for (let value = 1; !isDone; value += 1) {
+          const answer = await call(service, ltc, saver.id, { body: { careCosts: value } });
+          answers.push({ ...answer, service, endedAtMs: performance.now() });
+          if (answer.status === 200) saver.acknowledged = value;
+          else await Bun.sleep(20);
+        }
+      }),
+    );
+    while (savers.some(({ acknowledged }) => acknowledged < 5)) await Bun.sleep(10);
+    await primary.kill();
+    await Bun.sleep(1_000);
+    await primary.start();
+    const backAtMs = performance.now();
+    await Bun.sleep(recoveryMs);
+    isDone = true;
+    await saving;
+
+    expect([...new Set(answers.map(({ status }) => status))].sort()).toEqual([200, 503]);
+    const refused = answers.filter(({ status }) => status === 503);
+    expect(refused.filter(({ headers }) => headers.get('retry-after') === null)).toEqual([]);
+    expect(Math.max(...answers.map(({ tookMs }) => tookMs))).toBeLessThan(databaseTimeoutMs + 1_000);
+    for (const service of services) {
+      const first = answers.find(
+        (answer) => answer.service === service && answer.status === 200 && answer.endedAtMs > backAtMs,
+      );
+      expect((first?.endedAtMs ?? Number.POSITIVE_INFINITY) - backAtMs).toBeLessThan(recoveryMs);
+    }
+    for (const { id, acknowledged } of savers) {
+      const read = await call(services[3] ?? services[0] ?? never(), user, id);
+      expect(v.parse(UserBody, read.body).user.ltc.lifetimeCare?.careCosts).toBeGreaterThanOrEqual(acknowledged);
+    }
+  }, 60_000);
+
+  test('one of whose replica servers hangs, is killed and comes back go on reading', async () => {
+    const { services, replicas, call } = cluster;
+    const [service] = services;
+    const [replica] = replicas;
+    if (service === undefined || replica === undefined) throw new Error('There is no replica');
+    expect((await call(service, ltc, 'reader', { body: { careCosts: 1 } })).status).toBe(200);
+    const read = async () => {
+      const answers = await Promise.all(Array.from({ length: 20 }, () => call(service, user, 'reader')));
+      expect(answers.filter(({ status }) => status !== 200)).toEqual([]);
+      return Math.max(...answers.map(({ tookMs }) => tookMs));
+    };
+    await read();
+    replica.pause();
+    // Asked in vain for a quarter of the deadline, and then left alone.
+    expect(await read()).toBeLessThan(databaseTimeoutMs);
+    expect(await read()).toBeLessThan(databaseTimeoutMs / 4);
+    await replica.kill();
+    await read();
+    await replica.start();
+    await Bun.sleep(1_100);
+    await read();
+    expect((await call(service, '/health/ready', 'reader')).body).toEqual({ status: 'ready', writes: 'available' });
+  }, 60_000);
+});
+
+function never(): never {
+  throw new Error('There is no service');
+}
