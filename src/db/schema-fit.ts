@@ -2,9 +2,10 @@ import { fileURLToPath } from 'node:url';
 import type { Client } from '@libsql/client';
 import { readMigrationFiles } from 'drizzle-orm/migrator';
 import * as v from 'valibot';
+import { packageRoot } from '../package-root';
 import { toDatabaseError } from './errors';
 
-export const migrationsFolder = fileURLToPath(new URL('../../drizzle', import.meta.url));
+export const migrationsFolder = fileURLToPath(new URL('drizzle', packageRoot));
 
 /** Epoch milliseconds of the newest migration that this build carries. */
 export const neededMigration = Math.max(...readMigrationFiles({ migrationsFolder }).map((file) => file.folderMillis));
