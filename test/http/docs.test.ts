@@ -109,15 +109,3 @@ describe('/swagger/json', () => {
     ]);
   });
 });
-
-describe('/swagger', () => {
-  test('is a page that loads its program from this service and nothing from elsewhere', async () => {
-    const page = await testApp.call('GET', '/swagger');
-    expect(page.status).toBe(200);
-    expect(page.text.match(/https?:\/\/[^"' ]+/g)).toBeNull();
-    expect(page.text).toContain('/swagger/scalar.js');
-    const script = await testApp.call('GET', '/swagger/scalar.js');
-    expect(script.headers.get('content-type')).toStartWith('text/javascript');
-    expect(script.text.length).toBeGreaterThan(1_000_000);
-  });
-});

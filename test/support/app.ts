@@ -35,6 +35,9 @@ export interface CallOptions {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
+/** Sends a request to a service and reads its answer. */
+export type Call = (method: string, path: string, options?: CallOptions) => Promise<Answer>;
+
 export interface TestApp {
   readonly app: App;
   readonly db: Database;
@@ -42,7 +45,7 @@ export interface TestApp {
   readonly lifecycle: AppDeps['lifecycle'];
   readonly logLines: string[];
   now: Date;
-  call(method: string, path: string, options?: CallOptions): Promise<Answer>;
+  readonly call: Call;
 }
 
 /** The real app on a database of its own, with a clock that stands still until a test moves it. */
@@ -71,21 +74,35 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     lifecycle,
     logLines,
     now: new Date('2026-03-10T12:00:00.000Z'),
-    async call(method, path, { as, roles = [], body, headers = {} } = {}) {
-      const token = as === undefined ? undefined : await testToken({ id: as, roles, now: testApp.now });
-      const request = new Request(`http://localhost${path}`, {
-        method,
-        headers: {
-          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-          ...headers,
-        },
-        ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
-      });
-      return readAnswer(await app.handle(request));
-    },
+    call: async (method, path, options) =>
+      readAnswer(await app.handle(await toRequest('http://localhost', testApp.now, method, path, options))),
   };
   return testApp;
+}
+
+/** Calls a service at an address, which takes tokens of the tests’ secret, by today's clock. */
+export function callerOf(address: string): Call {
+  return async (method, path, options) =>
+    readAnswer(await fetch(await toRequest(address, new Date(), method, path, options)));
+}
+
+async function toRequest(
+  address: string,
+  now: Date,
+  method: string,
+  path: string,
+  { as, roles = [], body, headers = {} }: CallOptions = {},
+): Promise<Request> {
+  const token = as === undefined ? undefined : await testToken({ id: as, roles, now });
+  return new Request(`${address}${path}`, {
+    method,
+    headers: {
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  });
 }
 
 export function testToken(options: { id: string; roles?: readonly string[]; now: Date }): Promise<string> {

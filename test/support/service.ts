@@ -15,13 +15,19 @@ export interface Service {
 }
 
 export interface Start {
+  /** What Bun runs, with its own options before it; the sources without it. */
+  readonly program?: readonly string[];
   readonly cwd?: string;
   readonly environment?: Record<string, string>;
 }
 
 /** The service as a process of its own, in a working folder of its own, on a free port. */
-export async function startService({ cwd = temporaryFolder(), environment = {} }: Start = {}): Promise<Service> {
-  const child = Bun.spawn([process.execPath, main], {
+export async function startService({
+  program = [main],
+  cwd = temporaryFolder(),
+  environment = {},
+}: Start = {}): Promise<Service> {
+  const child = Bun.spawn([process.execPath, ...program], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',

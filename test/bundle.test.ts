@@ -1,0 +1,149 @@
+import { Database } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import { existsSync, renameSync, symlinkSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { Glob } from 'bun';
+import * as v from 'valibot';
+import packageJson from '../package.json';
+import { callerOf, testSecret } from './support/app';
+import { walkContract } from './support/contract-walk';
+import { temporaryFolder } from './support/database';
+import { startService } from './support/service';
+
+const root = new URL('..', import.meta.url).pathname;
+const nowhere = temporaryFolder();
+const { built, bundle } = await buildElsewhere();
+const files = [...new Glob('**').scanSync({ cwd: bundle, dot: true })].sort();
+
+/** What a machine has that has Bun alone: nothing on the path but Bun, and no home in which a package could be found. */
+const environment = { PATH: onlyBun(), HOME: nowhere, BUN_INSTALL: nowhere, AUTH_SECRET: testSecret };
+const program = ['--no-install', join(bundle, 'src/main.js')];
+
+/** The folder that it was built in is gone, so that nothing can be found by its address. */
+async function buildElsewhere() {
+  const [built, bundle] = [join(temporaryFolder(), 'built'), join(temporaryFolder(), 'moved')];
+  const build = Bun.spawnSync([process.execPath, join(root, 'src/build/main.ts'), built], { cwd: nowhere });
+  if (build.exitCode !== 0) throw new Error(`The build failed:\n${build.stderr}`);
+  renameSync(built, bundle);
+  return { built, bundle };
+}
+
+function onlyBun(): string {
+  const folder = temporaryFolder();
+  symlinkSync(process.execPath, join(folder, 'bun'));
+  return folder;
+}
+
+/** Runs the command line of the bundle to its end. */
+async function planning(cwd: string, ...args: string[]) {
+  const command = Bun.spawn([process.execPath, '--no-install', join(bundle, 'src/cli/main.js'), ...args], {
+    cwd,
+    env: environment,
+    stdout: 'pipe',
+    stderr: 'pipe',
+  });
+  const [stdout, stderr, exitCode] = await Promise.all([
+    new Response(command.stdout).text(),
+    new Response(command.stderr).text(),
+    command.exited,
+  ]);
+  return { stdout, stderr, exitCode };
+}
+
+describe('the bundle', () => {
+  test('ships no package but the native one of this platform and the page’s program', () => {
+    const platform = `${process.platform}-${process.arch}`;
+    const names = files.filter((path) => path.startsWith('node_modules/'));
+    expect(names.map((name) => name.replace(new RegExp(`(?<=/${platform})-[a-z]+`), ''))).toEqual([
+      `node_modules/@libsql/${platform}/index.node`,
+      `node_modules/@libsql/${platform}/package.json`,
+      'node_modules/@scalar/api-reference/dist/browser/standalone.js',
+      'node_modules/@scalar/api-reference/package.json',
+    ]);
+  });
+
+  test('tells nothing of the machine that built it', async () => {
+    expect(files.length).toBeGreaterThan(25);
+    for (const file of files) {
+      const content = Buffer.from(await Bun.file(join(bundle, file)).bytes());
+      for (const folder of [root, dirname(built), process.execPath]) {
+        expect(content.includes(folder) ? `${file} names ${folder}` : '').toBe('');
+      }
+    }
+  });
+
+  test('has a source map for each module, whose sources are where they are in this package', async () => {
+    const modules = files.filter((path) => path.startsWith('src/') && path.endsWith('.js'));
+    expect(modules).toContain('src/main.js');
+    expect(modules).toContain('src/cli/main.js');
+    for (const module of modules) {
+      const { sources } = await Bun.file(join(bundle, `${module}.map`)).json();
+      const missing = v
+        .parse(v.array(v.string()), sources)
+        .map((source) => normalize(join(dirname(module), source)))
+        .filter((source) => !existsSync(join(root, source)));
+      expect(missing).toEqual([]);
+    }
+  });
+
+  test('carries the licences of what it is made of', async () => {
+    const text = await Bun.file(join(bundle, 'THIRD-PARTY-LICENSES')).text();
+    for (const name of ['elysia', 'drizzle-orm', '@libsql/client', '@scalar/api-reference', 'libsql', 'valibot']) {
+      expect(text).toMatch(new RegExp(`^${name} \\d+\\.\\d+\\.\\d+ \\(MIT|Apache-2.0\\)$`, 'm'));
+    }
+    expect(text).toMatch(/^@libsql\/\S+ \d/m);
+    expect(text).toContain('Permission is hereby granted');
+  });
+});
+
+const cwd = temporaryFolder();
+const service = await startService({ program, cwd, environment });
+
+describe('the service of the bundle', () => {
+  walkContract(callerOf(service.address));
+
+  test('logs frames that name the sources', async () => {
+    const broken = temporaryFolder();
+    const other = await startService({ program, cwd: broken, environment });
+    const database = new Database(join(broken, 'data/planning.db'));
+    database.run('ALTER TABLE users RENAME TO away');
+    database.close();
+    const answer = await callerOf(other.address)('GET', '/v2/private/user', { as: 'ada' });
+    expect(answer.status).toBe(500);
+    while (!other.output().includes('"frames"')) await Bun.sleep(10);
+    expect(other.output()).toContain('src/modules/users/store.ts:');
+  });
+
+  test('stops with 0 at SIGTERM, and has what was saved when it is started again', async () => {
+    const path = '/v2/private/ltc/lifetimeCare';
+    expect((await callerOf(service.address)('POST', path, { as: 'ada', body: { careCosts: 7 } })).status).toBe(200);
+    service.process.kill('SIGTERM');
+    expect(await service.process.exited).toBe(0);
+    const again = await startService({ program, cwd, environment });
+    expect(await callerOf(again.address)('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({
+      status: 200,
+      body: { user: { ltc: { lifetimeCare: { careCosts: 7 } } } },
+    });
+    again.process.kill('SIGTERM');
+    expect(await again.process.exited).toBe(0);
+  });
+});
+
+describe('the command line of the bundle', () => {
+  test('makes a database, and finds that the service could run', async () => {
+    const fresh = temporaryFolder();
+    expect((await planning(fresh, 'doctor')).exitCode).toBe(1);
+    expect(await planning(fresh, 'migrate')).toMatchObject({ exitCode: 0, stderr: '' });
+    const { stdout, exitCode } = await planning(fresh, 'doctor', '--json');
+    expect(exitCode).toBe(0);
+    expect(JSON.parse(stdout).findings).toContainEqual(expect.objectContaining({ check: 'schema', result: 'ok' }));
+  });
+
+  test('is run by its script as in the sources', () => {
+    const env = { ...environment, PATH: `${environment.PATH}:/usr/bin:/bin` };
+    const help = Bun.spawnSync([process.execPath, 'planning', '--version'], { cwd: bundle, env });
+    expect(help.stdout.toString()).toBe(`${packageJson.version}\n`);
+    expect(files).not.toContain('bun.lock');
+    expect(existsSync(join(bundle, 'bun.lock'))).toBeFalse();
+  });
+});
