@@ -1,32 +1,24 @@
 import { Database } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import { existsSync, renameSync, symlinkSync } from 'node:fs';
+import { existsSync, symlinkSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { Glob } from 'bun';
 import * as v from 'valibot';
 import packageJson from '../package.json';
 import { callerOf, testSecret } from './support/app';
+import { buildBundle } from './support/bundle';
 import { walkContract } from './support/contract-walk';
 import { temporaryFolder } from './support/database';
 import { startService } from './support/service';
 
 const root = new URL('..', import.meta.url).pathname;
 const nowhere = temporaryFolder();
-const { built, bundle } = await buildElsewhere();
+const { built, bundle } = await buildBundle();
 const files = [...new Glob('**').scanSync({ cwd: bundle, dot: true })].sort();
 
 /** What a machine has that has Bun alone: nothing on the path but Bun, and no home in which a package could be found. */
 const environment = { PATH: onlyBun(), HOME: nowhere, BUN_INSTALL: nowhere, AUTH_SECRET: testSecret };
 const program = ['--no-install', join(bundle, 'src/main.js')];
-
-/** The folder that it was built in is gone, so that nothing can be found by its address. */
-async function buildElsewhere() {
-  const [built, bundle] = [join(temporaryFolder(), 'built'), join(temporaryFolder(), 'moved')];
-  const build = Bun.spawnSync([process.execPath, join(root, 'src/build/main.ts'), built], { cwd: nowhere });
-  if (build.exitCode !== 0) throw new Error(`The build failed:\n${build.stderr}`);
-  renameSync(built, bundle);
-  return { built, bundle };
-}
 
 function onlyBun(): string {
   const folder = temporaryFolder();

@@ -12,6 +12,10 @@ const binary = fileURLToPath(
 /** Whether this platform has a libSQL server; where it has none, the tests that need one are skipped by name. */
 export const hasSqld = existsSync(binary);
 
+export function sqldVersion(): string | undefined {
+  return /\d+\.\d+\.\d+/.exec(Bun.spawnSync([binary, '--version']).stdout.toString())?.[0];
+}
+
 export interface Sqld {
   readonly port: number;
   readonly url: string;

@@ -1,0 +1,20 @@
+FROM oven/bun:1.4.5 AS build
+WORKDIR /build
+COPY package.json bun.lock bunfig.toml tsconfig.json ./
+RUN bun install --frozen-lockfile --production
+COPY drizzle drizzle
+COPY src src
+RUN bun src/build/main.ts
+
+# Debian: on musl the native module of libSQL does not load in Bun.
+FROM oven/bun:1.4.5-slim
+ENV NODE_ENV=production HOST=0.0.0.0
+WORKDIR /app
+COPY --from=build /build/dist ./
+RUN mkdir data && chown bun:bun data
+USER bun
+VOLUME /app/data
+EXPOSE 3000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=3s --start-period=30s CMD ["bun", "--no-install", "-e", "process.exit((await fetch('http://127.0.0.1:' + (process.env.PORT ?? 3000) + '/health/ready')).ok ? 0 : 1)"]
+CMD ["bun", "--no-install", "src/main.js"]

@@ -1,0 +1,19 @@
+import { renameSync } from 'node:fs';
+import { join } from 'node:path';
+import { temporaryFolder } from './database';
+
+const build = new URL('../../src/build/main.ts', import.meta.url).pathname;
+
+/** Builds the bundle as `bun run build` does, and moves it, so that nothing is found by the place it was built in. */
+export async function buildBundle() {
+  const [built, bundle] = [join(temporaryFolder(), 'built'), join(temporaryFolder(), 'moved')];
+  const child = Bun.spawn([process.execPath, build, built], {
+    cwd: temporaryFolder(),
+    stdout: 'ignore',
+    stderr: 'pipe',
+  });
+  const stderr = await new Response(child.stderr).text();
+  if ((await child.exited) !== 0) throw new Error(`The build failed:\n${stderr}`);
+  renameSync(built, bundle);
+  return { built, bundle };
+}
