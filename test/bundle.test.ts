@@ -5,11 +5,13 @@ import { dirname, join, normalize } from 'node:path';
 import { Glob } from 'bun';
 import * as v from 'valibot';
 import packageJson from '../package.json';
+import { startPrimary } from './scale/cluster';
 import { callerOf, testSecret } from './support/app';
 import { buildBundle } from './support/bundle';
 import { walkContract } from './support/contract-walk';
 import { temporaryFolder } from './support/database';
 import { startService } from './support/service';
+import { hasSqld } from './support/sqld';
 
 const root = new URL('..', import.meta.url).pathname;
 const nowhere = temporaryFolder();
@@ -104,6 +106,19 @@ describe('the service of the bundle', () => {
     expect(answer.status).toBe(500);
     while (!other.output().includes('"frames"')) await Bun.sleep(10);
     expect(other.output()).toContain('src/modules/users/store.ts:');
+  });
+
+  test.skipIf(!hasSqld)('keeps an embedded replica', async () => {
+    const primary = await startPrimary();
+    const replicating = await startService({
+      program,
+      environment: { ...environment, DATABASE_URL: primary.url, DATABASE_REPLICA_PATH: 'replica.db' },
+    });
+    const deadlineMs = performance.now() + 10_000;
+    while (!replicating.output().includes('the replica follows') && performance.now() < deadlineMs) await Bun.sleep(10);
+    expect(replicating.output()).toContain('the replica follows the primary');
+    await primary.kill();
+    expect((await callerOf(replicating.address)('GET', '/v2/private/cemetery/all', { as: 'ada' })).status).toBe(200);
   });
 
   test('stops with 0 at SIGTERM, and has what was saved when it is started again', async () => {

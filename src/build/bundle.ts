@@ -9,7 +9,7 @@ import { packageRoot } from '../package-root';
 import { thirdPartyLicenses } from './licenses';
 
 /** What is started by itself; each comes out under its own path, with `.js`. */
-const entryPoints = ['src/main.ts', 'src/cli/main.ts'];
+const entryPoints = ['src/main.ts', 'src/cli/main.ts', 'src/db/replica-sync.ts'];
 
 /** What is read at run time, beside the modules. */
 const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/icons/*.svg'];

@@ -1,13 +1,17 @@
 import { existsSync, mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
 import * as v from 'valibot';
+import { packageRoot } from '../package-root';
 import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
 import { SyncReport, type SyncSettings, syncedMark } from './replica-messages';
 import { kindOf, toStatement } from './statement';
 
+/** Its ending is left to Bun: it differs between the sources and the bundle. */
+const syncProgram = fileURLToPath(new URL('src/db/replica-sync', packageRoot));
 const restartMs = 1_000;
 
 export interface ReplicaFileSettings {
@@ -47,7 +51,7 @@ export function openReplicaFile({ onSyncChange, environment, ...settings }: Repl
   };
   const startSyncing = () => {
     if (isClosed) return;
-    syncing = Bun.spawn([process.execPath, Bun.resolveSync('./replica-sync', import.meta.dir)], {
+    syncing = Bun.spawn([process.execPath, '--no-install', syncProgram], {
       // The driver's own lines would stand between those of the log.
       env: { ...environment, RUST_LOG: 'off' },
       stdio: ['ignore', 'ignore', 'inherit'],
