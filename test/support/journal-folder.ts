@@ -1,4 +1,6 @@
+import { cpSync } from 'node:fs';
 import { join } from 'node:path';
+import journal from '../../drizzle/meta/_journal.json';
 import { temporaryFolder } from './database';
 
 /** A migrations folder of one migration, as Drizzle reads it. */
@@ -7,5 +9,14 @@ export async function journalFolder(sql: string): Promise<string> {
   const entries = [{ idx: 0, version: '6', when: 1, tag: '0000_only', breakpoints: true }];
   await Bun.write(join(folder, 'meta/_journal.json'), JSON.stringify({ version: '7', dialect: 'sqlite', entries }));
   await Bun.write(join(folder, '0000_only.sql'), sql);
+  return folder;
+}
+
+/** The first of this project's migrations, as an earlier build had them. */
+export async function earlierMigrations(count: number): Promise<string> {
+  const folder = temporaryFolder();
+  cpSync(new URL('../../drizzle', import.meta.url).pathname, folder, { recursive: true });
+  const entries = journal.entries.slice(0, count);
+  await Bun.write(join(folder, 'meta/_journal.json'), JSON.stringify({ ...journal, entries }));
   return folder;
 }

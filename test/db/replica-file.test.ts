@@ -1,0 +1,121 @@
+import { describe, expect, test } from 'bun:test';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { openDatabase } from '../../src/db/client';
+import { openReplicaFile } from '../../src/db/replica-file';
+import { atEnd } from '../support/cleanup';
+import { temporaryFolder } from '../support/database';
+import { amount } from '../support/long';
+import { hasSqld, type Sqld, startSqld } from '../support/sqld';
+
+async function openReplica({ url }: Sqld, path = join(temporaryFolder(), 'deep/replica.db')) {
+  const reports: string[] = [];
+  const replica = openReplicaFile({
+    path,
+    primaryUrl: url,
+    intervalMs: 50,
+    environment: process.env,
+    onSyncChange: ({ kind, reason }) => reports.push(reason ?? kind),
+  });
+  atEnd(() => replica.close());
+  return { path, replica, reports };
+}
+
+async function openPrimary() {
+  const sqld = await startSqld();
+  const db = await openDatabase({ url: sqld.url, timeoutMs: 5_000 });
+  atEnd(() => db.$client.close());
+  await db.$client.batch(
+    [
+      'CREATE TABLE a (n integer)',
+      'CREATE TABLE b (n integer)',
+      'INSERT INTO a VALUES (0)',
+      'INSERT INTO b VALUES (0)',
+    ],
+    'write',
+  );
+  const raise = () => db.$client.batch(['UPDATE a SET n = n + 1', 'UPDATE b SET n = n + 1'], 'write');
+  return { sqld, raise };
+}
+
+const sums = 'SELECT (SELECT n FROM a) AS a, (SELECT n FROM b) AS b';
+
+async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
+  for (const deadlineMs = performance.now() + 10_000; !(await isSo()); await Bun.sleep(10)) {
+    if (performance.now() > deadlineMs) throw new Error('It did not come to pass');
+  }
+}
+
+describe.skipIf(!hasSqld)('an embedded replica', () => {
+  test('is read neither torn nor backwards while it follows, and over the primary’s death', async () => {
+    const { sqld, raise } = await openPrimary();
+    const { replica, reports } = await openReplica(sqld);
+    await until(() => reports.includes('synced'));
+    let reads = 0;
+    let last = 0;
+    const readFor = async (durationMs: number) => {
+      for (const deadlineMs = performance.now() + durationMs; performance.now() < deadlineMs; ) {
+        const { rows } = await replica.execute(sums);
+        const [a, b] = [Number(rows[0]?.a), Number(rows[0]?.b)];
+        if (a !== b || a < last) throw new Error(`${a} beside ${b} after ${last}`);
+        last = a;
+        reads += 1;
+        if (reads % 20 === 0) await Bun.sleep(0);
+      }
+    };
+    let isDone = false;
+    let raised = 0;
+    const raising = (async () => {
+      while (!isDone) {
+        await raise().then(
+          () => {
+            raised += 1;
+          },
+          () => Bun.sleep(10),
+        );
+      }
+    })();
+    await readFor(amount({ long: 10_000, short: 700 }));
+    await sqld.kill();
+    await readFor(200);
+    await sqld.start();
+    await readFor(amount({ long: 10_000, short: 700 }));
+    isDone = true;
+    await raising;
+    await until(async () => Number((await replica.execute(sums)).rows[0]?.a) >= raised);
+    expect(last).toBeGreaterThan(0);
+    expect(reads).toBeGreaterThan(1_000);
+  }, 60_000);
+
+  test('refuses what is no read, and says that it is not ready before it has been whole', async () => {
+    const { sqld } = await openPrimary();
+    await sqld.kill();
+    const { path, replica, reports } = await openReplica(sqld);
+    for (const sql of ['INSERT INTO a VALUES (1)', 'PRAGMA query_only = OFF', 'DELETE FROM a']) {
+      await expect(replica.execute(sql)).rejects.toThrow('only read');
+    }
+    await expect(replica.batch(['SELECT 1'], 'read')).rejects.toThrow('only read');
+    await until(() => reports.includes('primary-away'));
+    await expect(replica.execute('SELECT 1')).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
+    // Whoever opened it now would leave a file that is no replica.
+    expect(existsSync(`${path}-synced`)).toBeFalse();
+    await sqld.start();
+    await until(() => reports.includes('synced'));
+    expect((await replica.execute(sums)).rows[0]?.a).toBe(0);
+    // A statement that writes although it reads at first sight meets a connection that cannot.
+    await expect(replica.execute('WITH x AS (SELECT 1) REPLACE INTO a SELECT * FROM x')).rejects.toThrow();
+  }, 30_000);
+
+  test('that a primary refuses is not read: nobody knows how old it is', async () => {
+    const { sqld } = await openPrimary();
+    const path = join(temporaryFolder(), 'replica.db');
+    const first = await openReplica(sqld, path);
+    await until(() => first.reports.includes('synced'));
+    first.replica.close();
+    const refusing = Bun.serve({ port: 0, fetch: () => new Response('no', { status: 401 }) });
+    atEnd(() => refusing.stop(true));
+    const { replica, reports } = await openReplica({ ...sqld, url: refusing.url.origin }, path);
+    await until(() => reports.some((report) => report === 'refused' || report === 'unknown'));
+    await expect(replica.execute(sums)).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
+  }, 30_000);
+});
