@@ -11,10 +11,11 @@ import { measureMemory } from './memory';
 import { compareLedgers } from './monthly-glance';
 import { comparePages } from './pages';
 import { compareRemoteSaves } from './remote';
+import { compareReplicas } from './replica';
 import { startServers } from './servers';
 import { requireWrk } from './wrk';
 
-const groups = ['http', 'coverage', 'page', 'remote', 'cold', 'memory', 'glance'] as const;
+const groups = ['http', 'coverage', 'page', 'remote', 'replica', 'cold', 'memory', 'glance'] as const;
 const count = (text: string) => Math.max(1, Math.trunc(Number(text)) || 1);
 const options = new Command('bench')
   .description(
@@ -41,6 +42,10 @@ async function measureAll(): Promise<Figure[]> {
   }
   if (isAsked('page')) figures.push(...(await comparePages(options, report)));
   if (isAsked('remote')) figures.push(...(await compareRemoteSaves(options.rounds, report)));
+  if (isAsked('replica')) {
+    figures.push(...(await compareReplicas(options, report)));
+    await cleanUp();
+  }
   if (isAsked('cold')) figures.push(await compareStarts(report));
   if (isAsked('memory')) figures.push(...(await measureMemory(report)));
   if (isAsked('glance')) figures.push(...(await compareLedgers(report)));
