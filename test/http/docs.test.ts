@@ -2,6 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import * as v from 'valibot';
 import { createTestApp } from '../support/app';
+import { atEnd } from '../support/cleanup';
 import { privateRoutes } from '../support/contract';
 import { startSandbox } from '../support/sandbox';
 
@@ -107,5 +108,29 @@ describe('/swagger/json', () => {
       '500',
       '503',
     ]);
+  });
+});
+
+describe('/swagger', () => {
+  test('carries the id of its request, and tells by HEAD how long it is', async () => {
+    const { app } = await createTestApp();
+    app.listen({ hostname: '127.0.0.1', port: 0 });
+    atEnd(() => app.stop(true));
+    for (const path of ['/swagger', '/swagger/', '/swagger/json']) {
+      const ask = (method: string) =>
+        fetch(`http://127.0.0.1:${app.server?.port}${path}`, { method, headers: { 'x-request-id': 'reader-1' } });
+      const [get, head] = [await ask('GET'), await ask('HEAD')];
+      expect(head.headers.get('content-length')).toBe(String((await get.bytes()).byteLength));
+      for (const { status, headers } of [get, head]) {
+        expect(status).toBe(200);
+        expect(headers.get('x-request-id')).toBe('reader-1');
+      }
+    }
+  });
+
+  test('is the same for everybody who asks first at the same time', async () => {
+    const fresh = await createTestApp();
+    const documents = await Promise.all(Array.from({ length: 5 }, () => fresh.call('GET', '/swagger/json')));
+    for (const { status, body } of documents) expect({ status, body }).toEqual({ status: 200, body: await document() });
   });
 });

@@ -1,0 +1,25 @@
+import { describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { temporaryFolder } from './support/database';
+
+const program = new URL('./support/start-and-list.ts', import.meta.url).pathname;
+
+async function modulesOfStart(): Promise<string[]> {
+  const child = Bun.spawn([process.execPath, program], {
+    cwd: temporaryFolder(),
+    env: { PATH: process.env.PATH, PORT: '0', SEED_DEMO: 'false' },
+    stdout: 'ignore',
+    stderr: 'pipe',
+  });
+  return v.parse(v.array(v.string()), await new Response(child.stderr).json());
+}
+
+describe('a start', () => {
+  test('loads nothing that makes the documentation: that waits for its first reader', async () => {
+    const modules = await modulesOfStart();
+    expect(modules.some((path) => path.includes('/node_modules/elysia/'))).toBeTrue();
+    const idle =
+      /\/(@elysiajs\/swagger|@scalar|zod|@valibot\/to-json-schema|src\/http\/docs-page|src\/http\/openapi)\b/;
+    expect(modules.filter((path) => idle.test(path))).toEqual([]);
+  });
+});
