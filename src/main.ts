@@ -7,7 +7,6 @@ import { type Config, ConfigError, readConfig } from './config';
 import { type Database, localPath, openDatabase, openServiceDatabase, placeOf } from './db/client';
 import { findDatabaseError, reasonOf } from './db/errors';
 import { migrateDatabase } from './db/migrate';
-import { openReplica } from './db/replica';
 import { schemaFit, unfitDetail } from './db/schema-fit';
 import type { AppDeps, Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
@@ -45,7 +44,7 @@ async function start(): Promise<void> {
     lifecycle.hasLostDisk = true;
     log.fatal(describeError(failure), 'the disk has failed: no save is acknowledged until the service is started anew');
   });
-  const replica = openConfiguredReplica(config, db, log);
+  const replica = await openConfiguredReplica(config, db, log);
   const tokens = await tokenSettings(config, clock());
   const { carrier, sandbox } = await openCarrier(config, clock);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
@@ -133,8 +132,9 @@ async function openPreparedDatabase(
   return openServiceDatabase(config.database, onSyncFailure);
 }
 
-function openConfiguredReplica(config: Config, db: Database, log: Log): Database {
+async function openConfiguredReplica(config: Config, db: Database, log: Log): Promise<Database> {
   if (config.replica === undefined) return db;
+  const { openReplica } = await import('./db/replica');
   return openReplica(config.replica, db, config.database, {
     environment: process.env,
     onSyncChange({ kind, reason }) {

@@ -22,4 +22,11 @@ describe('a start', () => {
       /\/(@elysiajs\/swagger|@scalar|zod|@valibot\/to-json-schema|src\/http\/docs-page|src\/http\/openapi)\b/;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
+
+  test('on a file loads nothing that speaks to a libSQL server', async () => {
+    const modules = await modulesOfStart();
+    expect(modules.some((path) => path.includes('/@libsql/client/lib-esm/sqlite3.js'))).toBeTrue();
+    const idle = /\/@libsql\/(client\/lib-esm\/(node|http|ws)\.js|hrana-client\/|isomorphic-ws\/)|\/node_modules\/ws\//;
+    expect(modules.filter((path) => idle.test(path))).toEqual([]);
+  });
 });

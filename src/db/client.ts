@@ -1,11 +1,10 @@
 import { resolve } from 'node:path';
 import type { Client, InValue } from '@libsql/client';
-import { drizzle, type LibSQLDatabase } from 'drizzle-orm/libsql';
+import type { LibSQLDatabase } from 'drizzle-orm/libsql';
+import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { DatabaseError } from './errors';
 import { openFileClient } from './file-client';
-import { groupWrites } from './grouped-client';
 import { openLocalClient } from './local-client';
-import { openRemoteClient } from './remote-client';
 import { gateBySchema } from './schema-gate';
 
 export type Database = LibSQLDatabase & { $client: Client };
@@ -36,7 +35,7 @@ export function placeOf(url: string): string {
  */
 export async function openDatabase(settings: DatabaseSettings): Promise<Database> {
   const path = localPath(settings.url);
-  const client = path === undefined ? openRemoteClient(settings) : await openFileClient({ ...settings, path });
+  const client = path === undefined ? await loadRemoteClient(settings) : await openFileClient({ ...settings, path });
   return drizzle({ client });
 }
 
@@ -46,16 +45,27 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  *
  * @param onSyncFailure called when the disk of a local file has failed, and writes are refused from then on
  */
-export function openServiceDatabase(
+export async function openServiceDatabase(
   settings: DatabaseSettings,
   onSyncFailure?: (failure: DatabaseError) => void,
-): Database {
+): Promise<Database> {
   const path = localPath(settings.url);
   const client =
     path === undefined
-      ? groupWrites(openRemoteClient(settings), settings)
+      ? await loadGroupingClient(settings)
       : openLocalClient({ ...settings, path, ...(onSyncFailure === undefined ? {} : { onSyncFailure }) });
   return drizzle({ client: gateBySchema(client) });
+}
+
+/** What speaks to a server is large, and a start on a file needs none of it. */
+async function loadRemoteClient(settings: DatabaseSettings): Promise<Client> {
+  const { openRemoteClient } = await import('./remote-client');
+  return openRemoteClient(settings);
+}
+
+async function loadGroupingClient(settings: DatabaseSettings): Promise<Client> {
+  const { groupWrites } = await import('./grouped-client');
+  return groupWrites(await loadRemoteClient(settings), settings);
 }
 
 /**

@@ -1,4 +1,4 @@
-import { LibsqlError } from '@libsql/client';
+import { LibsqlError } from '@libsql/client/sqlite3';
 import Connection from 'libsql';
 import { causeChain } from '../errors';
 

@@ -1,6 +1,6 @@
 import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { type Client, createClient } from '@libsql/client';
+import { type Client, createClient } from '@libsql/client/sqlite3';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import { overwriteWhatIsDeleted } from './local-client';
 import { type Guard, guardClient } from './wrap-client';

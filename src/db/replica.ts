@@ -1,4 +1,4 @@
-import { drizzle } from 'drizzle-orm/libsql';
+import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { Database, DatabaseSettings } from './client';
 import { openReplicaServer, readThrough } from './read-through';
 import { openReplicaFile, type ReplicaFileSettings } from './replica-file';

@@ -24,7 +24,7 @@ async function openServer() {
   const migrating = await openDatabase({ url: sqld.url, timeoutMs: 10_000 });
   await migrateDatabase(migrating);
   migrating.$client.close();
-  const db = openServiceDatabase({ url: sqld.url, timeoutMs: 5000 });
+  const db = await openServiceDatabase({ url: sqld.url, timeoutMs: 5000 });
   atEnd(() => db.$client.close());
   return { sqld, db };
 }

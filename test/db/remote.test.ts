@@ -25,7 +25,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
     first.$client.close();
     const addresses = [sqld.url, `ws://127.0.0.1:${sqld.port}`, `libsql://127.0.0.1:${sqld.port}?tls=0`];
     for (const [index, url] of addresses.entries()) {
-      const db = openServiceDatabase({ url, timeoutMs: 2000 });
+      const db = await openServiceDatabase({ url, timeoutMs: 2000 });
       const saved = await createUserStore(db).saveSection({
         userId: 'remote',
         section: 'lifeInsurance',
@@ -48,7 +48,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
   test('that hangs makes 503 within the deadline, and a save that was repeated counts once', async () => {
     const sqld = await startSqld();
     await migrate(sqld.url);
-    const db = openServiceDatabase({ url: sqld.url, timeoutMs: 300 });
+    const db = await openServiceDatabase({ url: sqld.url, timeoutMs: 300 });
     const testApp = await createTestApp({ db });
     const save = () => testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 5 } });
     expect((await save()).status).toBe(200);
@@ -69,7 +69,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
     const sqld = await startSqld();
     for (const url of [sqld.url, `ws://127.0.0.1:${sqld.port}`]) {
       await migrate(sqld.url);
-      const db = openServiceDatabase({ url, timeoutMs: 1000 });
+      const db = await openServiceDatabase({ url, timeoutMs: 1000 });
       const testApp = await createTestApp({ db });
       const save = () => testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'killed', body: { careCosts: 5 } });
       expect((await save()).status).toBe(200);

@@ -27,7 +27,7 @@ describe('a schema', () => {
   ])('that is missing lets nothing through to $place until it is migrated', async ({ open }) => {
     const settings = { url: await open(), timeoutMs: 2000 };
     const migrating = await openDatabase(settings);
-    const db = openServiceDatabase(settings);
+    const db = await openServiceDatabase(settings);
     const unfit = { code: 'SCHEMA_UNFIT', isUnavailable: true };
     await expect(db.$client.execute('SELECT 1')).rejects.toMatchObject(unfit);
     await expect(db.$client.batch(['CREATE TABLE t (id)'], 'write')).rejects.toMatchObject(unfit);

@@ -20,7 +20,7 @@ export async function temporaryDatabase(): Promise<{ db: Database; url: string }
   const path = join(temporaryFolder(), 'planning.db');
   await copyTemplate(path);
   const url = `file:${path}`;
-  const db = openServiceDatabase({ url, timeoutMs: 2000 });
+  const db = await openServiceDatabase({ url, timeoutMs: 2000 });
   atEnd(() => db.$client.close());
   return { db, url };
 }
