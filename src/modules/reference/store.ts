@@ -1,10 +1,22 @@
-import { asc, sql } from 'drizzle-orm';
+import { asc, eq, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { referenceLists, referenceOptions } from '../../db/schema';
 import { type ReferenceListName, referenceListTitles } from './lists';
 import type { ReferenceLists } from './model';
 
 export function createReferenceStore(db: Database) {
+  /** Whether every shipped option is there as it is shipped, and its list. */
+  const isSeeded = async (): Promise<boolean> => {
+    const rows = await db
+      .select({ list: referenceOptions.list, id: referenceOptions.id, title: referenceOptions.title })
+      .from(referenceOptions)
+      .innerJoin(referenceLists, eq(referenceLists.name, referenceOptions.list));
+    const stored = new Map(rows.map(({ list, id, title }) => [`${list} ${id}`, title]));
+    return Object.entries(referenceListTitles).every(([list, titles]) =>
+      titles.every((title, id) => stored.get(`${list} ${id}`) === title),
+    );
+  };
+
   return {
     /** All five lists, each in the order of its ids. */
     async findLists(): Promise<ReferenceLists> {
@@ -25,6 +37,8 @@ export function createReferenceStore(db: Database) {
 
     /** Stores the shipped lists; running it again changes nothing. */
     async seed(): Promise<void> {
+      // Most starts find it so, and need not build a large statement that changes nothing.
+      if (await isSeeded()) return;
       const lists = Object.entries(referenceListTitles);
       await writeBatch(db, [
         db

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
-import { referenceOptions } from '../../../src/db/schema';
+import { referenceLists, referenceOptions } from '../../../src/db/schema';
 import { HealthAndCareBody } from '../../../src/modules/reference/model';
 import { createReferenceStore } from '../../../src/modules/reference/store';
 import { createTestApp } from '../../support/app';
@@ -82,5 +82,20 @@ describe('seeding the lists', () => {
     await db.delete(referenceOptions).where(eq(referenceOptions.list, 'rest'));
     await createReferenceStore(db).seed();
     expect(await rows()).toEqual(shipped);
+  });
+
+  test('brings back a list that was lost, with a title that was reworded by one letter', async () => {
+    const { db } = await createTestApp();
+    const listNames = () => db.select().from(referenceLists).orderBy(referenceLists.name);
+    const seeded = { lists: await listNames(), options: await db.select().from(referenceOptions) };
+    await db.$client.execute('PRAGMA foreign_keys = OFF');
+    for (const loss of [
+      () => db.delete(referenceLists).where(eq(referenceLists.name, 'food')),
+      () => db.update(referenceOptions).set({ title: 'Gardenin' }).where(eq(referenceOptions.title, 'Gardening')),
+    ]) {
+      await loss();
+      await createReferenceStore(db).seed();
+      expect({ lists: await listNames(), options: await db.select().from(referenceOptions) }).toEqual(seeded);
+    }
   });
 });
