@@ -75,6 +75,8 @@ export const Origin = v.pipe(
 export const TimeZone = v.pipe(
   v.string(),
   v.check((zone) => {
+    // The default needs no table of zones, which takes longer to load than all other settings to check.
+    if (zone === 'UTC') return true;
     try {
       return zone !== '' && new Intl.DateTimeFormat('en', { timeZone: zone }) !== undefined;
     } catch {
