@@ -1,4 +1,6 @@
-import { createRemoteJWKSet, errors, type JWTVerifyGetKey } from 'jose';
+import { JWKSNoMatchingKey } from 'jose/errors';
+import { createRemoteJWKSet } from 'jose/jwks/remote';
+import type { JWTVerifyGetKey } from 'jose/jwt/verify';
 import { AppError } from '../errors';
 
 const refreshAfterMs = 10 * 60_000;
@@ -50,7 +52,7 @@ export function createRemoteKeys(url: URL, clock: () => Date): JWTVerifyGetKey {
     try {
       return await keys(header, token);
     } catch (error) {
-      if (!(error instanceof errors.JWKSNoMatchingKey) || ageMs() < cooldownMs) throw error;
+      if (!(error instanceof JWKSNoMatchingKey) || ageMs() < cooldownMs) throw error;
       if (!(await refresh())) throw unavailable();
       return keys(header, token);
     }

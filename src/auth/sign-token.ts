@@ -1,5 +1,5 @@
 import { createSecretKey } from 'node:crypto';
-import { SignJWT } from 'jose';
+import { SignJWT } from 'jose/jwt/sign';
 
 /** Signs an HS256 token for `id` that is good for `ttlSeconds` from `now`. */
 export function signToken(options: {

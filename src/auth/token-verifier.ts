@@ -1,12 +1,13 @@
 import { createSecretKey } from 'node:crypto';
-import { errors, importSPKI, type JWTVerifyOptions, jwtVerify } from 'jose';
+import { JWTExpired } from 'jose/errors';
+import { type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
+import { importSPKI } from 'jose/key/import';
 import { LRUCache } from 'lru-cache';
 import * as v from 'valibot';
 import type { AuthKey } from '../config';
 import { AppError } from '../errors';
 import { Subject } from '../fields';
 import { signatureAlgorithm } from '../setting-forms';
-import { createRemoteKeys } from './remote-keys';
 
 /** Who sent a request, as the token says. */
 export interface Caller {
@@ -65,7 +66,7 @@ export async function createTokenVerifier(settings: TokenSettings, clock: () => 
       payload = await verify(token, { ...options, currentDate: now });
     } catch (error) {
       if (error instanceof AppError) throw error;
-      const isExpired = error instanceof errors.JWTExpired;
+      const isExpired = error instanceof JWTExpired;
       throw unauthenticated(isExpired ? 'The token has expired.' : 'The token is not valid.', error);
     }
     const subject = v.safeParse(Subject, payload.sub);
@@ -104,6 +105,7 @@ async function createSignatureCheck(key: TokenSettings['key'], clock: () => Date
         (await jwtVerify(token, publicKey, { ...options, algorithms: [algorithm] })).payload;
     }
     case 'jwks': {
+      const { createRemoteKeys } = await import('./remote-keys');
       const keys = createRemoteKeys(new URL(key.url), clock);
       return async (token: string, options: JWTVerifyOptions) =>
         (await jwtVerify(token, keys, { ...options, algorithms: ['EdDSA', 'Ed25519', 'ES256', 'RS256'] })).payload;
