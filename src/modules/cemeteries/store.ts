@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { asc, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
+import { onFirstUse } from '../../db/first-use';
 import { cemeteries, rowCounts } from '../../db/schema';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
 import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
@@ -10,7 +11,7 @@ const contentColumns = ['externalId', 'name', 'sortName', 'street', 'city', 'sta
 
 export function createCemeteryStore(db: Database) {
   const count = db.select({ count: rowCounts.rowCount }).from(rowCounts).where(eq(rowCounts.tableName, 'cemeteries'));
-  const preparedCount = count.prepare();
+  const preparedCount = onFirstUse(() => count.prepare());
 
   const preparePage = (direction: typeof asc) => {
     const byName = [direction(cemeteries.sortName), direction(cemeteries.id)];
@@ -28,14 +29,14 @@ export function createCemeteryStore(db: Database) {
       .orderBy(...byName)
       .prepare();
   };
-  const pages = { asc: preparePage(asc), desc: preparePage(desc) };
+  const pages = { asc: onFirstUse(() => preparePage(asc)), desc: onFirstUse(() => preparePage(desc)) };
 
   return {
     /** One page, and how many cemeteries there are in all. */
     async listPage({ page, limit, sort }: CemeteryQuery): Promise<{ rows: CemeteryRow[]; count: number }> {
       const offset = Math.min((page - 1) * limit, Number.MAX_SAFE_INTEGER);
-      const found = await pages[sort].execute({ limit, offset });
-      const [counted] = found.length > 0 ? found : await preparedCount.execute();
+      const found = await pages[sort]().execute({ limit, offset });
+      const [counted] = found.length > 0 ? found : await preparedCount().execute();
       if (counted?.count == null) throw new Error('The count of the cemeteries is gone');
       return { rows: found.map(({ row }) => row), count: counted.count };
     },

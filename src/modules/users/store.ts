@@ -1,6 +1,7 @@
 import { and, eq, or, type SQL, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import type { Database } from '../../db/client';
+import { onFirstUse } from '../../db/first-use';
 import { users } from '../../db/schema';
 import type { UserRow } from '../../db/schema/users';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
@@ -61,30 +62,33 @@ const { createdAt, version } = users;
 const storedAnswers = { createdAt, version, profile, ltcLifetimeCare, lifeInsurance, lifetimeCare } as const;
 
 export function createUserStore(db: Database) {
-  // Drizzle takes longer to build these statements than the database to run them.
   const isOfUser = eq(users.id, sql.placeholder('userId'));
-  const findAnswers = db.select(storedAnswers).from(users).where(isOfUser).prepare();
-  const findAnswered = db.select(answeredColumns).from(users).where(isOfUser).prepare();
+  const findAnswers = onFirstUse(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
+  const findAnswered = onFirstUse(() => db.select(answeredColumns).from(users).where(isOfUser).prepare());
   const isStillRead = and(
     isOfUser,
     eq(users.createdAt, sql.placeholder('createdAt')),
     eq(users.version, sql.placeholder('version')),
   );
-  const findMatched = db
-    .select(answeredColumns)
-    .from(users)
-    .where(and(isStillRead, eq(users.insurance, sql.placeholder('insurance'))))
-    .prepare();
-  const updateMatches = db
-    .update(users)
-    .set({
-      insurance: sql`${sql.placeholder('insurance')}`,
-      version: sql`${users.version} + 1`,
-      updatedAt: sql`${sql.placeholder('now')}`,
-    })
-    .where(isStillRead)
-    .returning(answeredColumns)
-    .prepare();
+  const findMatched = onFirstUse(() =>
+    db
+      .select(answeredColumns)
+      .from(users)
+      .where(and(isStillRead, eq(users.insurance, sql.placeholder('insurance'))))
+      .prepare(),
+  );
+  const updateMatches = onFirstUse(() =>
+    db
+      .update(users)
+      .set({
+        insurance: sql`${sql.placeholder('insurance')}`,
+        version: sql`${users.version} + 1`,
+        updatedAt: sql`${sql.placeholder('now')}`,
+      })
+      .where(isStillRead)
+      .returning(answeredColumns)
+      .prepare(),
+  );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
 
   const prepareSave = (section: AnswerSection, mayEmpty: readonly string[]) =>
@@ -121,12 +125,12 @@ export function createUserStore(db: Database) {
 
   return {
     async findAnswers(userId: string): Promise<StoredAnswers | undefined> {
-      const [record] = await findAnswers.execute({ userId });
+      const [record] = await findAnswers().execute({ userId });
       return record;
     },
 
     async find(userId: string): Promise<AnsweredRecord | undefined> {
-      const [record] = await findAnswered.execute({ userId });
+      const [record] = await findAnswered().execute({ userId });
       return record;
     },
 
@@ -177,9 +181,9 @@ export function createUserStore(db: Database) {
         return noted(record);
       }
       const { createdAt, version } = read;
-      const [unchanged] = await findMatched.execute({ userId, createdAt, version, insurance });
+      const [unchanged] = await findMatched().execute({ userId, createdAt, version, insurance });
       if (unchanged !== undefined) return unchanged;
-      const [record] = await updateMatches.execute({ userId, createdAt, version, insurance, now });
+      const [record] = await updateMatches().execute({ userId, createdAt, version, insurance, now });
       return noted(record);
     },
 

@@ -1,0 +1,28 @@
+import { describe, expect, spyOn, test } from 'bun:test';
+import { SQLiteAsyncDialect } from 'drizzle-orm/sqlite-core';
+import { onFirstUse } from '../../src/db/first-use';
+import { createTestApp } from '../support/app';
+import { temporaryDatabase } from '../support/database';
+
+describe('what is made on first use', () => {
+  test('is not made before, and made once', () => {
+    let made = 0;
+    const value = onFirstUse(() => ({ number: ++made }));
+    expect(made).toBe(0);
+    expect(value()).toBe(value());
+    expect(value()).toEqual({ number: 1 });
+  });
+
+  test('are the statements of the app, which a start need not wait for', async () => {
+    // Makes the database that is copied.
+    await temporaryDatabase();
+    const built = spyOn(SQLiteAsyncDialect.prototype, 'sqlToQuery');
+    const testApp = await createTestApp();
+    expect(built).toHaveBeenCalledTimes(0);
+    await testApp.call('GET', '/v2/private/user', { as: 'first' });
+    expect(built).toHaveBeenCalledTimes(1);
+    await testApp.call('GET', '/v2/private/user', { as: 'second' });
+    expect(built).toHaveBeenCalledTimes(1);
+    built.mockRestore();
+  });
+});
