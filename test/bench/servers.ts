@@ -2,12 +2,13 @@ import { copyFileSync, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
 import { hashCatalog } from '../../src/modules/matching/seed-catalog';
-import { shippedCatalog } from '../../src/modules/matching/shipped-catalog';
+import { readShippedCatalog } from '../../src/modules/matching/shipped-catalog';
 import { createCatalogStore } from '../../src/modules/matching/store';
 import { testSecret, testToken } from '../support/app';
 import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';
 
+const shippedCatalog = readShippedCatalog();
 /** Somebody whose answers are saved, and somebody who has 50 matches besides. */
 export const people = ['answered', 'matched'] as const;
 export const peers = ['hono', 'fastify', 'express'] as const;

@@ -3,8 +3,9 @@ import Ajv2020 from 'ajv/dist/2020';
 import { diffCatalogs } from '../../../src/modules/matching/catalog-diff';
 import { parseCatalog } from '../../../src/modules/matching/catalog-faults';
 import { catalogJsonSchema } from '../../../src/modules/matching/catalog-schema';
-import { shippedCatalog } from '../../../src/modules/matching/shipped-catalog';
+import { readShippedCatalog } from '../../../src/modules/matching/shipped-catalog';
 
+const shippedCatalog = readShippedCatalog();
 const rule = {
   id: 'wants-it',
   when: { fact: 'age', atLeast: 5 },

@@ -8,13 +8,14 @@ import { users } from '../../../src/db/schema';
 import { Catalog } from '../../../src/modules/matching/catalog-model';
 import { Matches } from '../../../src/modules/matching/model';
 import { seedCatalog } from '../../../src/modules/matching/seed-catalog';
-import { shippedCatalog } from '../../../src/modules/matching/shipped-catalog';
+import { readShippedCatalog } from '../../../src/modules/matching/shipped-catalog';
 import { createCatalogStore } from '../../../src/modules/matching/store';
 import { UserBody } from '../../../src/modules/users/model';
 import { createUserStore } from '../../../src/modules/users/store';
 import { type CallOptions, createTestApp, type TestApp, testConfig } from '../../support/app';
 import { hasSqld, startSqld } from '../../support/sqld';
 
+const shippedCatalog = readShippedCatalog();
 const path = '/v2/private/engine/matches';
 const preview = '/v2/private/engine/preview';
 

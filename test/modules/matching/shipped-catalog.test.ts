@@ -3,9 +3,10 @@ import fc from 'fast-check';
 import { parseCatalog } from '../../../src/modules/matching/catalog-faults';
 import { deriveFacts, factNames } from '../../../src/modules/matching/facts';
 import { compileCatalog, match, penaltyOf, type StoredProduct } from '../../../src/modules/matching/match';
-import { shippedCatalog } from '../../../src/modules/matching/shipped-catalog';
+import { readShippedCatalog, shippedFile } from '../../../src/modules/matching/shipped-catalog';
 import type { Answers } from '../../../src/modules/users/store';
 
+const shippedCatalog = readShippedCatalog();
 const today = '2026-03-10';
 const products: StoredProduct[] = shippedCatalog.products.map((product, position) => ({
   ...product,
@@ -47,6 +48,10 @@ describe('the shipped catalogue', () => {
     const file = JSON.parse(JSON.stringify(shippedCatalog));
     expect(parseCatalog(file).faults).toBeUndefined();
     expect(products.length).toBeGreaterThanOrEqual(12);
+  });
+
+  test('is written as it is read, so that its file has the hash under which it is stored', () => {
+    expect(JSON.stringify(shippedFile)).toBe(JSON.stringify(shippedCatalog));
   });
 
   test('has the codes of the contract, each with a condition and used', () => {
