@@ -1,8 +1,7 @@
 import { resolve } from 'node:path';
 import { type App, createApp } from './app';
-import { type DemoTokens, demoTokensPath, developmentSecret, writeDemoTokens } from './auth/development-key';
+import type { DemoTokens } from './auth/development-key';
 import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
-import { listenCarrierSandbox } from './carrier-sandbox/server';
 import { type Config, ConfigError, readConfig } from './config';
 import { type Database, localPath, openDatabase, openServiceDatabase, placeOf } from './db/client';
 import { findDatabaseError, reasonOf } from './db/errors';
@@ -10,8 +9,10 @@ import { migrateDatabase } from './db/migrate';
 import { schemaFit, unfitDetail } from './db/schema-fit';
 import type { AppDeps, Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
-import { createHttpCarrier } from './modules/coverage/carrier/http-carrier';
+import type { Carrier } from './modules/coverage/carrier/carrier';
+import type { HttpCarrierSettings } from './modules/coverage/carrier/http-carrier';
 import { startReconciler } from './modules/coverage/reconciler';
+import { onceLoaded } from './once-loaded';
 import { seedDatabase } from './seed';
 
 /**
@@ -151,19 +152,36 @@ function codeOf(error: unknown): string {
 /** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
 async function openCarrier(config: Config, clock: () => Date) {
   const { url } = config.carrier;
-  if (url !== undefined) return { carrier: createHttpCarrier({ ...config.carrier, url }), sandbox: undefined };
+  if (url !== undefined) return { carrier: carrierOnFirstCall({ ...config.carrier, url }), sandbox: undefined };
+  const { listenCarrierSandbox } = await import('./carrier-sandbox/server');
   const apiKey = crypto.randomUUID();
   const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
     throw new StartError(`The sandbox carrier’s database SANDBOX_DATABASE_URL cannot be used (${codeOf(error)}).`);
   });
-  return { carrier: createHttpCarrier({ ...config.carrier, url: sandbox.url, apiKey }), sandbox };
+  return { carrier: carrierOnFirstCall({ ...config.carrier, url: sandbox.url, apiKey }), sandbox };
 }
 
-async function tokenSettings(config: Config, now: Date): Promise<{ settings: TokenSettings; demo?: DemoTokens }> {
+/** What speaks to a carrier is loaded with the first application, so that no start waits for it. */
+function carrierOnFirstCall(settings: HttpCarrierSettings): Carrier {
+  const carrier = onceLoaded(async () => {
+    const { createHttpCarrier } = await import('./modules/coverage/carrier/http-carrier');
+    return createHttpCarrier(settings);
+  });
+  return { start: async (application, mayBeKnown) => (await carrier()).start(application, mayBeKnown) };
+}
+
+interface Demo {
+  readonly tokens: DemoTokens;
+  readonly path: string;
+}
+
+async function tokenSettings(config: Config, now: Date): Promise<{ settings: TokenSettings; demo?: Demo }> {
   const { key, ...claims } = config.auth;
   if (key.kind !== 'development') return { settings: { key, ...claims } };
+  const { demoTokensPath, developmentSecret, writeDemoTokens } = await import('./auth/development-key');
   const secret = developmentSecret();
-  return { settings: { key: { kind: 'secret', secret }, ...claims }, demo: await writeDemoTokens(secret, claims, now) };
+  const demo = { tokens: await writeDemoTokens(secret, claims, now), path: resolve(demoTokensPath) };
+  return { settings: { key: { kind: 'secret', secret }, ...claims }, demo };
 }
 
 function listen(app: App, { host, port }: Config): string {
@@ -197,19 +215,19 @@ function finishedLogging(): Promise<void> {
 }
 
 /** People at a terminal get lines to read and paste; production gets one line of JSON like every other. */
-function announce(address: string, config: Config, log: Log, demo: DemoTokens | undefined): void {
+function announce(address: string, config: Config, log: Log, demo: Demo | undefined): void {
   const base = config.publicUrl ?? address;
   if (config.isProduction) {
     log.info({ address, docs: `${base}/swagger`, database: placeOf(config.database.url) }, 'listening');
     return;
   }
-  const token = demo?.['demo-user'] ?? '<token>';
+  const token = demo?.tokens['demo-user'] ?? '<token>';
   process.stdout.write(`
 Personal planning service
   address  ${base}
   docs     ${base}/swagger
   data     ${placeOf(config.database.url)}
-${demo === undefined ? '' : `  tokens   ${resolve(demoTokensPath)}\n`}
+${demo === undefined ? '' : `  tokens   ${demo.path}\n`}
 Try it:
   curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'
 

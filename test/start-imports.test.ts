@@ -29,4 +29,8 @@ describe('a start', () => {
     const idle = /\/@libsql\/(client\/lib-esm\/(node|http|ws)\.js|hrana-client\/|isomorphic-ws\/)|\/node_modules\/ws\//;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
+
+  test('loads no client of a carrier before an application is sent', async () => {
+    expect((await modulesOfStart()).filter((path) => path.includes('/node_modules/cockatiel/'))).toEqual([]);
+  });
 });

@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia';
 import type * as v from 'valibot';
-import { onceLoaded } from './once-loaded';
+import { onceLoaded } from '../once-loaded';
 
 export type Models = Readonly<Record<string, v.GenericSchema>>;
 
