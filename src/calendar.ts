@@ -36,6 +36,18 @@ export function startOfDay(date: Temporal.PlainDate, timeZone: string): number {
 
 /** The date in an IANA time zone at an instant. */
 export function calendarDateAt(instant: Date, timeZone: string): CalendarDate {
+  const second = Math.floor(instant.getTime() / 1000);
+  const last = lastDates.get(timeZone);
+  if (last?.second === second) return last.date;
+  const date = formatDate(instant, timeZone);
+  lastDates.set(timeZone, { second, date });
+  return date;
+}
+
+/** By time zone. A day begins and a clock is changed at a whole second, so the date is the same throughout each. */
+const lastDates = new Map<string, { readonly second: number; readonly date: CalendarDate }>();
+
+function formatDate(instant: Date, timeZone: string): CalendarDate {
   const parts = new Map(
     formatterFor(timeZone)
       .formatToParts(instant)

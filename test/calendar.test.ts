@@ -44,6 +44,22 @@ describe('a calendar date', () => {
     expect(calendarDateAt(new Date('2025-12-31T23:59:59.999Z'), 'UTC')).toBe('2025-12-31');
   });
 
+  test.each([
+    ['America/New_York', '2026-03-08T07:00:00Z', 'whose clock is put forward at night'],
+    ['America/New_York', '2026-03-10T04:00:00Z', 'at midnight'],
+    ['America/St_Johns', '2010-11-07T02:30:00Z', 'at the first of two midnights'],
+    ['America/St_Johns', '2010-11-07T02:31:00Z', 'whose clock is put back over midnight'],
+    ['America/Asuncion', '2023-10-01T04:00:00Z', 'whose clock is put forward at midnight'],
+    ['Pacific/Apia', '2011-12-30T10:00:00Z', 'that leaves out a day'],
+    ['Africa/Monrovia', '1972-01-06T00:44:30Z', 'whose offset is no whole minute'],
+  ])('changes to the millisecond in %s at %s, %s', (zone, instant, _) => {
+    const at = Temporal.Instant.from(instant).epochMilliseconds;
+    for (const epochMs of [-60_000, -1000, -1, 0, 1, 999, 1000, 60_000, -1].map((ms) => at + ms)) {
+      const date = Temporal.Instant.fromEpochMilliseconds(epochMs).toZonedDateTimeISO(zone).toPlainDate();
+      expect(calendarDateAt(new Date(epochMs), zone)).toBe(date.toString());
+    }
+  });
+
   test.each(['America/Los_Angeles', 'UTC', 'Pacific/Kiritimati'])('survives a process in %s', (zone) => {
     const script = `
       import { ageOn, calendarDateAt, parseCalendarDate } from ${JSON.stringify(new URL('../src/calendar.ts', import.meta.url).pathname)};
