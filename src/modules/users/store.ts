@@ -44,22 +44,30 @@ export interface AnsweredRecord extends Pick<UserRow, 'id' | 'version' | 'create
   readonly sections: string;
 }
 
-/** The database puts the members together: to hand each column through the driver and Drizzle takes longer. */
 const { profile, insurance, ltcLifetimeCare, purchase, lifeInsurance, lifetimeCare } = users;
+const beforeInsurance = sql<string>`format('%s"insurance":', '"profile":' || ${profile} || ',')`;
+const afterInsurance = sql<string>`format(',"ltc":%s,"purchase":%s%s%s',
+  coalesce('{"lifetimeCare":' || ${ltcLifetimeCare} || '}', '{}'), coalesce(${purchase}, '{}'),
+  ',"lifeInsurance":' || ${lifeInsurance}, ',"lifetimeCare":' || ${lifetimeCare})`;
+
+/** The database puts the members together: to hand each column through the driver and Drizzle takes longer. */
 export const answeredColumns = {
   id: users.id,
   version: users.version,
   createdAt: users.createdAt,
   updatedAt: users.updatedAt,
-  sections: sql<string>`format('%s"insurance":%s,"ltc":%s,"purchase":%s%s%s', '"profile":' || ${profile} || ',',
-    coalesce(${insurance}, '{}'), coalesce('{"lifetimeCare":' || ${ltcLifetimeCare} || '}', '{}'),
-    coalesce(${purchase}, '{}'), ',"lifeInsurance":' || ${lifeInsurance}, ',"lifetimeCare":' || ${lifetimeCare})`,
+  sections: sql<string>`${beforeInsurance} || coalesce(${insurance}, '{}') || ${afterInsurance}`,
 } as const;
 
-/** The answers of a record as JSON, and which of its versions they are of. */
-export type StoredAnswers = Pick<UserRow, 'createdAt' | 'version' | AnswerSection>;
-const { createdAt, version } = users;
-const storedAnswers = { createdAt, version, profile, ltcLifetimeCare, lifeInsurance, lifetimeCare } as const;
+/** One version of a record: its answers as JSON, and what it is answered with once its insurance is known. */
+export interface StoredAnswers
+  extends Pick<UserRow, 'createdAt' | 'updatedAt' | 'version' | 'insurance' | AnswerSection> {
+  readonly beforeInsurance: string;
+  readonly afterInsurance: string;
+}
+const { createdAt, updatedAt, version } = users;
+const answers = { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare };
+const storedAnswers = { createdAt, updatedAt, version, insurance, ...answers, beforeInsurance, afterInsurance } as const;
 
 export function createUserStore(db: Database) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
@@ -70,13 +78,6 @@ export function createUserStore(db: Database) {
     eq(users.createdAt, sql.placeholder('createdAt')),
     eq(users.version, sql.placeholder('version')),
   );
-  const findMatched = onFirstUse(() =>
-    db
-      .select(answeredColumns)
-      .from(users)
-      .where(and(isStillRead, eq(users.insurance, sql.placeholder('insurance'))))
-      .prepare(),
-  );
   const updateMatches = onFirstUse(() =>
     db
       .update(users)
@@ -86,7 +87,7 @@ export function createUserStore(db: Database) {
         updatedAt: sql`${sql.placeholder('now')}`,
       })
       .where(isStillRead)
-      .returning(answeredColumns)
+      .returning({ version })
       .prepare(),
   );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
@@ -180,11 +181,12 @@ export function createUserStore(db: Database) {
         const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
         return noted(record);
       }
-      const { createdAt, version } = read;
-      const [unchanged] = await findMatched().execute({ userId, createdAt, version, insurance });
-      if (unchanged !== undefined) return unchanged;
-      const [record] = await updateMatches().execute({ userId, createdAt, version, insurance, now });
-      return noted(record);
+      const { createdAt, version, updatedAt } = read;
+      // Each change of what is answered moves the version, so what was read with it is what the record still holds.
+      const record = { id: userId, createdAt, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
+      if (insurance === read.insurance) return { ...record, version, updatedAt };
+      const [updated] = await updateMatches().execute({ userId, createdAt, version, insurance, now });
+      return noted(updated && { ...record, version: updated.version, updatedAt: now });
     },
 
     /**
