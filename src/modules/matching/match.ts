@@ -1,3 +1,4 @@
+import { asciiJson } from './ascii-json';
 import type { Catalog, Condition, TextList } from './catalog-model';
 import type { FactName, Facts } from './facts';
 import type { Explanation, Match, Matches } from './model';
@@ -32,17 +33,28 @@ export interface StoredRule {
   readonly reason: string;
 }
 
+interface CompiledRule extends StoredRule {
+  /** Its place among the conditions of the catalogue. */
+  readonly condition: number;
+  /** `text` as it is in a match that is printed. */
+  readonly printedText: string;
+}
+
 interface CompiledProduct extends StoredProduct {
-  readonly conditions: readonly { readonly code: string; readonly holds: CompiledCondition['holds'] }[];
-  readonly compiledRules: readonly (StoredRule & Pick<CompiledCondition, 'holds'>)[];
+  readonly compiledRules: readonly CompiledRule[];
+  readonly disqualifying: readonly { readonly code: string; readonly condition: number }[];
   /** The facts that its rules and disqualifiers read, in alphabetical order. */
   readonly reads: readonly FactName[];
+  /** Its match as printed, up to the first member that is not the same for everybody. */
+  readonly printedStart: string;
 }
 
 /** A catalogue made ready to match many people. */
 export interface CompiledCatalog {
   readonly version: number;
   readonly penaltyHundredths: number;
+  /** Each that its rules and disqualifiers have, once: products have many in common. */
+  readonly conditions: readonly CompiledCondition[];
   readonly products: readonly CompiledProduct[];
 }
 
@@ -91,34 +103,60 @@ export function penaltyOf(products: readonly { readonly rules: readonly { points
 
 /** Makes the active products of a catalogue ready. */
 export function compileCatalog({ version, penaltyHundredths, conditions, products }: StoredCatalog): CompiledCatalog {
-  const compiledConditions = new Map(conditions.map(({ code, when }) => [code, compileCondition(when)]));
+  const compiledConditions: CompiledCondition[] = [];
+  const places = new Map<string, number>();
+  const placeOf = (when: Condition): number => {
+    const text = JSON.stringify(when);
+    const place = places.get(text) ?? compiledConditions.push(compileCondition(when)) - 1;
+    places.set(text, place);
+    return place;
+  };
+  const byCode = new Map(conditions.map(({ code, when }) => [code, placeOf(when)]));
   return {
     version,
     penaltyHundredths,
+    conditions: compiledConditions,
     products: products
       .filter(({ isActive }) => isActive)
       .map((product) => {
         const disqualifying = product.disqualifiers.flatMap((code) => {
-          const condition = compiledConditions.get(code);
-          return condition === undefined ? [] : [{ code, ...condition }];
+          const condition = byCode.get(code);
+          return condition === undefined ? [] : [{ code, condition }];
         });
-        const compiledRules = product.rules.map((rule) => ({ ...rule, ...compileCondition(rule.when) }));
-        const reads = new Set([...disqualifying, ...compiledRules].flatMap((part) => [...part.reads]));
-        return { ...product, conditions: disqualifying, compiledRules, reads: [...reads].sort() };
+        const compiledRules = product.rules.map((rule) => ({
+          ...rule,
+          condition: placeOf(rule.when),
+          printedText: asciiJson(rule.text),
+        }));
+        const reads = new Set(
+          [...disqualifying, ...compiledRules].flatMap(({ condition }) => [
+            ...(compiledConditions[condition]?.reads ?? []),
+          ]),
+        );
+        const printedStart = asciiJson(constantsOf(product)).slice(0, -1);
+        return { ...product, compiledRules, disqualifying, reads: [...reads].sort(), printedStart };
       }),
   };
 }
 
-interface Scored {
+/** A product for one person. */
+export interface Scored {
   readonly product: CompiledProduct;
-  readonly scoreHundredths: number;
-  readonly truths: readonly Truth[];
+  readonly score: number;
+  /** The rules that are met. */
+  readonly met: readonly CompiledRule[];
+  /** The disqualifiers that hold. */
   readonly held: readonly string[];
 }
 
+export interface Ranking {
+  /** Nothing disqualifies it. */
+  readonly best: Scored | undefined;
+  readonly others: readonly Scored[];
+}
+
 /**
- * Ranks every product of the catalogue for a person: the best that nothing disqualifies, and the others in the order
- * of score, then of the catalogue, then of id. No input but its arguments, so the same arguments give the same answer.
+ * The matches of a person. No input but its arguments, so the same arguments give the same answer.
  *
  * @param withExplanation adds to each match the reason of every point
  */
@@ -135,12 +173,17 @@ export function match(facts: Facts, catalog: CompiledCatalog, withExplanation = 
   };
 }
 
-function rank(facts: Facts, catalog: CompiledCatalog): { best: Scored | undefined; others: Scored[] } {
+/**
+ * Ranks every product of the catalogue for a person: the best that nothing disqualifies, and the others in the order
+ * of score, then of the catalogue, then of id.
+ */
+export function rank(facts: Facts, catalog: CompiledCatalog): Ranking {
+  const truths = catalog.conditions.map(({ holds }) => holds(facts));
   const ranked = catalog.products
-    .map((product) => score(product, facts, catalog.penaltyHundredths))
+    .map((product) => score(product, truths, catalog.penaltyHundredths))
     .sort(
       (left, right) =>
-        right.scoreHundredths - left.scoreHundredths ||
+        right.score - left.score ||
         left.product.position - right.product.position ||
         left.product.id - right.product.id,
     );
@@ -149,45 +192,37 @@ function rank(facts: Facts, catalog: CompiledCatalog): { best: Scored | undefine
   return first === undefined || first.held.length > 0 ? { best: undefined, others: ranked } : { best: first, others };
 }
 
-function score(product: CompiledProduct, facts: Facts, penaltyHundredths: number): Scored {
-  let scoreHundredths = 0;
-  const truths: Truth[] = [];
-  for (const { holds, pointsHundredths } of product.compiledRules) {
-    const truth = holds(facts);
-    truths.push(truth);
-    if (truth === true) scoreHundredths += pointsHundredths;
-  }
-  const held = product.conditions.filter(({ holds }) => holds(facts) === true).map(({ code }) => code);
-  return { product, truths, held, scoreHundredths: scoreHundredths - (held.length > 0 ? penaltyHundredths : 0) };
+function score(product: CompiledProduct, truths: readonly Truth[], penaltyHundredths: number): Scored {
+  const met = product.compiledRules.filter(({ condition }) => truths[condition] === true);
+  const held = product.disqualifying.filter(({ condition }) => truths[condition] === true).map(({ code }) => code);
+  let hundredths = held.length > 0 ? -penaltyHundredths : 0;
+  for (const { pointsHundredths } of met) hundredths += pointsHundredths;
+  return { product, met, held, score: toPoints(hundredths) };
 }
 
 function toMatch(scored: Scored): Match {
-  const { id, productName, productWrapper, productIcon, disqualifiers } = scored.product;
   return {
-    id,
-    productName,
-    productWrapper,
-    productIcon,
-    disqualifiers: [...disqualifiers],
-    score: toPoints(scored.scoreHundredths),
+    ...constantsOf(scored.product),
+    score: scored.score,
     highlights: textsOf(scored, 'highlights'),
     objectives: textsOf(scored, 'objectives'),
   };
 }
 
-function textsOf({ product, truths }: Scored, list: TextList): string[] {
-  const texts: string[] = [];
-  for (const [index, rule] of product.compiledRules.entries()) {
-    if (rule.textList === list && truths[index] === true) texts.push(rule.text);
-  }
-  return texts;
+/** What is the same in everybody's match of a product. */
+function constantsOf({ id, productName, productWrapper, productIcon, disqualifiers }: StoredProduct) {
+  return { id, productName, productWrapper, productIcon, disqualifiers: [...disqualifiers] };
 }
 
-function toExplanation({ product, truths, held }: Scored, facts: Facts, catalog: CompiledCatalog): Explanation {
+function textsOf({ met }: Scored, list: TextList): string[] {
+  return met.filter(({ textList }) => textList === list).map(({ text }) => text);
+}
+
+function toExplanation({ product, held }: Scored, facts: Facts, catalog: CompiledCatalog): Explanation {
   return {
     catalogVersion: catalog.version,
-    rules: product.compiledRules.map(({ id, pointsHundredths, text }, index) => {
-      const truth = truths[index];
+    rules: product.compiledRules.map(({ id, condition, pointsHundredths, text }) => {
+      const truth = catalog.conditions[condition]?.holds(facts);
       return {
         id,
         outcome: truth === undefined ? 'unknown' : truth ? 'met' : 'not-met',

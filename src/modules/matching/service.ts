@@ -11,7 +11,7 @@ import {
 } from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
-import { match } from './match';
+import { match, rank } from './match';
 import type { Matches } from './model';
 import { printMatches } from './print-matches';
 import { createCatalogStore } from './store';
@@ -45,7 +45,7 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
         const record = await users.replaceMatches({
           userId,
           read,
-          matches: printMatches(match(facts, catalog)),
+          matches: printMatches(rank(facts, catalog)),
           now: deps.clock(),
         });
         if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };

@@ -67,7 +67,15 @@ export interface StoredAnswers
 }
 const { createdAt, updatedAt, version } = users;
 const answers = { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare };
-const storedAnswers = { createdAt, updatedAt, version, insurance, ...answers, beforeInsurance, afterInsurance } as const;
+const storedAnswers = {
+  createdAt,
+  updatedAt,
+  version,
+  insurance,
+  ...answers,
+  beforeInsurance,
+  afterInsurance,
+} as const;
 
 export function createUserStore(db: Database) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));

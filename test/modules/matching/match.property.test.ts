@@ -6,9 +6,11 @@ import {
   compileCatalog,
   match,
   penaltyOf,
+  rank,
   type StoredProduct,
   type StoredRule,
 } from '../../../src/modules/matching/match';
+import { printMatches } from '../../../src/modules/matching/print-matches';
 import { compileCondition } from '../../../src/modules/matching/rules';
 
 /** Few facts with few values, so that rules and people often meet. */
@@ -46,11 +48,19 @@ const condition: fc.Arbitrary<Condition> = fc.letrec<{ condition: Condition }>((
   ),
 })).condition;
 
+/** Quotes, controls, other scripts and halves of surrogate pairs among the rest. */
+const text = fc.oneof(
+  fc.string({
+    unit: fc.constantFrom('"', '\\', '\n', '\0', '\u007f', '\u0080', 'é', '\u2028', '\ud83d', '\ude00', '😀', '$&'),
+  }),
+  fc.string(),
+);
+
 const rule: fc.Arbitrary<Omit<StoredRule, 'id'>> = fc.record({
   when: condition,
   pointsHundredths: fc.oneof(fc.integer({ min: -1_000_000, max: 1_000_000 }), fc.constantFrom(0, 1, -1)),
   textList: fc.constantFrom('highlights', 'objectives', 'negatives'),
-  text: fc.string(),
+  text,
   reason: fc.constant('none'),
 });
 const codes = ['a', 'b'];
@@ -59,10 +69,15 @@ const catalog = fc
   .record({
     whens: fc.tuple(condition, condition),
     products: fc.array(
-      fc.record({ disqualifiers: fc.subarray(codes), rules: fc.array(rule, { maxLength: 5 }), isActive: fc.boolean() }),
-      {
-        maxLength: 8,
-      },
+      fc.record({
+        productName: text,
+        productWrapper: text,
+        productIcon: text,
+        disqualifiers: fc.subarray(codes),
+        rules: fc.array(rule, { maxLength: 5 }),
+        isActive: fc.boolean(),
+      }),
+      { maxLength: 8 },
     ),
   })
   .map(({ whens, products }) => {
@@ -70,9 +85,6 @@ const catalog = fc
       ...product,
       id: 100 - position,
       position,
-      productName: `product ${position}`,
-      productWrapper: '',
-      productIcon: '',
       rules: product.rules.map((each, index) => ({ ...each, id: `rule-${index}` })),
     }));
     return {
@@ -139,6 +151,23 @@ describe('a match, whatever the person and the catalogue', () => {
         };
         expect(JSON.stringify(match(facts, compileCatalog(shuffled)))).toBe(once);
         expect(JSON.stringify(match(new Map([...facts].reverse()), compileCatalog(stored)))).toBe(once);
+      }),
+    );
+  });
+
+  test('is printed as JSON.stringify prints it, in ASCII, whoever was matched before', () => {
+    run(
+      fc.property(fc.array(person, { minLength: 1, maxLength: 5 }), catalog, (people, stored) => {
+        const compiled = compileCatalog(stored);
+        for (const facts of people) {
+          const printed = printMatches(rank(facts, compiled));
+          const inAscii = JSON.stringify(match(facts, compiled)).replace(
+            /[^\0-\x7f]/g,
+            (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
+          );
+          expect(printed).toBe(inAscii);
+          expect(JSON.parse(printed)).toEqual(match(facts, compiled));
+        }
       }),
     );
   });
