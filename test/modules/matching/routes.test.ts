@@ -85,6 +85,9 @@ describe(`POST ${path}`, () => {
     expect(changed.headers.get('cache-control')).toBe('private, no-store');
     expect(changed.user.updatedAt).toBe(testApp.now.toISOString());
     expect(first.user.updatedAt).not.toBe(changed.user.updatedAt);
+    const readAgain = await testApp.call('GET', '/v2/private/user', { as: 'stored' });
+    expect(readAgain.text).toBe(changed.text);
+    expect(readAgain.headers.get('etag')).toBe(changed.headers.get('etag'));
   });
 
   test('explains on demand, in the answer alone', async () => {
