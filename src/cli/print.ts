@@ -21,3 +21,10 @@ export function toTable(header: readonly string[], rows: readonly (readonly stri
     )
     .join('\n');
 }
+
+/** `512 B`, `1.4 MB`. */
+export function readableSize(bytes: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const step = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
+  return `${(bytes / 1000 ** step).toFixed(step === 0 ? 0 : 1)} ${units[step]}`;
+}

@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
+import { backupCommand } from './backup';
 import { carrierCommand } from './carrier';
 import { catalogCommand } from './catalog';
 import { doctorCommand } from './doctor';
@@ -9,6 +10,7 @@ import { importProductsCommand } from './import-products';
 import { importRowsCommand } from './import-rows';
 import { staffImport } from './import-staff';
 import { migrateCommand, seedCommand } from './migrate';
+import { restoreCommand } from './restore';
 import { tokenCommand } from './token';
 import { userCommand } from './user';
 
@@ -31,6 +33,8 @@ export function createProgram(): Command {
     )
     .addCommand(userCommand())
     .addCommand(catalogCommand())
+    .addCommand(backupCommand())
+    .addCommand(restoreCommand())
     .addCommand(doctorCommand())
     .addCommand(carrierCommand())
     .addHelpText('after', '\nExit codes: 0 it is done; 1 it is not, for a reason that standard error gives.');

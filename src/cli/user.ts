@@ -1,5 +1,4 @@
 import { writeFile } from 'node:fs/promises';
-import { createInterface } from 'node:readline/promises';
 import { Argument, Command } from 'commander';
 import * as v from 'valibot';
 import { readConfig } from '../config';
@@ -10,6 +9,7 @@ import { createUserStore } from '../modules/users/store';
 import { toUserJson } from '../modules/users/view';
 import { identifier, subject } from './arguments';
 import { withDatabase } from './command-database';
+import { confirm } from './confirm';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
 
@@ -202,13 +202,9 @@ function summary(userId: string, kept: PersonalData): string {
 /** Says what would be erased, and asks whoever sits at the terminal. */
 async function confirmErasure(userId: string, kept: PersonalData): Promise<void> {
   if (!isErasable(kept)) return;
-  if (!process.stdin.isTTY) throw new OperatorError('Nothing was erased: say --yes where nobody can be asked.');
   const record = kept.record === undefined ? 'no record' : 'the record';
   const what = `${record} and ${counted(kept.applications.length, 'application')} of ${JSON.stringify(userId)}`;
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  const answer = await terminal.question(`Erase ${what} for good? [y/N] `);
-  terminal.close();
-  if (!/^\s*y(es)?\s*$/i.test(answer)) throw new OperatorError('Nothing was erased.');
+  await confirm(`Erase ${what} for good?`, 'Nothing was erased');
 }
 
 function erasureSentence(

@@ -1,14 +1,17 @@
 import { fileURLToPath } from 'node:url';
 import type { Client } from '@libsql/client';
-import { readMigrationFiles } from 'drizzle-orm/migrator';
 import * as v from 'valibot';
+import journal from '../../drizzle/meta/_journal.json' with { type: 'json' };
 import { packageRoot } from '../package-root';
 import { toDatabaseError } from './errors';
 
 export const migrationsFolder = fileURLToPath(new URL('drizzle', packageRoot));
 
+/** The schemas that this build knows, oldest first, each with the `created_at` of its row in `__drizzle_migrations`. */
+export const knownSchemas = journal.entries.map(({ tag, when }) => ({ name: tag, createdAt: when }));
+
 /** Epoch milliseconds of the newest migration that this build carries. */
-export const neededMigration = Math.max(...readMigrationFiles({ migrationsFolder }).map((file) => file.folderMillis));
+export const neededMigration = Math.max(...knownSchemas.map(({ createdAt }) => createdAt));
 
 /** How the schema of a database stands to this build. */
 export type SchemaFit = 'fit' | 'too-old' | 'too-new';

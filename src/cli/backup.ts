@@ -1,0 +1,138 @@
+import { existsSync, realpathSync, renameSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { Argument, Command } from 'commander';
+import { readConfig } from '../config';
+import { copyDatabase, examineCopy, UnfitError } from '../db/backup';
+import { localPath, placeOf } from '../db/client';
+import { DatabaseError } from '../db/errors';
+import {
+  companionSuffixes,
+  createPartial,
+  isSameFile,
+  isTaken,
+  removePartial,
+  statOrNothing,
+  syncFolderOf,
+  syncToDisk,
+} from './durable-files';
+import { OperatorError } from './operator-error';
+import { counted, printResult, readableSize } from './print';
+import { createSteps } from './steps';
+
+interface BackupOptions {
+  readonly json: boolean;
+  readonly replace: boolean;
+}
+
+export function backupCommand(): Command {
+  return new Command('backup')
+    .description('Write a consistent copy of the database to one file, while the service goes on saving')
+    .addArgument(new Argument('<file>', 'a new file in a folder that is there; readable by its owner alone'))
+    .option('--replace', 'replace the file if it is there, once the new one is whole', false)
+    .option('--json', 'print the result as JSON', false)
+    .addHelpText(
+      'after',
+      `
+Every save that was answered before the command began is in it. The copy is checked page by page before it gets its
+name, so a file of this name is a whole backup. A run that was killed leaves a file that ends in .partial, which may
+be removed. \`bun planning restore\` puts a backup in place.`,
+    )
+    .action((file: string, options: BackupOptions) => backUp(resolve(file), options));
+}
+
+async function backUp(file: string, options: BackupOptions): Promise<void> {
+  const database = databaseToBackUp(readConfig(process.env).database.url);
+  refuseTarget(file, database, options);
+  const startedAt = new Date();
+  const steps = createSteps();
+  const partial = createPartial(file);
+  try {
+    await steps.begin(`Copying ${database}`);
+    copyTo(database, partial, file);
+    await steps.begin('Checking the copy');
+    const contents = examineBackup(partial);
+    await steps.begin('Bringing it to the disk');
+    syncToDisk(partial);
+    // Somebody else may have taken the name meanwhile.
+    refuseTarget(file, database, options);
+    renameSync(partial, file);
+    syncFolderOf(file);
+    const bytes = statSync(file).size;
+    const tookMs = Date.now() - startedAt.getTime();
+    printResult(
+      options,
+      { file, bytes, ...contents, startedAt: startedAt.toISOString(), tookMs },
+      `The backup is in ${file}: ${readableSize(bytes)}, ${counted(contents.persons, 'person')}, schema ` +
+        `${contents.schema}, as of ${startedAt.toISOString()}; it took ${(tookMs / 1000).toFixed(1)} s.`,
+    );
+  } finally {
+    steps.stop();
+    removePartial(partial);
+  }
+}
+
+/** The file itself, not a link to it, beside which SQLite has its log. */
+function databaseToBackUp(url: string): string {
+  const path = localPath(url);
+  if (path === undefined) {
+    throw new OperatorError(
+      `${placeOf(url)} is a libSQL server, which is backed up at its own place: save what its \`GET /dump\` answers ` +
+        '(SQL), or stop it and copy its data folder (`--db-path`). A hosted one is backed up by its host.',
+    );
+  }
+  if (!existsSync(path)) throw new OperatorError(`There is no database at ${placeOf(url)}: nothing to back up.`);
+  return realpathSync(path);
+}
+
+function refuseTarget(file: string, database: string, { replace }: BackupOptions): void {
+  if (statOrNothing(dirname(file))?.isDirectory() !== true) {
+    throw new OperatorError(`There is no folder ${dirname(file)}: make it first.`);
+  }
+  const found = statOrNothing(file);
+  const name = join(realpathSync(dirname(file)), basename(file));
+  const isOfDatabase = ['', ...companionSuffixes].some((suffix) => name === `${database}${suffix}`);
+  if (isOfDatabase || isSameFile(found, statOrNothing(database))) {
+    throw new OperatorError(`${file} belongs to the database itself: name another file.`);
+  }
+  for (const suffix of companionSuffixes) {
+    if (!isTaken(`${file}${suffix}`)) continue;
+    throw new OperatorError(
+      `${file}${suffix} is there, and would be taken for a part of the backup: move it away, or name another file.`,
+    );
+  }
+  if (!isTaken(file)) return;
+  if (!replace) throw new OperatorError(`${file} exists already: name a new file, or say --replace.`);
+  if (found?.isFile() !== true) throw new OperatorError(`${file} is not a file: name another one.`);
+}
+
+function copyTo(database: string, partial: string, file: string): void {
+  try {
+    copyDatabase(database, partial);
+  } catch (error) {
+    const code = error instanceof DatabaseError ? error.code : undefined;
+    if (code === 'SQLITE_FULL') {
+      throw new OperatorError(`There is no backup: the disk of ${dirname(file)} is full (SQLITE_FULL).`);
+    }
+    if (code === 'SQLITE_NOTADB' || code === 'SQLITE_CORRUPT') {
+      throw new OperatorError(`There is no backup: ${database} is damaged or no database (${code}).`);
+    }
+    if (code === undefined || code === 'SQLITE_BUSY') throw error;
+    throw new OperatorError(`There is no backup: ${database} cannot be read or ${file} not be written (${code}).`);
+  }
+}
+
+function examineBackup(partial: string) {
+  try {
+    return examineCopy(partial);
+  } catch (error) {
+    if (!(error instanceof UnfitError)) throw error;
+    throw new OperatorError(`There is no backup: ${reasons[error.kind]}.`);
+  }
+}
+
+const reasons: Readonly<Record<UnfitError['kind'], string>> = {
+  'not a database': 'what was copied is not a database, so look after the disk',
+  damaged: 'the copy is damaged, so look after the database and the disk',
+  foreign: 'DATABASE_URL is not a database of this service, or was never migrated',
+  newer: 'the database has a newer schema than this build knows, so use the build that runs on it',
+};

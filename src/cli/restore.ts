@@ -1,0 +1,188 @@
+import { chmodSync, chownSync, copyFileSync, linkSync, mkdirSync, realpathSync, renameSync, rmSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { Argument, Command } from 'commander';
+import { readConfig } from '../config';
+import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
+import { localPath, placeOf } from '../db/client';
+import { DatabaseError } from '../db/errors';
+import { confirm } from './confirm';
+import {
+  companionSuffixes,
+  createPartial,
+  isSameFile,
+  isTaken,
+  removePartial,
+  statOrNothing,
+  syncFolderOf,
+  syncToDisk,
+} from './durable-files';
+import { OperatorError } from './operator-error';
+import { counted, printResult, readableSize } from './print';
+import { createSteps } from './steps';
+
+interface RestoreOptions {
+  readonly yes: boolean;
+  readonly json: boolean;
+}
+
+export function restoreCommand(): Command {
+  return new Command('restore')
+    .description('Put a backup in the place of the database, with the service stopped')
+    .addArgument(new Argument('<file>', 'what `bun planning backup` wrote'))
+    .option('--yes', 'do not ask', false)
+    .option('--json', 'print the result as JSON', false)
+    .addHelpText(
+      'after',
+      `
+Stop the service first: a database that anybody has open is refused. The backup is copied and checked page by page
+before anything is replaced, and then takes the place at once: whatever happens, the old database is there or the new
+one. What was there is kept beside it as <path>.before-restore-<time>. A backup of an older schema is brought up to
+date by \`bun planning migrate\`, or by the start of the service.`,
+    )
+    .action((file: string, options: RestoreOptions) => restore(resolve(file), options));
+}
+
+async function restore(file: string, options: RestoreOptions): Promise<void> {
+  const database = databaseToReplace(readConfig(process.env).database.url);
+  const backup = refuseSource(file, database);
+  refuseWhileUsed(database);
+  if (isTaken(database) && !options.yes) {
+    const from = `${file} (${readableSize(backup.size)}, written ${backup.mtime.toISOString()})`;
+    await confirm(`Replace the database ${database} by ${from}?`, 'Nothing was restored');
+  }
+  const steps = createSteps();
+  mkdirSync(dirname(database), { recursive: true, mode: 0o700 });
+  const partial = createPartial(database);
+  try {
+    await steps.begin(`Copying ${file}`);
+    copyFileSync(file, partial);
+    chmodSync(partial, 0o600);
+    await steps.begin('Checking the copy');
+    const contents = examine(partial, file);
+    await steps.begin('Bringing it to the disk');
+    keepOwner(partial, database);
+    syncToDisk(partial);
+    await steps.begin('Putting it in place');
+    const kept = putInPlace(partial, database);
+    printResult(options, { database, ...contents, kept: kept ?? null }, sentence(database, contents, kept));
+  } finally {
+    steps.stop();
+    removePartial(partial);
+  }
+}
+
+/** The file itself, not a link to it, beside which SQLite has its log. */
+function databaseToReplace(url: string): string {
+  const path = localPath(url);
+  if (path === undefined) {
+    throw new OperatorError(
+      `${placeOf(url)} is a libSQL server, which is restored at its own place: start it on a copy of its data folder ` +
+        '(`--db-path`), or make a namespace from a dump (`dump_url` of its admin API).',
+    );
+  }
+  return isTaken(path) ? realpathSync(path) : resolve(path);
+}
+
+function refuseSource(file: string, database: string) {
+  const found = statOrNothing(file);
+  if (found === undefined) throw new OperatorError(`There is no file ${file}.`);
+  if (!found.isFile()) throw new OperatorError(`${file} is not a file.`);
+  if (isSameFile(found, statOrNothing(database))) throw new OperatorError(`${file} is the database itself.`);
+  for (const suffix of ['-wal', '-journal']) {
+    if (!isTaken(`${file}${suffix}`)) continue;
+    throw new OperatorError(
+      `${file}${suffix} is there, so ${file} alone is not whole: make a backup of it first, ` +
+        'with DATABASE_URL=file:… of it.',
+    );
+  }
+  return found;
+}
+
+/** Also empties the log of a service that was killed. */
+function refuseWhileUsed(database: string): void {
+  if (isTaken(database)) {
+    useAlone(database, () => undefined);
+    return;
+  }
+  const left = companionSuffixes.map((suffix) => `${database}${suffix}`).filter(isTaken);
+  if (left.length > 0) {
+    throw new OperatorError(`Without ${database} there is still ${left.join(', ')}: move it away first.`);
+  }
+}
+
+function useAlone<Result>(database: string, work: () => Result): Result {
+  try {
+    return withSoleUse(database, work);
+  } catch (error) {
+    const code = error instanceof DatabaseError ? error.code : undefined;
+    if (code === 'SQLITE_BUSY') {
+      throw new OperatorError(`Nothing was restored: another process has ${database} open. Stop the service first.`);
+    }
+    if (code === 'SQLITE_NOTADB' || code === 'SQLITE_CORRUPT') {
+      throw new OperatorError(
+        `Nothing was restored: ${database} cannot be read (${code}), so nobody can tell whether it is in use. See that ` +
+          `the service is stopped, move it away together with its -wal and -shm, and repeat this.`,
+      );
+    }
+    throw error;
+  }
+}
+
+/** Whoever restores, the service must be able to open the file. */
+function keepOwner(partial: string, database: string): void {
+  const before = statOrNothing(database);
+  const now = statOrNothing(partial);
+  if (before !== undefined && (before.uid !== now?.uid || before.gid !== now.gid)) {
+    chownSync(partial, before.uid, before.gid);
+  }
+}
+
+/**
+ * After each single step the name of the database leads to a whole one, the old or the new.
+ *
+ * @returns where the old database is kept, if there was one
+ */
+function putInPlace(partial: string, database: string): string | undefined {
+  if (!isTaken(database)) {
+    refuseWhileUsed(database);
+    // A rename would replace what a service has made in this moment.
+    linkSync(partial, database);
+    rmSync(partial);
+    syncFolderOf(database);
+    return undefined;
+  }
+  const kept = `${database}.before-restore-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
+  useAlone(database, () => {
+    linkSync(database, kept);
+    try {
+      syncFolderOf(database);
+      renameSync(partial, database);
+    } catch (error) {
+      rmSync(kept, { force: true });
+      throw error;
+    }
+    syncFolderOf(database);
+  });
+  return kept;
+}
+
+function examine(partial: string, file: string): Contents {
+  try {
+    return examineCopy(partial);
+  } catch (error) {
+    if (!(error instanceof UnfitError)) throw error;
+    throw new OperatorError(`Nothing was restored: ${file} ${reasons[error.kind]}.`);
+  }
+}
+
+const reasons: Readonly<Record<UnfitError['kind'], string>> = {
+  'not a database': 'is not a database',
+  damaged: 'is damaged or not whole',
+  foreign: 'is not a database of this service',
+  newer: 'has a newer schema than this build knows, so use the build that made it',
+};
+
+function sentence(database: string, { persons, schema }: Contents, kept: string | undefined): string {
+  const before = kept === undefined ? '' : `\nWhat was there before is kept in ${kept}.`;
+  return `${database} is restored: ${counted(persons, 'person')}, schema ${schema}.${before}`;
+}
