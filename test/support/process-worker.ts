@@ -22,6 +22,22 @@ const tasks: Record<string, () => Promise<number>> = {
         db.update(users).set({ version: sql`${users.version} + 1` }),
       ]);
     }),
+  /** Saves two rows in each transaction and prints its number once that is acknowledged, until it is stopped. */
+  pairs: async () => {
+    for (let value = 1; ; value += 1) {
+      const rows = ['a', 'b'].map((half) => ({
+        id: `${argument}-${value}-${half}`,
+        version: 1,
+        createdAt: 0,
+        updatedAt: 0,
+      }));
+      await writeBatch(
+        db,
+        rows.map((row) => db.insert(users).values(row)),
+      );
+      process.stdout.write(`${value}\n`);
+    }
+  },
   migrate: async () => {
     await migrateDatabase(db, argument);
     return 1;

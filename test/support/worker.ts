@@ -1,6 +1,33 @@
+import { atEnd } from './cleanup';
+
+const path = new URL('./process-worker.ts', import.meta.url).pathname;
+
 /** Runs one task of process-worker.ts in a process of its own and gives what it printed. */
 export async function runWorker(url: string, task: string, argument: string): Promise<string> {
-  const path = new URL('./process-worker.ts', import.meta.url).pathname;
   const worker = Bun.spawn([process.execPath, path, url, task, argument], { stdout: 'pipe', stderr: 'inherit' });
   return (await new Response(worker.stdout).text()).trim();
+}
+
+/** Starts a task that goes on until it is stopped, and collects the lines that it prints. */
+export function startWorker(url: string, task: string, argument: string) {
+  const worker = Bun.spawn([process.execPath, path, url, task, argument], { stdout: 'pipe', stderr: 'inherit' });
+  atEnd(() => worker.kill('SIGKILL'));
+  let output = '';
+  const reading = (async () => {
+    for await (const chunk of worker.stdout.pipeThrough(new TextDecoderStream())) output += chunk;
+  })();
+  /** Whole lines only: the last may still be on its way. */
+  const lines = () => output.split('\n').slice(0, -1);
+  return {
+    lines,
+    async until(count: number): Promise<void> {
+      while (lines().length < count && worker.exitCode === null) await Bun.sleep(5);
+    },
+    async stop(): Promise<string[]> {
+      worker.kill('SIGKILL');
+      await worker.exited;
+      await reading;
+      return lines();
+    },
+  };
 }

@@ -1,0 +1,466 @@
+import { Database as SqliteDatabase } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import {
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { OperatorError } from '../../src/cli/operator-error';
+import { createProgram } from '../../src/cli/program';
+import { withSoleUse } from '../../src/db/backup';
+import { knownSchemas } from '../../src/db/migrate';
+import { createCommandLine } from '../support/command';
+import { temporaryFolder } from '../support/database';
+import { startService } from '../support/service';
+import { startWorker } from '../support/worker';
+
+const root = new URL('../..', import.meta.url).pathname;
+const cli = join(root, 'src/cli/main.ts');
+
+/** A command line with a database, and where things are. */
+async function setUp(environment: Record<string, string> = {}) {
+  const line = await createCommandLine(environment);
+  const database = join(line.cwd, 'data/planning.db');
+  return {
+    ...line,
+    database,
+    backup: join(line.cwd, 'backup.db'),
+    names: () => readdirSync(line.cwd).sort(),
+    dataNames: () => readdirSync(join(line.cwd, 'data')).sort(),
+    kept: () =>
+      readdirSync(join(line.cwd, 'data'))
+        .filter((name) => name.includes('.before-restore-'))
+        .map((name) => join(line.cwd, 'data', name)),
+  };
+}
+
+function change(path: string, ...statements: string[]): void {
+  const db = new SqliteDatabase(path);
+  for (const statement of statements) db.run(statement);
+  db.close(true);
+}
+
+const person = (id: string) => `INSERT INTO users (id, version, created_at, updated_at) VALUES ('${id}', 1, 0, 0)`;
+
+/** Every row of every table, and the schema. */
+function contentOf(path: string): Record<string, unknown[]> {
+  const db = new SqliteDatabase(path);
+  const tables = db.query<{ name: string }, []>("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
+  const content = Object.fromEntries(tables.map(({ name }) => [name, db.query(`SELECT * FROM "${name}"`).values()]));
+  const schema = db.query('SELECT name, sql FROM sqlite_schema ORDER BY name').values();
+  db.close();
+  return { ...content, schema };
+}
+
+const usersIn = (path: string): string[] =>
+  (contentOf(path).users ?? []).map((row) => String(Object.values(row ?? {})[0]));
+const modeOf = (path: string) => statSync(path).mode & 0o777;
+/** What the command line says instead of doing it; in this process, which is quicker than one of its own each time. */
+async function refusal(databaseUrl: string, ...args: string[]): Promise<string> {
+  const { DATABASE_URL, NODE_ENV } = process.env;
+  Object.assign(process.env, { DATABASE_URL: databaseUrl, NODE_ENV: 'development' });
+  try {
+    await createProgram().parseAsync(['bun', 'planning', ...args]);
+  } catch (error) {
+    if (error instanceof OperatorError) return error.message;
+    throw error;
+  } finally {
+    for (const [name, value] of Object.entries({ DATABASE_URL, NODE_ENV })) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  }
+  return 'it was done';
+}
+
+describe('planning backup', () => {
+  test('under load holds what was acknowledged before it began and no half of a transaction, and can be restored', async () => {
+    const line = await setUp();
+    const service = await startService({ cwd: line.cwd });
+    const token = await service.token();
+    const save = async (careCosts: number) => {
+      const answer = await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ careCosts }),
+      });
+      return answer.status;
+    };
+    const writers = ['w0', 'w1'].map((name) => startWorker(line.databaseUrl, 'pairs', name));
+    await Promise.all(writers.map((writer) => writer.until(20)));
+    expect(await save(1111)).toBe(200);
+
+    const before = writers.map((writer) => writer.lines().length);
+    const { exitCode, stdout, stderr } = await line.planning('backup', 'backup.db', '--json');
+    const after = writers.map((writer) => writer.lines().length);
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
+    expect(await save(2222)).toBe(200);
+    await Promise.all(writers.map((writer, index) => writer.until((after[index] ?? 0) + 5)));
+    await Promise.all(writers.map((writer) => writer.stop()));
+
+    const ids = usersIn(line.backup);
+    const acknowledgedAtMost = usersIn(line.database);
+    for (const [writer, least] of before.entries()) {
+      const halves = (half: string) => ids.filter((id) => id.startsWith(`w${writer}-`) && id.endsWith(half)).length;
+      const whole = halves('-a');
+      expect(halves('-b')).toBe(whole);
+      expect(whole).toBeGreaterThanOrEqual(least);
+      // The writers went on while it was made, and what came later is not in it.
+      expect(after[writer]).toBeGreaterThan(least);
+      const numbers = ids
+        .filter((id) => id.startsWith(`w${writer}-`) && id.endsWith('-a'))
+        .map((id) => id.split('-')[1]);
+      expect(numbers.map(Number).sort((a, b) => a - b)).toEqual(Array.from({ length: whole }, (_, index) => index + 1));
+    }
+    expect(acknowledgedAtMost.length).toBeGreaterThan(ids.length);
+    const content = contentOf(line.backup);
+    expect(JSON.stringify(content.users)).toContain('1111');
+    expect(JSON.stringify(content.users)).not.toContain('2222');
+    expect(JSON.parse(stdout)).toEqual({
+      file: line.backup,
+      bytes: statSync(line.backup).size,
+      persons: ids.length,
+      schema: knownSchemas.at(-1)?.name,
+      startedAt: expect.stringMatching(/^\d{4}-.*Z$/),
+      tookMs: expect.any(Number),
+    });
+    expect(modeOf(line.backup)).toBe(0o600);
+    expect(line.names()).toEqual(['backup.db', 'data']);
+
+    const folder = temporaryFolder();
+    const elsewhere = await createCommandLine({ DATABASE_URL: `file:${folder}/new/planning.db` }, { isEmpty: true });
+    expect(await elsewhere.planning('restore', line.backup)).toEqual({
+      exitCode: 0,
+      stdout: `${folder}/new/planning.db is restored: ${ids.length} persons, schema ${knownSchemas.at(-1)?.name}.\n`,
+      stderr: '',
+    });
+    expect(contentOf(`${folder}/new/planning.db`)).toEqual(content);
+    expect(modeOf(`${folder}/new/planning.db`)).toBe(0o600);
+    expect(readdirSync(`${folder}/new`)).toEqual(['planning.db']);
+  }, 15_000);
+
+  test('waits for no writer, and sees nothing of what is not committed', async () => {
+    const line = await setUp();
+    const writer = new SqliteDatabase(line.database);
+    writer.run('PRAGMA journal_mode = WAL');
+    writer.run(person('committed'));
+    writer.run('BEGIN IMMEDIATE');
+    writer.run(person('not-yet'));
+    expect(await line.planning('backup', 'backup.db')).toMatchObject({
+      exitCode: 0,
+      stdout: expect.stringMatching(
+        /^The backup is in \S+backup\.db: [\d.]+ kB, 1 person, schema \S+, as of .*Z; it took [\d.]+ s\.\n$/,
+      ),
+    });
+    writer.run('COMMIT');
+    writer.close();
+    expect(usersIn(line.backup)).toEqual(['committed']);
+    expect(usersIn(line.database).sort()).toEqual(['committed', 'not-yet']);
+  });
+
+  test('replaces a file only when it is told to, and never what belongs to the database', async () => {
+    const line = await setUp();
+    await line.write('backup.db', 'something else');
+    expect(await refusal(line.databaseUrl, 'backup', line.backup)).toBe(
+      `${line.backup} exists already: name a new file, or say --replace.`,
+    );
+    expect(readFileSync(line.backup, 'utf8')).toBe('something else');
+
+    symlinkSync(line.database, join(line.cwd, 'link.db'));
+    symlinkSync(join(line.cwd, 'data'), join(line.cwd, 'folder'));
+    linkSync(line.database, join(line.cwd, 'hard.db'));
+    const before = readFileSync(line.database);
+    const own = [
+      'data/planning.db',
+      'data/planning.db-wal',
+      'link.db',
+      'folder/planning.db',
+      'folder/planning.db-shm',
+      'hard.db',
+    ];
+    for (const file of own.map((name) => join(line.cwd, name))) {
+      expect(await refusal(line.databaseUrl, 'backup', file, '--replace')).toBe(
+        `${file} belongs to the database itself: name another file.`,
+      );
+    }
+    await line.write('other.db-wal', 'of a database that is gone');
+    mkdirSync(join(line.cwd, 'a-folder'));
+    const others: [string, string][] = [
+      ['nowhere/backup.db', `There is no folder ${line.cwd}/nowhere: make it first.`],
+      ['backup.db/backup.db', `There is no folder ${line.backup}: make it first.`],
+      ['a-folder', `${line.cwd}/a-folder is not a file: name another one.`],
+      [
+        'other.db',
+        `${line.cwd}/other.db-wal is there, and would be taken for a part of the backup: move it away, or name another file.`,
+      ],
+    ];
+    for (const [file, message] of others) {
+      expect(await refusal(line.databaseUrl, 'backup', join(line.cwd, file), '--replace')).toBe(message);
+    }
+    expect(readFileSync(line.database)).toEqual(before);
+    expect(line.dataNames()).toEqual(['planning.db']);
+
+    expect(await line.planning('backup', 'backup.db', '--replace')).toMatchObject({ exitCode: 0 });
+    expect(contentOf(line.backup)).toEqual(contentOf(line.database));
+    expect(modeOf(line.backup)).toBe(0o600);
+    expect(line.names().filter((name) => name.endsWith('.partial'))).toEqual([]);
+  }, 15_000);
+
+  test('that cannot be written, is interrupted or is killed leaves no file of its name', async () => {
+    const line = await setUp();
+    change(line.database, 'CREATE TABLE ballast (bytes)', 'INSERT INTO ballast VALUES (randomblob(30000000))');
+    // Writing more than so many blocks fails, as on a full disk.
+    const limited = Bun.spawnSync(
+      ['sh', '-c', `trap '' XFSZ; ulimit -f 2000; exec "$@"`, 'sh', process.execPath, cli, 'backup', 'full.db'],
+      { cwd: line.cwd, env: { PATH: process.env.PATH } },
+    );
+    expect(limited.exitCode).toBe(1);
+    expect(limited.stderr.toString()).toMatch(/^There is no backup: .* \(SQLITE_\w+\)\.\n$/);
+    expect(line.names()).toEqual(['data']);
+
+    const stopWhenBegun = async (signal: NodeJS.Signals) => {
+      const command = line.start('backup', 'backup.db');
+      while (!line.names().some((name) => name.endsWith('.partial')) && command.exitCode === null) await Bun.sleep(1);
+      command.kill(signal);
+      await command.exited;
+      return { stderr: await new Response(command.stderr).text(), exitCode: command.exitCode };
+    };
+    expect(await stopWhenBegun('SIGINT')).toEqual({ exitCode: 1, stderr: 'Interrupted; nothing was changed.\n' });
+    expect(line.names()).toEqual(['data']);
+    await stopWhenBegun('SIGKILL');
+    expect(line.names()).toEqual([expect.stringMatching(/^backup\.db\.[\w-]+\.partial$/), 'data']);
+  }, 15_000);
+
+  test('of what is no database of this service is refused', async () => {
+    const foreign = join(temporaryFolder(), 'foreign.db');
+    change(foreign, 'CREATE TABLE users (id)');
+    const text = join(temporaryFolder(), 'text.db');
+    writeFileSync(text, 'This is no database. '.repeat(100));
+    const cases: [string, string | RegExp][] = [
+      ['http://user:secret@127.0.0.1:1', /^http:\/\/127\.0\.0\.1:1 is a libSQL server.*GET \/dump.*--db-path/],
+      [`file:${foreign}`, 'There is no backup: DATABASE_URL is not a database of this service, or was never migrated.'],
+      [`file:${text}`, `There is no backup: ${text} is damaged or no database (SQLITE_NOTADB).`],
+      ['file:nowhere.db', /^There is no database at \S+nowhere\.db: nothing to back up\.$/],
+    ];
+    const folder = temporaryFolder();
+    for (const [databaseUrl, message] of cases) {
+      expect(await refusal(databaseUrl, 'backup', join(folder, 'backup.db'))).toMatch(message);
+      expect(readdirSync(folder)).toEqual([]);
+    }
+  });
+});
+
+describe('planning restore', () => {
+  test('is refused while a service runs, and replaces what a killed one left with its log', async () => {
+    const line = await setUp();
+    const service = await startService({ cwd: line.cwd });
+    const token = await service.token();
+    const call = (method: string, path: string, body?: object) =>
+      fetch(`${service.address}${path}`, {
+        method,
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      });
+    const save = async (careCosts: number) =>
+      (await call('POST', '/v2/private/ltc/lifetimeCare', { careCosts })).status;
+    expect(await save(1111)).toBe(200);
+    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
+    const content = contentOf(line.backup);
+
+    const names = line.dataNames();
+    expect(await line.planning('restore', 'backup.db', '--yes')).toEqual({
+      exitCode: 1,
+      stdout: '',
+      stderr: `Nothing was restored: another process has ${line.database} open. Stop the service first.\n`,
+    });
+    expect(line.dataNames()).toEqual(names);
+    expect(await save(2222)).toBe(200);
+    service.process.kill('SIGKILL');
+    await service.process.exited;
+    expect(statSync(`${line.database}-wal`).size).toBeGreaterThan(0);
+
+    const unasked = await refusal(line.databaseUrl, 'restore', line.backup);
+    expect(unasked).toBe('Nothing was restored: say --yes where nobody can be asked.');
+    const restored = await line.planning('restore', 'backup.db', '--yes', '--json');
+    const [kept = ''] = line.kept();
+    expect(JSON.parse(restored.stdout)).toEqual({
+      database: line.database,
+      persons: 1,
+      schema: knownSchemas.at(-1)?.name,
+      kept,
+    });
+    expect(existsSync(`${line.database}-wal`)).toBeFalse();
+    expect(modeOf(line.database)).toBe(0o600);
+    expect(contentOf(line.database)).toEqual(content);
+    // What was acknowledged before the kill, and was in the log alone.
+    expect(JSON.stringify(contentOf(kept).users)).toContain('2222');
+
+    await startService({ cwd: line.cwd });
+    expect(existsSync(`${line.database}-wal`)).toBeTrue();
+    expect(contentOf(line.database).users).toEqual(content.users);
+  }, 15_000);
+
+  test('brings back what was there before a wrong restore, and takes an older backup', async () => {
+    const line = await setUp();
+    change(line.database, person('first'));
+    copyFileSync(line.database, line.backup);
+    const [older, newest] = knownSchemas.slice(-2);
+    change(
+      line.backup,
+      `DELETE FROM __drizzle_migrations WHERE created_at = ${newest?.createdAt}`,
+      person('second'),
+      // As any tool may leave it, and a copy without its log would be.
+      'PRAGMA journal_mode = WAL',
+    );
+    expect(readFileSync(line.backup)[18]).toBe(2);
+    const source = readFileSync(line.backup);
+    const { stdout } = await line.planning('restore', 'backup.db', '--yes');
+    const [kept = ''] = line.kept();
+    expect(stdout).toBe(
+      `${line.database} is restored: 2 persons, schema ${older?.name}.\nWhat was there before is kept in ${kept}.\n`,
+    );
+    expect(usersIn(line.database)).toEqual(['first', 'second']);
+    expect(readFileSync(line.backup)).toEqual(source);
+    expect(await line.planning('restore', kept, '--yes')).toMatchObject({ exitCode: 0 });
+    expect(usersIn(line.database)).toEqual(['first']);
+    expect(line.kept()).toHaveLength(2);
+  });
+
+  test('refuses a file that is no whole backup, and leaves the database as it is', async () => {
+    const line = await setUp();
+    change(line.database, person('ada'), 'PRAGMA journal_mode = DELETE');
+    const before = readFileSync(line.database);
+    const make = (name: string, work: (path: string) => void) => {
+      const path = join(line.cwd, name);
+      copyFileSync(line.database, path);
+      work(path);
+      return path;
+    };
+    const lastPage = (path: string) => statSync(path).size - 4096;
+    const foreign = join(line.cwd, 'foreign.db');
+    change(foreign, 'CREATE TABLE users (id)');
+    const nowhere = join(line.cwd, 'nowhere.db');
+    const withLog = make('with-log.db', (path) => writeFileSync(`${path}-wal`, 'frames'));
+    const cases: [string, string | RegExp][] = [
+      [nowhere, `There is no file ${nowhere}.`],
+      [join(line.cwd, 'data'), `${line.cwd}/data is not a file.`],
+      [line.database, `${line.database} is the database itself.`],
+      [withLog, `${withLog}-wal is there, so ${withLog} alone is not whole`],
+      [make('text.db', (path) => writeFileSync(path, 'no database '.repeat(1000))), /text\.db is not a database\.$/],
+      [make('empty.db', (path) => writeFileSync(path, '')), /empty\.db is not a database of this service\.$/],
+      [foreign, /foreign\.db is not a database of this service\.$/],
+      [make('short.db', (path) => truncateSync(path, lastPage(path))), /short\.db is damaged or not whole\.$/],
+      [make('stub.db', (path) => truncateSync(path, 5000)), /stub\.db is damaged or not whole\.$/],
+      [
+        make('flipped.db', (path) => {
+          const bytes = readFileSync(path);
+          // The header of an index's page: no statement of ours would meet it before a person does.
+          bytes.fill(0xff, lastPage(path), lastPage(path) + 8);
+          writeFileSync(path, bytes);
+        }),
+        /flipped\.db is damaged or not whole\.$/,
+      ],
+      [
+        make('newer.db', (path) =>
+          change(path, `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2})`),
+        ),
+        /newer\.db has a newer schema than this build knows/,
+      ],
+      [
+        make('other-build.db', (path) => change(path, 'UPDATE __drizzle_migrations SET created_at = created_at - 1')),
+        /other-build\.db is not a database of this service\.$/,
+      ],
+    ];
+    for (const [file, message] of cases) {
+      expect(await refusal(line.databaseUrl, 'restore', file, '--yes')).toMatch(message);
+      expect(line.dataNames()).toEqual(['planning.db']);
+    }
+    expect(readFileSync(line.database)).toEqual(before);
+    expect(await refusal('http://127.0.0.1:1', 'restore', line.database, '--yes')).toMatch(
+      /^http:\/\/127\.0\.0\.1:1 is a libSQL server.*--db-path.*dump_url/,
+    );
+  });
+
+  test('puts nothing beside an old log, nor over what it cannot read', async () => {
+    const line = await setUp();
+    const backup = join(line.cwd, 'good.db');
+    renameSync(line.database, backup);
+    writeFileSync(`${line.database}-wal`, 'of a database that is gone');
+    expect(await refusal(line.databaseUrl, 'restore', backup, '--yes')).toBe(
+      `Without ${line.database} there is still ${line.database}-wal: move it away first.`,
+    );
+    renameSync(`${line.database}-wal`, join(line.cwd, 'away'));
+    writeFileSync(line.database, 'no database '.repeat(1000));
+    expect(await refusal(line.databaseUrl, 'restore', backup, '--yes')).toMatch(/cannot be read \(SQLITE_NOTADB\)/);
+    expect(line.dataNames()).toEqual(['planning.db']);
+    expect(readFileSync(line.database, 'utf8')).toStartWith('no database');
+  });
+
+  test('that is killed at any step leaves the old database or the new one, whole', async () => {
+    const line = await setUp();
+    copyFileSync(line.database, line.backup);
+    change(line.backup, person('new'));
+    change(line.database, person('old'), 'CREATE TABLE ballast (bytes)', 'PRAGMA journal_mode = WAL');
+    for (const isDue of ['.partial', '.before-restore-']) {
+      const command = line.start('restore', 'backup.db', '--yes');
+      while (!line.dataNames().some((name) => name.includes(isDue)) && command.exitCode === null) await Bun.sleep(1);
+      command.kill('SIGKILL');
+      await command.exited;
+      expect([['old'], ['new']]).toContainEqual(usersIn(line.database));
+      expect(existsSync(`${line.database}-journal`)).toBeFalse();
+    }
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    expect(usersIn(line.database)).toEqual(['new']);
+  }, 15_000);
+
+  test('lets nobody who opened the old file in the meantime write to it, or beside the new one', async () => {
+    const line = await setUp();
+    copyFileSync(line.database, line.backup);
+    change(line.backup, person('new'));
+    // In WAL mode whoever has it open is noticed; out of it, only whoever is reading or writing at the moment.
+    change(line.database, person('old'), 'PRAGMA journal_mode = DELETE');
+    const script = `
+      import Connection from 'libsql';
+      const connection = new Connection(${JSON.stringify(line.database)}, { timeout: 10_000 });
+      connection.prepare('SELECT count(*) FROM users').all();
+      console.log('open');
+      await Bun.stdin.text();
+      try { connection.exec('PRAGMA journal_mode = WAL'); console.log('wrote'); } catch (error) { console.log(error.code); }`;
+    const late = Bun.spawn([process.execPath, '-e', script], {
+      cwd: root,
+      stdin: 'pipe',
+      stdout: 'pipe',
+    });
+    const output = late.stdout.pipeThrough(new TextDecoderStream()).getReader();
+    expect((await output.read()).value).toBe('open\n');
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    late.stdin.end();
+    expect((await output.read()).value).toBe('SQLITE_READONLY_DBMOVED\n');
+    await late.exited;
+    expect(line.dataNames().filter((name) => /-(wal|shm|journal)$/.test(name))).toEqual([]);
+    expect(usersIn(line.database)).toEqual(['new']);
+  }, 15_000);
+
+  test('is alone with the database while it works', async () => {
+    const line = await setUp();
+    const seen = withSoleUse(line.database, () =>
+      Bun.spawnSync([process.execPath, cli, 'user', 'show', 'ada'], {
+        cwd: line.cwd,
+        env: { PATH: process.env.PATH, DATABASE_TIMEOUT_MS: '100' },
+      }).stderr.toString(),
+    );
+    expect(seen).toContain('SQLITE_BUSY');
+    const reader = new SqliteDatabase(line.database);
+    reader.run('PRAGMA journal_mode = WAL');
+    reader.close(true);
+  });
+});
