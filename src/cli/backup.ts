@@ -35,7 +35,7 @@ export function backupCommand(): Command {
       `
 Every save that was answered before the command began is in it. The copy is checked page by page before it gets its
 name, so a file of this name is a whole backup. A run that was killed leaves a file that ends in .partial, which may
-be removed. \`bun planning restore\` puts a backup in place.`,
+be removed. “bun planning restore” puts a backup in place.`,
     )
     .action((file: string, options: BackupOptions) => backUp(resolve(file), options));
 }
@@ -76,7 +76,7 @@ function databaseToBackUp(url: string): string {
   const path = localPath(url);
   if (path === undefined) {
     throw new OperatorError(
-      `${placeOf(url)} is a libSQL server, which is backed up at its own place: save what its \`GET /dump\` answers ` +
+      `${placeOf(url)} is a libSQL server, which is backed up at its own place: save what its GET /dump answers ` +
         '(SQL), or stop it and copy its data folder (`--db-path`). A hosted one is backed up by its host.',
     );
   }

@@ -37,7 +37,7 @@ export function restoreCommand(): Command {
 Stop the service first: a database that anybody has open is refused. The backup is copied and checked page by page
 before anything is replaced, and then takes the place at once: whatever happens, the old database is there or the new
 one. What was there is kept beside it as <path>.before-restore-<time>. A backup of an older schema is brought up to
-date by \`bun planning migrate\`, or by the start of the service.`,
+date by “bun planning migrate”, or by the start of the service.`,
     )
     .action((file: string, options: RestoreOptions) => restore(resolve(file), options));
 }

@@ -2,10 +2,8 @@ import { Database as Connection } from 'bun:sqlite';
 import { DatabaseError } from './errors';
 import { knownSchemas } from './migrate';
 
-/*
- * Bun's own SQLite and not the libSQL driver, which closes a file only when its statements are collected as garbage:
- * until then it holds locks that nobody can give back.
- */
+// Bun's own SQLite and not the libSQL driver, which closes a file only when its statements are collected as garbage:
+// until then it holds locks that nobody can give back.
 
 export interface Contents {
   /** Rows of `users`. */
