@@ -1,6 +1,6 @@
 import { Database as Connection } from 'bun:sqlite';
 import { DatabaseError } from './errors';
-import { knownSchemas } from './migrate';
+import { knownSchemas } from './schema-fit';
 
 // Bun's own SQLite and not the libSQL driver, which closes a file only when its statements are collected as garbage:
 // until then it holds locks that nobody can give back.
