@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { OperatorError } from '../../src/cli/operator-error';
 import { createProgram } from '../../src/cli/program';
 import { withSoleUse } from '../../src/db/backup';
-import { knownSchemas } from '../../src/db/migrate';
+import { knownSchemas } from '../../src/db/schema-fit';
 import { createCommandLine } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { startService } from '../support/service';
