@@ -5,8 +5,10 @@ import { packageRoot } from '../package-root';
 import { buildBundle } from './bundle';
 
 const dist = fileURLToPath(new URL('dist', packageRoot));
-const [folder = dist] = process.argv.slice(2);
+const folder = resolve(process.argv[2] ?? dist);
+// Bun writes down where modules lie, seen from here.
+process.chdir(fileURLToPath(packageRoot));
 // What an earlier build left; never a folder that somebody names, which may hold anything.
 if (folder === dist) await rm(dist, { recursive: true, force: true });
-await buildBundle(resolve(folder));
-process.stdout.write(`${resolve(folder)} runs with \`bun --no-install src/main.js\`\n`);
+await buildBundle(folder);
+process.stdout.write(`${folder} runs with \`bun --no-install src/main.js\`\n`);
