@@ -45,6 +45,28 @@ describe('the settings', () => {
     });
   });
 
+  test('name one replica at most, and only of a libSQL server', () => {
+    const remote = { DATABASE_URL: 'libsql://db.example' };
+    const server = { DATABASE_READ_URL: 'https://replica.example' };
+    const file = { DATABASE_REPLICA_PATH: 'data/replica.db' };
+    expect(readConfig({ ...remote, ...server }).replica).toEqual({ kind: 'server', url: 'https://replica.example' });
+    expect(readConfig({ ...remote, ...file }).replica).toEqual({
+      kind: 'file',
+      path: 'data/replica.db',
+      intervalMs: 1000,
+    });
+    expect(readConfig(remote).replica).toBeUndefined();
+    expect(faultsOf({ ...remote, ...server, ...file })).toEqual(['DATABASE_READ_URL', 'DATABASE_REPLICA_PATH']);
+    expect(faultsOf(server)).toEqual(['DATABASE_READ_URL']);
+    expect(faultsOf({ DATABASE_URL: 'file:a.db', ...file })).toEqual(['DATABASE_REPLICA_PATH']);
+    for (const url of ['file:a.db', 'ftp://a', 'a']) {
+      expect(faultsOf({ ...remote, DATABASE_READ_URL: url })).toEqual(['DATABASE_READ_URL']);
+    }
+    for (const path of [':memory:', 'a?b', 'folder/']) {
+      expect(faultsOf({ ...remote, DATABASE_REPLICA_PATH: path })).toEqual(['DATABASE_REPLICA_PATH']);
+    }
+  });
+
   test.each(Object.keys(Settings.entries))('treat an empty %s as an error, not as the default', (key) => {
     expect(faultsOf({ [key]: '' })).toEqual([key]);
   });

@@ -10,7 +10,7 @@ import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
 
 interface Finding {
-  readonly check: 'settings' | 'database' | 'schema' | 'catalogue' | 'clock' | 'token keys' | 'carrier';
+  readonly check: 'settings' | 'database' | 'replica' | 'schema' | 'catalogue' | 'clock' | 'token keys' | 'carrier';
   readonly result: 'ok' | 'warning' | 'failed';
   readonly detail: string;
 }
@@ -19,7 +19,7 @@ const maxClockSkewMs = 2_000;
 
 export function doctorCommand(): Command {
   return new Command('doctor')
-    .description('Look whether the service could run here: settings, database, schema, clock, token keys, carrier')
+    .description('Look whether the service could run here: settings, database, replica, schema, clock, token keys, carrier')
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
     .action(async (options: { json: boolean }) => {
@@ -27,6 +27,7 @@ export function doctorCommand(): Command {
       const findings = [
         ...settingsFindings(config),
         ...(await databaseFindings(config)),
+        ...(await replicaFindings(config)),
         await tokenKeysFinding(config),
         ...(await carrierFindings(config)),
       ];
@@ -74,6 +75,26 @@ async function databaseFindings(config: Config): Promise<Finding[]> {
     return [{ check: 'database', result: 'failed', detail: `${place} cannot be used (${code})` }];
   } finally {
     db?.$client.close();
+  }
+}
+
+/** A replica server; a file is made when the service starts. */
+async function replicaFindings({ replica, database }: Config): Promise<Finding[]> {
+  if (replica?.kind !== 'server') return [];
+  const check = 'replica';
+  const place = placeOf(replica.url);
+  const db = await openDatabase({ ...database, url: replica.url });
+  try {
+    const fit = await schemaFit(db.$client);
+    return fit === 'fit'
+      ? [{ check, result: 'ok', detail: `${place} answers, and has the schema` }]
+      : [{ check, result: 'failed', detail: `${place} does not fit: ${unfitDetail[fit]}` }];
+  } catch (error) {
+    const code = findDatabaseError(error)?.code;
+    if (code === undefined) throw error;
+    return [{ check, result: 'failed', detail: `${place} cannot be used (${code})` }];
+  } finally {
+    db.$client.close();
   }
 }
 

@@ -6,9 +6,13 @@
 import { writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
+import { isBusy } from './errors';
 import { type SyncReport, SyncSettings, syncedMark } from './replica-messages';
 
 const lockRetryMs = 200;
+
+// The driver makes files that everybody can read.
+process.umask(0o077);
 
 process.once('message', (message) => keepSynced(v.parse(SyncSettings, message)));
 process.on('disconnect', () => process.exit(0));
@@ -38,13 +42,13 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
 
 /** Two that write to one replica would destroy it. The lock ends with this process, however that ends. */
 async function untilAlone(lockPath: string): Promise<Connection.Database> {
-  const lock = new Connection(lockPath, { timeout: 0 });
   for (;;) {
     try {
+      const lock = new Connection(lockPath, { timeout: 0 });
       lock.exec('BEGIN EXCLUSIVE');
       return lock;
-    } catch {
-      report({ kind: 'failed', reason: 'held-by-another-process' });
+    } catch (error) {
+      report({ kind: 'failed', reason: isBusy(error) ? 'held-by-another-process' : 'unknown' });
       await Bun.sleep(lockRetryMs);
     }
   }

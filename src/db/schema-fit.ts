@@ -3,7 +3,7 @@ import type { Client } from '@libsql/client';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json' with { type: 'json' };
 import { packageRoot } from '../package-root';
-import { toDatabaseError } from './errors';
+import { reasonOf } from './errors';
 
 export const migrationsFolder = fileURLToPath(new URL('drizzle', packageRoot));
 
@@ -42,8 +42,8 @@ export async function schemaFit(client: Pick<Client, 'execute'>): Promise<Schema
     if ((newest ?? 0) < neededMigration) return 'too-old';
     return (minReader ?? 0) > neededMigration ? 'too-new' : 'fit';
   } catch (error) {
-    // Before its first migration there is no such table; the driver and a server name that by different codes.
-    if (/^SQLITE_(?:ERROR|UNKNOWN)$/.test(toDatabaseError(error).code)) return 'too-old';
+    // Before its first migration; a driver and a server name that by different codes.
+    if (reasonOf(error).includes('no such table')) return 'too-old';
     throw error;
   }
 }

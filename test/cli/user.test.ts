@@ -203,6 +203,11 @@ describe('planning doctor', () => {
       [{ CARRIER_API_KEY: 'wrong-key' }, 'carrier', 'CARRIER_API_KEY is refused'],
       [{ CARRIER_URL: 'http://127.0.0.1:1' }, 'carrier', 'CARRIER_URL cannot be reached (ECONNREFUSED)'],
       [{ DATABASE_URL: 'http://127.0.0.1:1' }, 'database', 'http://127.0.0.1:1 cannot be used (ECONNREFUSED)'],
+      [
+        { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_READ_URL: 'http://127.0.0.1:2' },
+        'replica',
+        'http://127.0.0.1:2 cannot be used (ECONNREFUSED)',
+      ],
       [{ DATABASE_URL: `file:${notDatabase}` }, 'database', `${notDatabase} cannot be used (SQLITE_NOTADB)`],
     ];
     for (const [settings, check, detail] of ill) {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test';
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
 import { openReplicaFile } from '../../src/db/replica-file';
 import { atEnd } from '../support/cleanup';
@@ -104,6 +105,16 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     expect((await replica.execute(sums)).rows[0]?.a).toBe(0);
     // A statement that writes although it reads at first sight meets a connection that cannot.
     await expect(replica.execute('WITH x AS (SELECT 1) REPLACE INTO a SELECT * FROM x')).rejects.toThrow();
+  }, 30_000);
+
+  test('is readable by its owner alone, with all that lies beside it', async () => {
+    const { sqld } = await openPrimary();
+    const { path, replica, reports } = await openReplica(sqld);
+    await until(() => reports.includes('synced'));
+    await replica.execute(sums);
+    const names = readdirSync(dirname(path));
+    expect(names).toContain('replica.db');
+    for (const name of ['', ...names]) expect((await stat(join(dirname(path), name))).mode & 0o077).toBe(0);
   }, 30_000);
 
   test('that a primary refuses is not read: nobody knows how old it is', async () => {

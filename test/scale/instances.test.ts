@@ -1,6 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import { randomInt } from 'node:crypto';
 import * as v from 'valibot';
+import { openDatabase } from '../../src/db/client';
+import { readShippedCatalog } from '../../src/modules/matching/shipped-catalog';
+import { createCatalogStore } from '../../src/modules/matching/store';
 import { UserBody } from '../../src/modules/users/model';
 import { applicant } from '../support/applicant';
 import { cleanUp } from '../support/cleanup';
@@ -93,7 +96,7 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
     const { services, sandbox, call } = cluster;
     const answers = await Promise.all(
       Array.from({ length: 100 }, (_, index) =>
-        call(services[index % 4] ?? services[0] ?? never(), '/v2/private/ltc/totalCoverage', 'applicant', {
+        call(services[index % 4] ?? never(), '/v2/private/ltc/totalCoverage', 'applicant', {
           body: applicant,
         }),
       ),
@@ -106,6 +109,49 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
     expect(numbers.size).toBe(1);
     expect(await sandbox.store.count()).toBe(1);
   }, 60_000);
+
+  test('settle each open application once between them, and all notice a new catalogue', async () => {
+    const { services, primary, sandbox, call } = cluster;
+    const before = await sandbox.store.count();
+    const people = Array.from({ length: 8 }, (_, index) => `dropped-${index}`);
+    // The carrier accepts, and answers nobody.
+    const starts = people.map((id, index) => {
+      const body = { ...applicant, lastName: 'Dropped', email: `${id}@example.com` };
+      return call(services[index % 4] ?? never(), '/v2/private/life/totalCoverage', id, { body });
+    });
+    expect([...new Set((await Promise.all(starts)).map(({ status }) => status))]).toEqual([503]);
+
+    const db = await openDatabase({ url: primary.url, timeoutMs: 10_000 });
+    const catalog = readShippedCatalog();
+    const products = catalog.products.slice(0, 3);
+    const by = { source: 'imported', contentHash: 'three', now: new Date() } as const;
+    await createCatalogStore(db).add({ ...catalog, products }, by);
+    for (const service of services) {
+      await until(async () => {
+        const { body } = await call(service, '/v2/private/engine/matches', 'matched', { body: {} });
+        const { matches } = v.parse(UserBody, body).user.insurance;
+        return (matches?.remainingMatches.length ?? 0) + (matches?.bestMatch ? 1 : 0) === products.length;
+      });
+    }
+
+    const { rows: open } = await db.$client.execute("SELECT id FROM applications WHERE user_id LIKE 'dropped-%'");
+    expect(open).toHaveLength(people.length);
+    await until(async () => {
+      const { rows } = await db.$client.execute(
+        "SELECT count(*) AS n FROM applications WHERE user_id LIKE 'dropped-%' AND state = 'submitted'",
+      );
+      return rows[0]?.n === people.length;
+    });
+    // The start and one question each: no two instances took on the same one.
+    const { rows: attempts } = await db.$client.execute(`SELECT attempt, count(*) AS n FROM application_attempts
+      WHERE application_id IN (SELECT id FROM applications WHERE user_id LIKE 'dropped-%') GROUP BY attempt`);
+    expect(attempts.map(({ attempt, n }) => [attempt, n])).toEqual([
+      [1, people.length],
+      [2, people.length],
+    ]);
+    expect(await sandbox.store.count()).toBe(before + people.length);
+    db.$client.close();
+  }, 90_000);
 });
 
 /** Reads until the record is as it was answered last, for as long as a replica may lag on a busy machine. */
@@ -113,6 +159,13 @@ async function untilSynced(read: () => Promise<Answered>, tag: string): Promise<
   for (const deadlineMs = performance.now() + 10_000; ; await Bun.sleep(20)) {
     const answer = await read();
     if (answer.headers.get('etag') === tag || performance.now() > deadlineMs) return answer;
+  }
+}
+
+/** Goes on asking for as long as every instance may take to look. */
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  for (const deadlineMs = performance.now() + 25_000; !(await isSo()); await Bun.sleep(200)) {
+    if (performance.now() > deadlineMs) throw new Error('It did not come to pass');
   }
 }
 
