@@ -142,13 +142,11 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
       );
       return rows[0]?.n === people.length;
     });
-    // The start and one question each: no two instances took on the same one.
+    // One question each: no two instances took on the same one.
     const { rows: attempts } = await db.$client.execute(`SELECT attempt, count(*) AS n FROM application_attempts
-      WHERE application_id IN (SELECT id FROM applications WHERE user_id LIKE 'dropped-%') GROUP BY attempt`);
-    expect(attempts.map(({ attempt, n }) => [attempt, n])).toEqual([
-      [1, people.length],
-      [2, people.length],
-    ]);
+      WHERE attempt > 1 AND application_id IN (SELECT id FROM applications WHERE user_id LIKE 'dropped-%')
+      GROUP BY attempt`);
+    expect(attempts.map(({ attempt, n }) => [attempt, n])).toEqual([[2, people.length]]);
     expect(await sandbox.store.count()).toBe(before + people.length);
     db.$client.close();
   }, 90_000);
