@@ -19,7 +19,9 @@ const maxClockSkewMs = 2_000;
 
 export function doctorCommand(): Command {
   return new Command('doctor')
-    .description('Look whether the service could run here: settings, database, replica, schema, clock, token keys, carrier')
+    .description(
+      'Look whether the service could run here: settings, database, replica, schema, clock, token keys, carrier',
+    )
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
     .action(async (options: { json: boolean }) => {

@@ -1,9 +1,9 @@
 import { type Client, createClient } from '@libsql/client';
-import { BulkheadRejectedError, bulkhead } from 'cockatiel';
+import { type BulkheadPolicy, BulkheadRejectedError, bulkhead } from 'cockatiel';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import { type Guard, guardClient } from './wrap-client';
 
-/** As many as the client itself sends at once. */
+/** Reads, and as many writes beside them, so that no write waits until many reads are done. */
 const maxInFlight = 20;
 /** Whoever comes when so many wait already would not be answered before the deadline. */
 const maxWaiting = 2_000;
@@ -25,11 +25,12 @@ export function openRemoteClient({ url, authToken, timeoutMs }: RemoteSettings):
   const client = createClient({
     url,
     ...(authToken === undefined ? {} : { authToken }),
-    concurrency: maxInFlight,
+    concurrency: 2 * maxInFlight,
     fetch: (input: Request, init?: RequestInit) => fetch(input, { ...init, signal: AbortSignal.timeout(timeoutMs) }),
   });
-  const inTurn = bulkhead(maxInFlight, maxWaiting);
-  const beforeDeadline = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+  const readers = bulkhead(maxInFlight, maxWaiting);
+  const writers = bulkhead(maxInFlight, maxWaiting);
+  const beforeDeadline = async <Result>(inTurn: BulkheadPolicy, work: () => Promise<Result>): Promise<Result> => {
     const giveUpAtMs = performance.now() + timeoutMs;
     let timer: Timer | undefined;
     const deadline = new Promise<never>((_, reject) => {
@@ -50,7 +51,7 @@ export function openRemoteClient({ url, authToken, timeoutMs }: RemoteSettings):
     }
   };
   const read: Guard = (work) =>
-    beforeDeadline(async () => {
+    beforeDeadline(readers, async () => {
       try {
         return await work();
       } catch (error) {
@@ -61,7 +62,7 @@ export function openRemoteClient({ url, authToken, timeoutMs }: RemoteSettings):
   /** The server says BUSY of what it has not done, when another transaction came first: the same is asked again. */
   const write: Guard = (work) => {
     const giveUpAtMs = performance.now() + timeoutMs;
-    return beforeDeadline(async () => {
+    return beforeDeadline(writers, async () => {
       for (;;) {
         try {
           return await work();

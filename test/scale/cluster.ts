@@ -54,7 +54,7 @@ export function serviceEnvironment(primary: Sqld, of: Readonly<Record<string, st
  * A primary with two replicas, and four services on one carrier: one that reads from each replica server, one with an
  * embedded replica, and one that knows the primary alone.
  */
-export async function startCluster(): Promise<Cluster> {
+export async function startCluster(of: Readonly<Record<string, string>> = {}): Promise<Cluster> {
   const primary = await startPrimary();
   const replicas = await Promise.all([startSqld({ replicaOf: primary }), startSqld({ replicaOf: primary })]);
   const sandbox = await startSandbox(() => new Date());
@@ -63,9 +63,9 @@ export async function startCluster(): Promise<Cluster> {
     { DATABASE_REPLICA_PATH: 'replica/planning.db', DATABASE_SYNC_INTERVAL_MS: '100' },
     {},
   ];
-  const carrier = { CARRIER_URL: sandbox.url, CARRIER_API_KEY: 'test-key' };
+  const settings = { ...of, CARRIER_URL: sandbox.url, CARRIER_API_KEY: 'test-key' };
   const services = await Promise.all(
-    readers.map((reader) => startService({ environment: serviceEnvironment(primary, { ...reader, ...carrier }) })),
+    readers.map((reader) => startService({ environment: serviceEnvironment(primary, { ...reader, ...settings }) })),
   );
   return { primary, replicas, services, sandbox, call: callService };
 }
