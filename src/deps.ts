@@ -12,8 +12,10 @@ export interface AppDeps {
   readonly carrier: Carrier;
   /** Takes all writes, and the reads that must see them. */
   readonly db: Database;
-  /** What may be read as it was a moment ago; `db` itself where there is no replica. */
-  readonly replica: Database;
+  /** What may be read as it was a moment ago: the replica, and `db` where there is none or it cannot answer. */
+  readonly reads: Database;
+  /** The replica alone, if there is one. */
+  readonly replica: Database | undefined;
   readonly clock: () => Date;
   readonly verifyToken: VerifyToken;
   readonly log: Log;

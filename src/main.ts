@@ -45,7 +45,7 @@ async function start(): Promise<void> {
     lifecycle.hasLostDisk = true;
     log.fatal(describeError(failure), 'the disk has failed: no save is acknowledged until the service is started anew');
   });
-  const replica = await openConfiguredReplica(config, db, log);
+  const { reads, replica } = await openConfiguredReplica(config, db, log);
   const tokens = await tokenSettings(config, clock());
   const { carrier, sandbox } = await openCarrier(config, clock);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
@@ -54,6 +54,7 @@ async function start(): Promise<void> {
     config,
     carrier,
     db,
+    reads,
     replica,
     clock,
     log,
@@ -78,7 +79,7 @@ async function start(): Promise<void> {
     await Promise.race([isReconciled, timeout]);
     await sandbox?.stop();
     await finishedLogging();
-    replica.$client.close();
+    replica?.$client.close();
     db.$client.close();
     process.exit(exitCode);
   };
@@ -133,16 +134,21 @@ async function openPreparedDatabase(
   return openServiceDatabase(config.database, onSyncFailure);
 }
 
-async function openConfiguredReplica(config: Config, db: Database, log: Log): Promise<Database> {
-  if (config.replica === undefined) return db;
-  const { openReplica } = await import('./db/replica');
-  return openReplica(config.replica, db, config.database, {
+async function openConfiguredReplica(
+  config: Config,
+  db: Database,
+  log: Log,
+): Promise<Pick<AppDeps, 'reads' | 'replica'>> {
+  if (config.replica === undefined) return { reads: db, replica: undefined };
+  const { openReplica, replicaOrPrimary } = await import('./db/replica');
+  const replica = openReplica(config.replica, db, config.database, {
     environment: process.env,
     onSyncChange({ kind, reason }) {
       if (kind === 'synced') log.info('the replica follows the primary');
       else log.warn({ reason }, 'the replica cannot follow the primary');
     },
   });
+  return { reads: replicaOrPrimary(replica, db), replica };
 }
 
 function codeOf(error: unknown): string {

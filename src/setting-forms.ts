@@ -19,22 +19,30 @@ export function integerText(min: number, max: number) {
   );
 }
 
+function isRemoteDatabase(url: string): boolean {
+  return /^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url);
+}
+
+/** One in the address would not reach a replica, and be where addresses are shown. */
+const withoutToken = v.check(
+  (url: string) => !/[?&]authToken=/i.test(url),
+  'must not hold authToken: set DATABASE_AUTH_TOKEN',
+);
+
 /** The client takes `file:` with an empty path or `:memory:` silently, and loses what is stored there. */
 export const DatabaseUrl = v.pipe(
   v.string(),
   v.check(
-    (url) =>
-      /^file:(?!:|\/\/[^/])[^?#%]*[^?#%/]$/.test(url) || (/^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url)),
+    (url) => /^file:(?!:|\/\/[^/])[^?#%]*[^?#%/]$/.test(url) || isRemoteDatabase(url),
     'must be file:PATH (a path without ?, # and %), http(s)://, ws(s):// or libsql:// with a host',
   ),
+  withoutToken,
 );
 
 export const RemoteDatabaseUrl = v.pipe(
   v.string(),
-  v.check(
-    (url) => /^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url),
-    'must be http(s)://, ws(s):// or libsql:// with a host',
-  ),
+  v.check(isRemoteDatabase, 'must be http(s)://, ws(s):// or libsql:// with a host'),
+  withoutToken,
 );
 
 /** Addresses of files hold no ?, # and %. */

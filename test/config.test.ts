@@ -62,6 +62,9 @@ describe('the settings', () => {
     for (const url of ['file:a.db', 'ftp://a', 'a']) {
       expect(faultsOf({ ...remote, DATABASE_READ_URL: url })).toEqual(['DATABASE_READ_URL']);
     }
+    for (const key of ['DATABASE_URL', 'DATABASE_READ_URL']) {
+      expect(faultsOf({ ...remote, [key]: 'libsql://db.example?authToken=abc' })).toEqual([key]);
+    }
     for (const path of [':memory:', 'a?b', 'folder/']) {
       expect(faultsOf({ ...remote, DATABASE_REPLICA_PATH: path })).toEqual(['DATABASE_REPLICA_PATH']);
     }

@@ -1,6 +1,6 @@
 import { Database as Connection } from 'bun:sqlite';
 import { DatabaseError } from './errors';
-import { knownSchemas } from './schema-fit';
+import { knownSchemas, neededMigration } from './schema-fit';
 
 // Bun's own SQLite and not the libSQL driver, which closes a file only when its statements are collected as garbage:
 // until then it holds locks that nobody can give back.
@@ -66,7 +66,10 @@ function schemaOf(connection: Connection): string {
   const applied = Number(rows(connection, 'SELECT max(created_at) FROM __drizzle_migrations')[0]?.[0]);
   const schema = knownSchemas.find(({ createdAt }) => createdAt === applied);
   if (schema !== undefined) return schema.name;
-  throw new UnfitError(knownSchemas.every(({ createdAt }) => createdAt < applied) ? 'newer' : 'foreign');
+  if (applied < neededMigration) throw new UnfitError('foreign');
+  const minReader = Number(rows(connection, 'SELECT max(min_reader) FROM schema_compatibility')[0]?.[0]);
+  if (minReader > neededMigration) throw new UnfitError('newer');
+  return `newer than ${knownSchemas.at(-1)?.name}`;
 }
 
 /**

@@ -54,7 +54,7 @@ export async function openServiceDatabase(
     path === undefined
       ? await loadGroupingClient(settings)
       : openLocalClient({ ...settings, path, ...(onSyncFailure === undefined ? {} : { onSyncFailure }) });
-  return drizzle({ client: gateBySchema(client) });
+  return drizzle({ client: gateBySchema(client, settings) });
 }
 
 /** What speaks to a server is large, and a start on a file needs none of it. */

@@ -1,7 +1,7 @@
 import type { Client, InArgs, InStatement } from '@libsql/client';
 import { ConsecutiveBreaker, circuitBreaker, handleAll } from 'cockatiel';
 import { openRemoteClient, type RemoteSettings } from './remote-client';
-import { toStatement } from './statement';
+import { kindOf, toStatement } from './statement';
 import { wrapClient } from './wrap-client';
 
 /** How long a replica that has failed is left alone. */
@@ -12,6 +12,8 @@ export function readThrough(replica: Client, primary: Client): Client {
   return wrapClient(primary, {
     execute: async (statement: InStatement, args?: InArgs) => {
       const whole = toStatement(statement, args);
+      // A replica server hands writes on: one whose outcome is unknown would be sent twice.
+      if (kindOf(whole) !== 'read') return primary.execute(whole);
       try {
         return await replica.execute(whole);
       } catch {

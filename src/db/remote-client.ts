@@ -1,5 +1,6 @@
 import { type Client, createClient } from '@libsql/client';
 import { type BulkheadPolicy, BulkheadRejectedError, bulkhead } from 'cockatiel';
+import { beforeDeadline } from './deadline';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import { type Guard, guardClient } from './wrap-client';
 
@@ -30,28 +31,22 @@ export function openRemoteClient({ url, authToken, timeoutMs }: RemoteSettings):
   });
   const readers = bulkhead(maxInFlight, maxWaiting);
   const writers = bulkhead(maxInFlight, maxWaiting);
-  const beforeDeadline = async <Result>(inTurn: BulkheadPolicy, work: () => Promise<Result>): Promise<Result> => {
+  const inTime = async <Result>(turns: BulkheadPolicy, work: () => Promise<Result>): Promise<Result> => {
     const giveUpAtMs = performance.now() + timeoutMs;
-    let timer: Timer | undefined;
-    const deadline = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new DatabaseError('DEADLINE_EXCEEDED', true)), timeoutMs);
-    });
     const due = async () => {
       // Nobody waits for it any more.
       if (performance.now() >= giveUpAtMs) throw new DatabaseError('DEADLINE_EXCEEDED', true);
       return work();
     };
     try {
-      return await Promise.race([inTurn.execute(due), deadline]);
+      return await beforeDeadline(turns.execute(due), timeoutMs);
     } catch (error) {
       if (error instanceof BulkheadRejectedError) throw new DatabaseError('OVERLOADED', true, error);
       throw toDatabaseError(error);
-    } finally {
-      clearTimeout(timer);
     }
   };
   const read: Guard = (work) =>
-    beforeDeadline(readers, async () => {
+    inTime(readers, async () => {
       try {
         return await work();
       } catch (error) {
@@ -62,7 +57,7 @@ export function openRemoteClient({ url, authToken, timeoutMs }: RemoteSettings):
   /** The server says BUSY of what it has not done, when another transaction came first: the same is asked again. */
   const write: Guard = (work) => {
     const giveUpAtMs = performance.now() + timeoutMs;
-    return beforeDeadline(writers, async () => {
+    return inTime(writers, async () => {
       for (;;) {
         try {
           return await work();

@@ -3,7 +3,7 @@
  * the driver stands still while it opens or syncs, for seconds when the primary is away, and because it writes lines of
  * its own to standard output.
  */
-import { writeFileSync } from 'node:fs';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import { isBusy } from './errors';
@@ -21,6 +21,8 @@ process.on('SIGINT', () => undefined);
 
 async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promise<never> {
   const lock = await untilAlone(`${path}-sync-lock`);
+  // What is made anew is not whole.
+  if (!existsSync(path)) rmSync(syncedMark(path), { force: true });
   let replica: Connection.Database | undefined;
   for (;;) {
     const startedAtMs = performance.now();
@@ -32,7 +34,7 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
     } catch (error) {
       replica?.close();
       replica = undefined;
-      report({ kind: 'failed', reason: reasonOf(error) });
+      report({ kind: 'failed', reason: failureOf(error) });
     }
     await Bun.sleep(Math.max(1, intervalMs - (performance.now() - startedAtMs)));
     // A connection that nothing refers to is closed.
@@ -54,7 +56,7 @@ async function untilAlone(lockPath: string): Promise<Connection.Database> {
   }
 }
 
-function reasonOf(error: unknown): SyncReport['reason'] {
+function failureOf(error: unknown): SyncReport['reason'] {
   const message = error instanceof Error ? error.message : '';
   if (/Unauthenticated|PermissionDenied|\b40[13]\b/.test(message)) return 'refused';
   return /onnect|Timeout|Unavailable|timed out/.test(message) ? 'primary-away' : 'unknown';

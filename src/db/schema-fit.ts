@@ -3,7 +3,7 @@ import type { Client } from '@libsql/client';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json' with { type: 'json' };
 import { packageRoot } from '../package-root';
-import { reasonOf } from './errors';
+import { findDatabaseError, reasonOf } from './errors';
 
 export const migrationsFolder = fileURLToPath(new URL('drizzle', packageRoot));
 
@@ -21,6 +21,12 @@ export const unfitDetail = {
   'too-old': 'The schema is older than this build needs.',
   'too-new': 'The schema has moved on from what this build can read.',
 } as const satisfies Record<Exclude<SchemaFit, 'fit'>, string>;
+
+/** What a gated client says instead of sending anything. */
+export const gateCodes = [
+  { fit: 'too-old', code: 'SCHEMA_TOO_OLD' },
+  { fit: 'too-new', code: 'SCHEMA_TOO_NEW' },
+] as const satisfies { fit: SchemaFit; code: string }[];
 
 const Versions = v.object({
   newest: v.nullable(v.pipe(v.union([v.number(), v.string()]), v.transform(Number))),
@@ -42,6 +48,8 @@ export async function schemaFit(client: Pick<Client, 'execute'>): Promise<Schema
     if ((newest ?? 0) < neededMigration) return 'too-old';
     return (minReader ?? 0) > neededMigration ? 'too-new' : 'fit';
   } catch (error) {
+    const gated = gateCodes.find(({ code }) => code === findDatabaseError(error)?.code);
+    if (gated !== undefined) return gated.fit;
     // Before its first migration; a driver and a server name that by different codes.
     if (reasonOf(error).includes('no such table')) return 'too-old';
     throw error;

@@ -26,10 +26,10 @@ export function readIfMatch(request: Request): 'any' | string[] | undefined {
   return tags.includes('*') ? 'any' : tags.filter((tag) => !tag.startsWith('W/'));
 }
 
-/** The tags of an `If-None-Match`: states that the caller has seen. */
+/** The tags of an `If-None-Match`: states that the caller has seen. Proxies that compress make them weak. */
 export function readIfNoneMatch({ headers }: Request): string[] {
   const header = headers.get('if-none-match');
-  return header === null ? [] : listTags(header).slice(0, maxTags);
+  return header === null ? [] : listTags(header.replaceAll('W/', '')).slice(0, maxTags);
 }
 
 /** The `response` entry of a route that honours `If-None-Match`. */

@@ -13,7 +13,7 @@ const Ready = v.object({ status: v.literal('ready'), writes: v.picklist(['availa
 const primaryPatienceMs = 250;
 
 /** For whoever watches the process: is it alive (no database asked), and can it serve right now. */
-export function createHealthRoutes({ db, replica, lifecycle }: Pick<AppDeps, 'db' | 'replica' | 'lifecycle'>) {
+export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' | 'reads' | 'lifecycle'>) {
   const isPrimaryServing = createPatientCheck(async () => (await schemaFit(db.$client)) === 'fit');
   return new Elysia({ prefix: '/health', tags: ['Operation'] })
     .get('/live', () => ({ status: 'live' as const }), {
@@ -29,8 +29,8 @@ export function createHealthRoutes({ db, replica, lifecycle }: Pick<AppDeps, 'db
             detail: 'The disk has failed; the service must be started anew.',
           });
         }
-        await requireFit(replica);
-        const writes = replica === db || (await isPrimaryServing()) ? 'available' : 'unavailable';
+        await requireFit(reads);
+        const writes = reads === db || (await isPrimaryServing()) ? 'available' : 'unavailable';
         return { status: 'ready' as const, writes } as const;
       },
       {

@@ -215,6 +215,18 @@ describe('planning backup', () => {
     expect(line.names().filter((name) => name.endsWith('.partial'))).toEqual([]);
   }, 15_000);
 
+  test('is made, and brought back, on a newer schema that this build can read', async () => {
+    const line = await setUp();
+    change(
+      line.database,
+      `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2})`,
+      person('ada'),
+    );
+    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    expect(usersIn(line.database)).toEqual(['ada']);
+  });
+
   test('that cannot be written, is interrupted or is killed leaves no file of its name', async () => {
     const line = await setUp();
     change(line.database, 'CREATE TABLE ballast (bytes)', 'INSERT INTO ballast VALUES (randomblob(30000000))');
@@ -371,7 +383,11 @@ describe('planning restore', () => {
       ],
       [
         make('newer.db', (path) =>
-          change(path, `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2})`),
+          change(
+            path,
+            `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2});
+            UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`,
+          ),
         ),
         /newer\.db has a newer schema than this build knows/,
       ],

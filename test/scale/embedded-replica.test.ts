@@ -2,8 +2,10 @@ import { afterAll, afterEach, describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { cleanUp } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
+import { isLong } from '../support/long';
 import { type Service, startService } from '../support/service';
 import { hasSqld, type Sqld } from '../support/sqld';
+import { until } from '../support/until';
 import { callService, databaseTimeoutMs, serviceEnvironment, startPrimary } from './cluster';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
@@ -20,12 +22,6 @@ const startWithReplica = (primary: Sqld, cwd: string, logLevel = 'info') =>
       LOG_LEVEL: logLevel,
     }),
   });
-
-async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
-  for (const deadlineMs = performance.now() + 15_000; !(await isSo()); await Bun.sleep(20)) {
-    if (performance.now() > deadlineMs) throw new Error('It did not come to pass');
-  }
-}
 
 const follows = (service: Service) => until(() => service.output().includes('the replica follows the primary'));
 const ready = async (service: Service) => {
@@ -90,6 +86,42 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     const log = second.output().slice(second.output().indexOf('\n{'));
     for (const line of log.split('\n').filter((each) => each !== '')) expect(line).toStartWith('{');
   }, 30_000);
+
+  test('starts while the primary stands still and serves what it has', async () => {
+    const primary = await startPrimary();
+    const cwd = temporaryFolder();
+    const first = await startWithReplica(primary, cwd);
+    await follows(first);
+    const saved = await callService(first, ltc, 'ada', { body: { careCosts: 1 } });
+    await Bun.sleep(500);
+    first.process.kill('SIGKILL');
+    primary.pause();
+    const second = await startWithReplica(primary, cwd);
+    await until(async () => (await callService(second, user, 'ada')).status === 200);
+    const read = await callService(second, user, 'ada');
+    expect(read.body).toEqual(saved.body);
+    expect(read.tookMs).toBeLessThan(stallMs);
+    primary.resume();
+    await until(async () => (await callService(second, ltc, 'ada', { body: { careCosts: 2 } })).status === 200);
+  }, 60_000);
+
+  test.if(isLong)(
+    'reads from the primary when its replica has not been synced for seconds',
+    async () => {
+      const primary = await startPrimary();
+      const service = await startWithReplica(primary, temporaryFolder());
+      await follows(service);
+      const [sync = ''] = await syncProcesses(service);
+      await callService(service, ltc, 'ada', { body: { careCosts: 1 } });
+      await Bun.sleep(500);
+      process.kill(Number(sync), 'SIGSTOP');
+      const other = await startService({ environment: serviceEnvironment(primary) });
+      const saved = await callService(other, ltc, 'ada', { body: { careCosts: 2 } });
+      await until(async () => Bun.deepEquals((await callService(service, user, 'ada')).body, saved.body));
+      process.kill(Number(sync), 'SIGCONT');
+    },
+    60_000,
+  );
 
   test('that starts for the first time while the primary is down refuses until it is back, then recovers', async () => {
     const primary = await startPrimary();

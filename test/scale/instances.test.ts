@@ -10,6 +10,7 @@ import { cleanUp } from '../support/cleanup';
 import { amount } from '../support/long';
 import { mergePatch } from '../support/merge-patch';
 import { hasSqld } from '../support/sqld';
+import { never, until } from '../support/until';
 import { type Answered, type Cluster, chooseBy, startCluster } from './cluster';
 
 const user = '/v2/private/user';
@@ -163,17 +164,6 @@ async function untilSynced(read: () => Promise<Answered>, tag: string): Promise<
     const answer = await read();
     if (answer.headers.get('etag') === tag || performance.now() > deadlineMs) return answer;
   }
-}
-
-/** Goes on asking for as long as every instance may take to look. */
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  for (const deadlineMs = performance.now() + 25_000; !(await isSo()); await Bun.sleep(200)) {
-    if (performance.now() > deadlineMs) throw new Error('It did not come to pass');
-  }
-}
-
-function never(): never {
-  throw new Error('There is no service');
 }
 
 /** The answers of a record, as the model has them. */

@@ -4,6 +4,7 @@ import { UserBody } from '../../src/modules/users/model';
 import { cleanUp } from '../support/cleanup';
 import type { Service } from '../support/service';
 import { hasSqld } from '../support/sqld';
+import { never } from '../support/until';
 import { type Answered, type Cluster, databaseTimeoutMs, startCluster } from './cluster';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
@@ -83,7 +84,3 @@ describe.skipIf(!hasSqld)('four instances', () => {
     expect((await call(service, '/health/ready', 'reader')).body).toEqual({ status: 'ready', writes: 'available' });
   }, 60_000);
 });
-
-function never(): never {
-  throw new Error('There is no service');
-}

@@ -2,6 +2,7 @@ import { type App, createApp } from '../../src/app';
 import { signToken } from '../../src/auth/sign-token';
 import { createTokenVerifier } from '../../src/auth/token-verifier';
 import type { Database } from '../../src/db/client';
+import { replicaOrPrimary } from '../../src/db/replica';
 import type { AppDeps } from '../../src/deps';
 import { createLog } from '../../src/log';
 import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
@@ -54,6 +55,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
   const logLines: string[] = [];
   const lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
   const clock = () => testApp.now;
+  const { db: primary = db, replica } = overrides;
   const app = createApp({
     config: testConfig,
     carrier: createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined }),
@@ -63,7 +65,8 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     log: createLog('debug', { write: (line) => logLines.push(line) }),
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => 'http://localhost',
-    replica: overrides.db ?? db,
+    reads: replica === undefined ? primary : replicaOrPrimary(replica, primary),
+    replica,
     verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),
     ...overrides,
   });

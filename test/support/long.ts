@@ -1,5 +1,5 @@
 /** Whether the suite runs in its long form, by `bun run test:long`: some tests then go through every case. */
-const isLong = process.env.TEST_LONG === '1';
+export const isLong = process.env.TEST_LONG === '1';
 
 /** All cases in the long form; in the short one those that stand first. */
 export function cases<Case>(all: readonly Case[], shortCount: number): readonly Case[] {

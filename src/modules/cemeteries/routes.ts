@@ -8,7 +8,7 @@ import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
 import { createCemeteryStore } from './store';
 
 export function createCemeteryRoutes(deps: AppDeps) {
-  const store = createCemeteryStore(deps.replica);
+  const store = createCemeteryStore(deps.reads);
 
   return new Elysia({ prefix: '/cemetery', tags: ['Cemeteries'] }).use(createAuth(deps)).get(
     '/all',

@@ -10,7 +10,7 @@ import { createReferenceStore } from './store';
 
 export function createReferenceRoutes(deps: AppDeps) {
   const service = createReferenceService({
-    store: createReferenceStore(deps.replica),
+    store: createReferenceStore(deps.reads),
     chat: deps.config.chat,
     clock: deps.clock,
     log: deps.log,

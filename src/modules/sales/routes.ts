@@ -9,8 +9,8 @@ import { MonthlyGlanceBody, MonthlyGlanceQuery } from './model';
 import { monthEdges, resolveMonth } from './months';
 import { createSalesStore } from './store';
 
-export function createSalesRoutes({ replica, clock, config, ...deps }: AppDeps) {
-  const store = createSalesStore(replica);
+export function createSalesRoutes({ reads, clock, config, ...deps }: AppDeps) {
+  const store = createSalesStore(reads);
   const { reportTimeZone } = config;
 
   return new Elysia({ prefix: '/user/salesManager', tags: ['Sales'] }).use(createAuth({ ...deps, config })).get(

@@ -11,27 +11,20 @@ type ReadRecord = (userId: string, knownTags: readonly string[]) => Promise<Answ
  */
 export function createReadRecord({ db, replica }: Pick<AppDeps, 'db' | 'replica'>): ReadRecord {
   const primary = createUserStore(db);
-  if (replica === db) return (userId) => primary.find(userId);
+  if (replica === undefined) return (userId) => primary.find(userId);
   const near = createUserStore(replica);
   const versions = writtenVersions(db);
 
   return async (userId, knownTags) => {
     const written = versions.get(userId);
-    const needed = [
-      ...(written === undefined ? [] : [written]),
-      ...knownTags.flatMap((tag) => entityTag.parse(tag) ?? []),
-    ];
-    const found = await near.find(userId);
+    const known = knownTags.flatMap((tag) => entityTag.parse(tag) ?? []);
+    const needed = written === undefined ? known : [written, ...known];
+    const found = await near.find(userId).catch(() => undefined);
     if (found !== undefined && needed.every((version) => isAtLeast(found, version))) return found;
     const record = await primary.find(userId);
     // Erased by another process, or made again by one whose clock is behind: what was written here is gone.
-    if (
-      written !== undefined &&
-      (record === undefined || !isAtLeast(record, written)) &&
-      versions.get(userId) === written
-    ) {
-      versions.delete(userId);
-    }
+    const isGone = written !== undefined && (record === undefined || !isAtLeast(record, written));
+    if (isGone && versions.get(userId) === written) versions.delete(userId);
     return record;
   };
 }

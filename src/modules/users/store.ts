@@ -192,7 +192,7 @@ export function createUserStore(db: Database) {
       const { createdAt, version, updatedAt } = read;
       // Each change of what is answered moves the version, so what was read with it is what the record still holds.
       const record = { id: userId, createdAt, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
-      if (insurance === read.insurance) return { ...record, version, updatedAt };
+      if (insurance === read.insurance) return noted({ ...record, version, updatedAt });
       const [updated] = await updateMatches().execute({ userId, createdAt, version, insurance, now });
       return noted(updated && { ...record, version: updated.version, updatedAt: now });
     },
