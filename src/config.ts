@@ -230,6 +230,9 @@ function authFaults(environment: Environment) {
 function replicaFaults(environment: Environment) {
   const present = (['DATABASE_READ_URL', 'DATABASE_REPLICA_PATH'] as const).filter((key) => environment[key]);
   if (present.length > 1) return present.map((key) => ({ key, rule: 'excludes the other: set at most one of both' }));
+  if (environment.DATABASE_READ_URL !== undefined && environment.DATABASE_READ_URL === environment.DATABASE_URL) {
+    return [{ key: 'DATABASE_READ_URL', rule: 'must be another server than DATABASE_URL' }];
+  }
   const isLocal = environment.DATABASE_URL?.startsWith('file:') ?? true;
   return isLocal ? present.map((key) => ({ key, rule: 'needs a DATABASE_URL that is a libSQL server' })) : [];
 }

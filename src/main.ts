@@ -3,7 +3,7 @@ import { type App, createApp } from './app';
 import type { DemoTokens } from './auth/development-key';
 import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
 import { type Config, ConfigError, readConfig } from './config';
-import { type Database, localPath, openDatabase, openServiceDatabase, placeOf } from './db/client';
+import { type Database, type DatabaseWatch, localPath, openDatabase, openServiceDatabase, placeOf } from './db/client';
 import { findDatabaseError, reasonOf } from './db/errors';
 import { migrateDatabase } from './db/migrate';
 import { schemaFit, unfitDetail } from './db/schema-fit';
@@ -41,9 +41,18 @@ async function start(): Promise<void> {
   const clock = () => new Date();
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
 
-  const db = await openPreparedDatabase(config, log, clock(), (failure) => {
-    lifecycle.hasLostDisk = true;
-    log.fatal(describeError(failure), 'the disk has failed: no save is acknowledged until the service is started anew');
+  const db = await openPreparedDatabase(config, log, clock(), {
+    onSyncFailure(failure) {
+      lifecycle.hasLostDisk = true;
+      log.fatal(
+        describeError(failure),
+        'the disk has failed: no save is acknowledged until the service is started anew',
+      );
+    },
+    onSchemaChange(code) {
+      if (code === undefined) log.info('the schema fits this build');
+      else log.error({ code }, 'the schema does not fit this build: nothing is sent to the database');
+    },
   });
   const { reads, replica } = await openConfiguredReplica(config, db, log);
   const tokens = await tokenSettings(config, clock());
@@ -101,12 +110,7 @@ async function start(): Promise<void> {
  * A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. While
  * that one is away, requests are answered as unavailable, and its schema is looked at once it is back.
  */
-async function openPreparedDatabase(
-  config: Config,
-  log: Log,
-  now: Date,
-  onSyncFailure: (failure: Error) => void,
-): Promise<Database> {
+async function openPreparedDatabase(config: Config, log: Log, now: Date, watch: DatabaseWatch): Promise<Database> {
   const place = placeOf(config.database.url);
   const db = await openDatabase(config.database).catch((error: unknown) => {
     throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).`);
@@ -126,12 +130,13 @@ async function openPreparedDatabase(
   } catch (error) {
     if (error instanceof StartError) throw error;
     if (findDatabaseError(error)?.isUnavailable !== true) {
+      if (codeOf(error) === 'UNKNOWN') throw new StartError(`${place} does not answer as a libSQL server.`);
       throw new StartError(`The database ${place} refuses this service (${codeOf(error)}).`);
     }
     log.warn({ code: codeOf(error) }, 'the database is away; requests are refused until it is back');
   }
   db.$client.close();
-  return openServiceDatabase(config.database, onSyncFailure);
+  return openServiceDatabase(config.database, watch);
 }
 
 async function openConfiguredReplica(
@@ -141,13 +146,19 @@ async function openConfiguredReplica(
 ): Promise<Pick<AppDeps, 'reads' | 'replica'>> {
   if (config.replica === undefined) return { reads: db, replica: undefined };
   const { openReplica, replicaOrPrimary } = await import('./db/replica');
-  const replica = openReplica(config.replica, db, config.database, {
-    environment: process.env,
-    onSyncChange({ kind, reason }) {
-      if (kind === 'synced') log.info('the replica follows the primary');
-      else log.warn({ reason }, 'the replica cannot follow the primary');
-    },
-  });
+  let replica: Database;
+  try {
+    replica = openReplica(config.replica, db, config.database, {
+      environment: process.env,
+      onChange(reason) {
+        if (reason === undefined) log.info('the replica follows the primary');
+        else log.warn({ reason }, 'the replica cannot follow the primary');
+      },
+    });
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
+    throw new StartError(`DATABASE_REPLICA_PATH is in a folder that cannot be made (${code}).`);
+  }
   return { reads: replicaOrPrimary(replica, db), replica };
 }
 

@@ -48,7 +48,7 @@ export const RemoteDatabaseUrl = v.pipe(
 /** Addresses of files hold no ?, # and %. */
 export const FilePath = v.pipe(
   v.string(),
-  v.check((path) => /^[^?#%:][^?#%]*[^?#%/]$/.test(path), 'must be the path of a file, without ?, # and %'),
+  v.check((path) => /^(?![a-z]+:)[^?#%:][^?#%]*[^?#%/]$/i.test(path), 'must be the path of a file, without ?, # and %'),
 );
 
 function isHttpAddress(url: string): boolean {

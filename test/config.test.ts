@@ -65,7 +65,8 @@ describe('the settings', () => {
     for (const key of ['DATABASE_URL', 'DATABASE_READ_URL']) {
       expect(faultsOf({ ...remote, [key]: 'libsql://db.example?authToken=abc' })).toEqual([key]);
     }
-    for (const path of [':memory:', 'a?b', 'folder/']) {
+    expect(faultsOf({ ...remote, DATABASE_READ_URL: remote.DATABASE_URL })).toEqual(['DATABASE_READ_URL']);
+    for (const path of [':memory:', 'a?b', 'folder/', 'file:a.db']) {
       expect(faultsOf({ ...remote, DATABASE_REPLICA_PATH: path })).toEqual(['DATABASE_REPLICA_PATH']);
     }
   });

@@ -247,6 +247,21 @@ describe.concurrent('a start that cannot go on', () => {
     expect(stderr).toContain('refuses this service (HTTP_401)');
   });
 
+  test('because of a replica in a folder that cannot be made names the setting', async () => {
+    const environment = { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: '/dev/null/replica.db' };
+    const { exitCode, stderr } = await failToStart({ environment });
+    expect(exitCode).toBe(1);
+    expect(stderr).toBe('DATABASE_REPLICA_PATH is in a folder that cannot be made (ENOTDIR).\n');
+  });
+
+  test('because DATABASE_URL leads to something else says so', async () => {
+    const other = Bun.serve({ port: 0, fetch: () => new Response('<p>Hello') });
+    const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: other.url.origin } });
+    await other.stop(true);
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('does not answer as a libSQL server');
+  });
+
   test.skipIf(!hasSqld)('because a remote database is not migrated says what to run', async () => {
     const { url } = await startSqld();
     const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: url } });

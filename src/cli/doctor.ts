@@ -6,10 +6,11 @@ import { databaseClock } from '../db/clock';
 import { findDatabaseError } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createCatalogStore } from '../modules/matching/store';
+import { replicaFindings } from './doctor-replica';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
 
-interface Finding {
+export interface Finding {
   readonly check: 'settings' | 'database' | 'replica' | 'schema' | 'catalogue' | 'clock' | 'token keys' | 'carrier';
   readonly result: 'ok' | 'warning' | 'failed';
   readonly detail: string;
@@ -77,26 +78,6 @@ async function databaseFindings(config: Config): Promise<Finding[]> {
     return [{ check: 'database', result: 'failed', detail: `${place} cannot be used (${code})` }];
   } finally {
     db?.$client.close();
-  }
-}
-
-/** A replica server; a file is made when the service starts. */
-async function replicaFindings({ replica, database }: Config): Promise<Finding[]> {
-  if (replica?.kind !== 'server') return [];
-  const check = 'replica';
-  const place = placeOf(replica.url);
-  const db = await openDatabase({ ...database, url: replica.url });
-  try {
-    const fit = await schemaFit(db.$client);
-    return fit === 'fit'
-      ? [{ check, result: 'ok', detail: `${place} answers, and has the schema` }]
-      : [{ check, result: 'failed', detail: `${place} does not fit: ${unfitDetail[fit]}` }];
-  } catch (error) {
-    const code = findDatabaseError(error)?.code;
-    if (code === undefined) throw error;
-    return [{ check, result: 'failed', detail: `${place} cannot be used (${code})` }];
-  } finally {
-    db.$client.close();
   }
 }
 

@@ -1,9 +1,10 @@
 import { Command } from 'commander';
 import { readConfig } from '../config';
 import { openDatabase } from '../db/client';
-import { migrateDatabase } from '../db/migrate';
+import { migrateDatabase, SchemaTooNewError } from '../db/migrate';
 import { seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
+import { OperatorError } from './operator-error';
 import { printResult } from './print';
 
 /** Rebuilding a table takes longer than any query of the service. */
@@ -17,7 +18,10 @@ export function migrateCommand(): Command {
       const config = readConfig(process.env);
       const db = await openDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
       try {
-        await migrateDatabase(db);
+        await migrateDatabase(db).catch((error: unknown) => {
+          if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
+          throw error;
+        });
         await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
       } finally {
         db.$client.close();

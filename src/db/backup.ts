@@ -65,11 +65,13 @@ function schemaOf(connection: Connection): string {
   if (tables.length < 2) throw new UnfitError('foreign');
   const applied = Number(rows(connection, 'SELECT max(created_at) FROM __drizzle_migrations')[0]?.[0]);
   const schema = knownSchemas.find(({ createdAt }) => createdAt === applied);
-  if (schema !== undefined) return schema.name;
-  if (applied < neededMigration) throw new UnfitError('foreign');
+  if (applied < neededMigration) {
+    if (schema === undefined) throw new UnfitError('foreign');
+    return schema.name;
+  }
   const minReader = Number(rows(connection, 'SELECT max(min_reader) FROM schema_compatibility')[0]?.[0]);
   if (minReader > neededMigration) throw new UnfitError('newer');
-  return `newer than ${knownSchemas.at(-1)?.name}`;
+  return schema?.name ?? `newer than ${knownSchemas.at(-1)?.name}`;
 }
 
 /**

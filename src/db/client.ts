@@ -16,6 +16,11 @@ export interface DatabaseSettings {
   readonly timeoutMs: number;
 }
 
+export interface DatabaseWatch {
+  readonly onSyncFailure?: (failure: DatabaseError) => void;
+  readonly onSchemaChange?: (code?: string) => void;
+}
+
 /** The path of a `file:` address, or undefined for a remote database. */
 export function localPath(url: string): string | undefined {
   return url.startsWith('file:') ? url.slice('file:'.length) : undefined;
@@ -43,18 +48,22 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  * Opens the database as the service uses it: many callers' writes go in one transaction, nothing is sent while the
  * schema does not fit this build, and a local file has a client of our own, which does not migrate.
  *
- * @param onSyncFailure called when the disk of a local file has failed, and writes are refused from then on
+ * @param watch.onSyncFailure called when the disk of a local file has failed, and writes are refused from then on
+ * @param watch.onSchemaChange called when the schema does not fit any more (with a code), and when it does again
  */
-export async function openServiceDatabase(
-  settings: DatabaseSettings,
-  onSyncFailure?: (failure: DatabaseError) => void,
-): Promise<Database> {
+export async function openServiceDatabase(settings: DatabaseSettings, watch: DatabaseWatch = {}): Promise<Database> {
+  const { onSyncFailure, onSchemaChange } = watch;
   const path = localPath(settings.url);
   const client =
     path === undefined
       ? await loadGroupingClient(settings)
       : openLocalClient({ ...settings, path, ...(onSyncFailure === undefined ? {} : { onSyncFailure }) });
-  return drizzle({ client: gateBySchema(client, settings) });
+  return drizzle({
+    client: gateBySchema(client, {
+      timeoutMs: settings.timeoutMs,
+      ...(onSchemaChange && { onChange: onSchemaChange }),
+    }),
+  });
 }
 
 /** What speaks to a server is large, and a start on a file needs none of it. */

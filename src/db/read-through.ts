@@ -1,5 +1,5 @@
 import type { Client, InArgs, InStatement } from '@libsql/client';
-import { ConsecutiveBreaker, circuitBreaker, handleAll } from 'cockatiel';
+import { CircuitState, ConsecutiveBreaker, circuitBreaker, handleAll } from 'cockatiel';
 import { openRemoteClient, type RemoteSettings } from './remote-client';
 import { kindOf, toStatement } from './statement';
 import { wrapClient } from './wrap-client';
@@ -27,10 +27,21 @@ export function readThrough(replica: Client, primary: Client): Client {
 /**
  * A libSQL server that replicates another. It gets a part of the deadline, so that the primary can still be asked, and
  * is left alone for a while when it fails.
+ *
+ * @param onChange called when it is left alone, and when it answers again
  */
-export function openReplicaServer({ url, authToken, timeoutMs }: RemoteSettings): Client {
+export function openReplicaServer(
+  { url, authToken, timeoutMs }: RemoteSettings,
+  onChange: (isAnswering: boolean) => void,
+): Client {
   const client = openRemoteClient({ url, authToken, timeoutMs: timeoutMs / 4 });
   const breaker = circuitBreaker(handleAll, { halfOpenAfter: leftAloneMs, breaker: new ConsecutiveBreaker(3) });
+  let wasAnswering = true;
+  breaker.onStateChange((state) => {
+    const isAnswering = state === CircuitState.Closed;
+    if (isAnswering !== wasAnswering && state !== CircuitState.HalfOpen) onChange(isAnswering);
+    if (state !== CircuitState.HalfOpen) wasAnswering = isAnswering;
+  });
   return wrapClient(client, {
     execute: (statement: InStatement, args?: InArgs) =>
       breaker.execute(() => client.execute(toStatement(statement, args))),

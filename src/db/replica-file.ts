@@ -16,7 +16,14 @@ import { kindOf, toStatement } from './statement';
  */
 export function openReplicaFile(settings: ReplicaProcessSettings): Client {
   const { path } = settings;
-  const syncing = startReplicaProcess(settings);
+  const syncing = startReplicaProcess({
+    ...settings,
+    onSyncChange(report) {
+      // Else what was removed would be read for ever.
+      if (report.reason === 'made-anew') closeReader();
+      settings.onSyncChange(report);
+    },
+  });
   let reader: Reader | undefined;
   let isClosed = false;
 

@@ -9,10 +9,22 @@ export const SyncSettings = v.object({
 });
 export type SyncSettings = v.InferOutput<typeof SyncSettings>;
 
+/** Why a replica is not brought up to date; 'made-anew' says that its file could not be gone on with. */
+const replicaFaults = [
+  'primary-away',
+  'refused',
+  'held-by-another-process',
+  'made-anew',
+  'not-a-replica',
+  'stands-still',
+  'process-ended',
+  'unknown',
+] as const;
+
 /** What it tells after each try. */
 export const SyncReport = v.object({
   kind: v.picklist(['synced', 'failed']),
-  reason: v.optional(v.picklist(['primary-away', 'refused', 'held-by-another-process', 'process-ended', 'unknown'])),
+  reason: v.optional(v.picklist(replicaFaults)),
 });
 export type SyncReport = v.InferOutput<typeof SyncReport>;
 

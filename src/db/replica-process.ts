@@ -20,7 +20,7 @@ export interface ReplicaProcessSettings {
   readonly intervalMs: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly isPrimaryAnswering: () => Promise<boolean>;
-  /** Called when the outcome of syncing is another than before. */
+  /** Called when the outcome of syncing is another than before, and each time that the file was made anew. */
   readonly onSyncChange: (report: SyncReport) => void;
 }
 
@@ -48,7 +48,8 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     lastReport = report;
     reportedAtMs = performance.now();
     if (report.kind === 'synced') syncedAtMs = performance.now();
-    if (isChange) onSyncChange(report);
+    if (report.reason === 'made-anew') syncedAtMs = Number.NEGATIVE_INFINITY;
+    if (isChange || report.reason === 'made-anew') onSyncChange(report);
   };
   const start = () => {
     if (isStopped) return;
@@ -76,6 +77,10 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     isAsking = true;
     isPrimaryAway = !(await isPrimaryAnswering());
     isAsking = false;
+    // Its last word was that all is well, or none.
+    if (!isPrimaryAway && !isSyncedLately() && lastReport?.kind === 'synced') {
+      hear({ kind: 'failed', reason: 'stands-still' });
+    }
   };
   start();
   const watching = setInterval(() => void watch(), watchedEveryMs);

@@ -3,7 +3,7 @@
  * the driver stands still while it opens or syncs, for seconds when the primary is away, and because it writes lines of
  * its own to standard output.
  */
-import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import { isBusy } from './errors';
@@ -22,24 +22,54 @@ process.on('SIGINT', () => undefined);
 async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promise<never> {
   const lock = await untilAlone(`${path}-sync-lock`);
   // What is made anew is not whole.
-  if (!existsSync(path)) rmSync(syncedMark(path), { force: true });
+  if (isReplica(path) && !isThere(path)) removeReplica(path);
   let replica: Connection.Database | undefined;
+  let opened: number | undefined;
+  /** The driver makes an empty file in the place of one that is gone, and goes on. */
+  const isGone = () => opened !== undefined && (!isThere(path) || inodeOf(path) !== opened);
   for (;;) {
     const startedAtMs = performance.now();
     try {
       replica ??= new Connection(path, primary);
+      opened ??= inodeOf(path);
       replica.sync();
+      if (isGone()) throw new Error('Somebody removed the replica');
       writeFileSync(syncedMark(path), '', { mode: 0o600 });
       report({ kind: 'synced' });
     } catch (error) {
+      const reason = isGone() ? 'made-anew' : failureOf(error);
       replica?.close();
       replica = undefined;
-      report({ kind: 'failed', reason: failureOf(error) });
+      const wasOpened = opened !== undefined;
+      opened = undefined;
+      const isOurs = wasOpened || isReplica(path);
+      // It is a copy, which the primary gives again.
+      if (reason === 'made-anew' && isOurs) removeReplica(path);
+      report({ kind: 'failed', reason: isOurs ? reason : 'not-a-replica' });
     }
     await Bun.sleep(Math.max(1, intervalMs - (performance.now() - startedAtMs)));
     // A connection that nothing refers to is closed.
     if (!lock.open) throw new Error('The lock is gone');
   }
+}
+
+/** Whether the file and the driver's own note about it are there; one is no replica without the other. */
+function isThere(path: string): boolean {
+  return existsSync(path) && existsSync(`${path}-client_wal_index`);
+}
+
+/** Whether what lies there, if anything does, is what this program has made: never somebody's database. */
+function isReplica(path: string): boolean {
+  return !existsSync(path) || existsSync(syncedMark(path)) || existsSync(`${path}-client_wal_index`);
+}
+
+function inodeOf(path: string): number | undefined {
+  return statSync(path, { throwIfNoEntry: false })?.ino;
+}
+
+function removeReplica(path: string): void {
+  rmSync(syncedMark(path), { force: true });
+  for (const ending of ['', '-wal', '-shm', '-client_wal_index']) rmSync(`${path}${ending}`, { force: true });
 }
 
 /** Two that write to one replica would destroy it. The lock ends with this process, however that ends. */
@@ -56,10 +86,14 @@ async function untilAlone(lockPath: string): Promise<Connection.Database> {
   }
 }
 
+/** The driver has no codes for it. */
 function failureOf(error: unknown): SyncReport['reason'] {
   const message = error instanceof Error ? error.message : '';
+  if (/delete the database|not a database|malformed/.test(message)) return 'made-anew';
   if (/Unauthenticated|PermissionDenied|\b40[13]\b/.test(message)) return 'refused';
-  return /onnect|Timeout|Unavailable|timed out/.test(message) ? 'primary-away' : 'unknown';
+  return /HandshakeTimeout|trying to connect|tcp connect|ConnectError|Unavailable|timed out/.test(message)
+    ? 'primary-away'
+    : 'unknown';
 }
 
 function report(outcome: SyncReport): void {

@@ -3,7 +3,6 @@ import type { Database, DatabaseSettings } from './client';
 import { findDatabaseError } from './errors';
 import { openReplicaServer, readThrough } from './read-through';
 import { openReplicaFile } from './replica-file';
-import type { ReplicaProcessSettings } from './replica-process';
 import { schemaFit } from './schema-fit';
 import { gateBySchema } from './schema-gate';
 
@@ -11,32 +10,41 @@ type Place =
   | { readonly kind: 'server'; readonly url: string }
   | { readonly kind: 'file'; readonly path: string; readonly intervalMs: number };
 
+interface ReplicaWatch {
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Called when the replica is not read any more, with the reason, and when it is read again. */
+  readonly onChange: (reason?: string) => void;
+}
+
 /**
  * Opens a replica of a libSQL server. It fails with DatabaseError while it is away, does not have the schema of this
- * build yet, or is not ready.
+ * build yet, is of another database, or is not ready.
  */
 export function openReplica(
   place: Place,
-  primary: Database,
+  { $client: primary }: Database,
   { url, authToken, timeoutMs }: DatabaseSettings,
-  process: Pick<ReplicaProcessSettings, 'environment' | 'onSyncChange'>,
+  { environment, onChange }: ReplicaWatch,
 ): Database {
   const client =
     place.kind === 'server'
-      ? openReplicaServer({ url: place.url, authToken, timeoutMs })
+      ? openReplicaServer({ url: place.url, authToken, timeoutMs }, (isAnswering) =>
+          onChange(isAnswering ? undefined : 'replica-away'),
+        )
       : openReplicaFile({
           ...place,
-          ...process,
+          environment,
           primaryUrl: url,
           authToken,
+          onSyncChange: ({ reason }) => onChange(reason),
           isPrimaryAnswering: () =>
             // Whoever refuses answers too.
-            schemaFit(primary.$client).then(
+            schemaFit(primary).then(
               () => true,
               (error: unknown) => findDatabaseError(error)?.isUnavailable !== true,
             ),
         });
-  return drizzle({ client: gateBySchema(client, { timeoutMs }) });
+  return drizzle({ client: gateBySchema(client, { timeoutMs, replicaOf: primary, onChange }) });
 }
 
 /** The replica, and in its place the primary whenever the replica cannot answer. */

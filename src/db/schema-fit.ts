@@ -33,6 +33,12 @@ const Versions = v.object({
   minReader: v.nullable(v.number()),
 });
 
+/** Which database it is, as its own row says. */
+export async function databaseId(client: Pick<Client, 'execute'>): Promise<string> {
+  const { rows } = await client.execute('SELECT database_id FROM schema_compatibility');
+  return v.parse(v.string(), rows[0]?.database_id);
+}
+
 /**
  * Whether this build can serve on the schema that is there, which may be newer as long as it takes nothing away from
  * this build; 'too-old' for a database without tables.

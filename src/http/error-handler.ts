@@ -1,5 +1,6 @@
 import { Elysia, NotFoundError } from 'elysia';
 import { findDatabaseError } from '../db/errors';
+import { gateCodes, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import { AppError, causeChain, problemKinds } from '../errors';
 import { describeError } from '../log';
@@ -45,5 +46,8 @@ function toAppError(error: unknown, allowedMethods: () => string[]): AppError {
       : new AppError('method-not-allowed', { headers: { allow: allow.join(', ') } });
   }
   const failure = findDatabaseError(error);
+  const unfit = gateCodes.find(({ code }) => code === failure?.code);
+  if (unfit !== undefined)
+    return new AppError('database-unavailable', { detail: unfitDetail[unfit.fit], cause: error });
   return new AppError(failure?.isUnavailable ? 'database-unavailable' : 'internal-error', { cause: error });
 }

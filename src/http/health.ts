@@ -29,8 +29,9 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
             detail: 'The disk has failed; the service must be started anew.',
           });
         }
+        const isServing = reads === db || isPrimaryServing();
         await requireFit(reads);
-        const writes = reads === db || (await isPrimaryServing()) ? 'available' : 'unavailable';
+        const writes = (await isServing) ? 'available' : 'unavailable';
         return { status: 'ready' as const, writes } as const;
       },
       {

@@ -392,6 +392,10 @@ describe('planning restore', () => {
         /newer\.db has a newer schema than this build knows/,
       ],
       [
+        make('unreadable.db', (path) => change(path, `UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`)),
+        /unreadable\.db has a newer schema than this build knows/,
+      ],
+      [
         make('other-build.db', (path) => change(path, 'UPDATE __drizzle_migrations SET created_at = created_at - 1')),
         /other-build\.db is not a database of this service\.$/,
       ],

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import type { Command } from 'commander';
 import { decodeJwt } from 'jose';
 import { createProgram } from '../../src/cli/program';
+import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
 
 /** What prints nothing but JSON, or runs until it is stopped. */
@@ -107,6 +108,18 @@ describe('planning', () => {
       expect(await Bun.file(`${cwd}/data/planning.db`).exists()).toBeFalse();
     },
   );
+
+  test('does not touch what a newer build has migrated so that this one cannot read it', async () => {
+    const { planning, databaseUrl } = await createCommandLine();
+    const db = await openDatabase({ url: databaseUrl, timeoutMs: 2000 });
+    await db.$client.execute(`UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`);
+    await db.$client.execute('DELETE FROM reference_options');
+    for (const command of ['migrate', 'seed']) {
+      expect(await planning(command)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('moved on') });
+    }
+    expect((await db.$client.execute('SELECT count(*) AS n FROM reference_options')).rows[0]?.n).toBe(0);
+    db.$client.close();
+  });
 
   test('migrates and seeds as often as it is asked', async () => {
     const { planning } = await createCommandLine();

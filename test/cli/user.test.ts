@@ -204,6 +204,16 @@ describe('planning doctor', () => {
       [{ CARRIER_URL: 'http://127.0.0.1:1' }, 'carrier', 'CARRIER_URL cannot be reached (ECONNREFUSED)'],
       [{ DATABASE_URL: 'http://127.0.0.1:1' }, 'database', 'http://127.0.0.1:1 cannot be used (ECONNREFUSED)'],
       [
+        { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: `${notDatabase}/replica.db` },
+        'replica',
+        `${notDatabase}/replica.db is in a folder that cannot be written to (ENOTDIR)`,
+      ],
+      [
+        { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: notDatabase },
+        'replica',
+        `${notDatabase} is no replica: move it away, or set another path`,
+      ],
+      [
         { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_READ_URL: 'http://127.0.0.1:2' },
         'replica',
         'http://127.0.0.1:2 cannot be used (ECONNREFUSED)',

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
@@ -126,6 +126,57 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     await expect(replica.execute(sums)).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
     expect(existsSync(path)).toBeFalse();
   }, 30_000);
+
+  test.each([
+    ['its file is removed', (path: string) => rmSync(path)],
+    [
+      'all of it is removed',
+      (path: string) => {
+        for (const name of readdirSync(dirname(path))) rmSync(join(dirname(path), name));
+      },
+    ],
+    ['the driver’s note about it is removed', (path: string) => rmSync(`${path}-client_wal_index`)],
+  ])(
+    'is made anew, and read as it is, when %s under it',
+    async (_, remove) => {
+      const { sqld, raise } = await openPrimary();
+      const { path, replica, reports } = await openReplica(sqld);
+      await until(() => reports.includes('synced'));
+      await replica.execute(sums);
+      remove(path);
+      await raise();
+      const isRaised = () =>
+        replica.execute(sums).then(
+          ({ rows }) => rows[0]?.a === 1,
+          () => false,
+        );
+      await until(isRaised);
+      expect(reports.at(-1)).toBe('synced');
+    },
+    40_000,
+  );
+
+  test.each([
+    [
+      'a database',
+      async (path: string) =>
+        (await openDatabase({ url: `file:${path}`, timeoutMs: 1000 })).$client.execute('CREATE TABLE own (id)'),
+    ],
+    ['anything else', async (path: string) => Bun.write(path, 'my notes '.repeat(1000))],
+  ])(
+    'leaves alone %s that lies where it is to be, and says so',
+    async (_, make) => {
+      const { sqld } = await openPrimary();
+      const path = join(temporaryFolder(), 'own.db');
+      await make(path);
+      const before = await Bun.file(path).bytes();
+      const { replica, reports } = await openReplica(sqld, path);
+      await until(() => reports.includes('not-a-replica'));
+      expect(await Bun.file(path).bytes()).toEqual(before);
+      await expect(replica.execute(sums)).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
+    },
+    30_000,
+  );
 
   test('that a primary refuses is not read: nobody knows how old it is', async () => {
     const { sqld } = await openPrimary();

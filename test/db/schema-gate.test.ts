@@ -54,6 +54,23 @@ describe('a schema', () => {
     other.$client.close();
   });
 
+  test('of another database than the primary’s is not read as its replica', async () => {
+    const [{ db: primary }, { db: other }] = [await temporaryDatabase(), await temporaryDatabase()];
+    const codes: unknown[] = [];
+    const settings = { timeoutMs: 2000, onChange: (code?: string) => codes.push(code) };
+    const same = gateBySchema(primary.$client, { ...settings, replicaOf: primary.$client });
+    expect((await same.execute('SELECT 1 AS one')).rows[0]?.one).toBe(1);
+    expect(codes).toEqual([]);
+    await other.$client.execute("UPDATE schema_compatibility SET database_id = 'other'");
+    const foreign = gateBySchema(other.$client, { ...settings, replicaOf: primary.$client });
+    await expect(foreign.execute('SELECT 1')).rejects.toMatchObject({
+      code: 'REPLICA_OF_ANOTHER',
+      isUnavailable: true,
+    });
+    await expect(foreign.execute('SELECT 1')).rejects.toMatchObject({ code: 'REPLICA_OF_ANOTHER' });
+    expect(codes).toEqual(['REPLICA_OF_ANOTHER']);
+  });
+
   test('is not doubted because the database is away', async () => {
     const { db } = await temporaryDatabase();
     const gated = gateBySchema(db.$client, { timeoutMs: 2000, checkedEveryMs: 0 });
@@ -71,6 +88,9 @@ describe('a schema', () => {
     expect((await testApp.call('GET', '/health/ready')).status).toBe(200);
     await testApp.db.$client.execute(takesAway);
     const detail = 'The schema has moved on from what this build can read.';
+    const closed = openServiceDatabase({ url: testApp.url, timeoutMs: 2000 });
+    const late = await createTestApp({ db: await closed });
+    expect(await late.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 503, body: { detail } });
     for (const time of ['at first', 'and again']) {
       const answer = await testApp.call('GET', '/health/ready');
       expect({ time, status: answer.status, body: answer.body }).toMatchObject({ status: 503, body: { detail } });
