@@ -11,7 +11,7 @@ import { createTestApp } from '../support/app';
 import { createCommandLine } from '../support/command';
 import { temporaryDatabase } from '../support/database';
 import { importContent } from '../support/import';
-import { cases } from '../support/long';
+import { cases, isLong } from '../support/long';
 import { activity, counselor, manager } from '../support/sales';
 import { hasSqld, startSqld } from '../support/sqld';
 
@@ -366,7 +366,7 @@ describe('an import that is killed', () => {
     check(await interruptedImport(url));
   }, 30_000);
 
-  test.skipIf(!hasSqld)(
+  test.skipIf(!hasSqld || !isLong)(
     'is whole when it is run again, and saves go on beside it, on a libSQL server',
     async () => {
       const { url } = await startSqld();

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, describe, expect, test } from 'bun:test';
+import { afterAll, describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { cleanUp } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
@@ -31,7 +31,6 @@ const ready = async (service: Service) => {
 };
 
 describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
-  afterEach(cleanUp);
   afterAll(cleanUp);
 
   test('reads on without a stall while its primary stands still, and writes again when it goes on', async () => {
@@ -65,7 +64,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     await until(async () => (await ready(service)).body.writes === 'available');
   }, 30_000);
 
-  test('starts while the primary is down and serves what it has', async () => {
+  test.concurrent('starts while the primary is down and serves what it has', async () => {
     const primary = await startPrimary();
     const cwd = temporaryFolder();
     const first = await startWithReplica(primary, cwd);
@@ -87,7 +86,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     for (const line of log.split('\n').filter((each) => each !== '')) expect(line).toStartWith('{');
   }, 30_000);
 
-  test('starts while the primary stands still and serves what it has', async () => {
+  test.concurrent('starts while the primary stands still and serves what it has', async () => {
     const primary = await startPrimary();
     const cwd = temporaryFolder();
     const first = await startWithReplica(primary, cwd);
@@ -123,7 +122,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     60_000,
   );
 
-  test('that starts for the first time while the primary is down refuses until it is back, then recovers', async () => {
+  test.concurrent('that starts for the first time while the primary is down refuses until it is back, then recovers', async () => {
     const primary = await startPrimary();
     await primary.kill();
     const service = await startWithReplica(primary, temporaryFolder());
@@ -142,7 +141,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     expect((await callService(service, '/v2/private/cemetery/all', 'ada')).status).toBe(200);
   }, 30_000);
 
-  test('shares its file with another instance, of which one keeps it, and goes on when that one is killed', async () => {
+  test.concurrent('shares its file with another instance, of which one keeps it, and goes on when that one is killed', async () => {
     const primary = await startPrimary();
     const cwd = temporaryFolder();
     const first = await startWithReplica(primary, cwd);
@@ -156,7 +155,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     expect((await callService(second, ltc, 'ada', { body: { careCosts: 2 } })).status).toBe(200);
   }, 30_000);
 
-  test('leaves no process behind, however it ends', async () => {
+  test.concurrent('leaves no process behind, however it ends', async () => {
     const primary = await startPrimary();
     for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
       const cwd = temporaryFolder();

@@ -13,6 +13,7 @@ import { createCatalogStore } from '../../../src/modules/matching/store';
 import { UserBody } from '../../../src/modules/users/model';
 import { createUserStore } from '../../../src/modules/users/store';
 import { type CallOptions, createTestApp, type TestApp, testConfig } from '../../support/app';
+import { isLong } from '../../support/long';
 import { hasSqld, startSqld } from '../../support/sqld';
 
 const shippedCatalog = readShippedCatalog();
@@ -369,7 +370,7 @@ describe('seeding the catalogue', () => {
   });
 });
 
-describe.skipIf(!hasSqld)('a catalogue of 10,000 products with 50,000 rules', () => {
+describe.skipIf(!hasSqld || !isLong)('a catalogue of 10,000 products with 50,000 rules', () => {
   test('goes to a libSQL server while others save', async () => {
     const sqld = await startSqld();
     const db = await openDatabase({ url: sqld.url, timeoutMs: 5000 });
