@@ -6,6 +6,7 @@ import { wrapClient } from './wrap-client';
 
 /** How long a replica that has failed is left alone. */
 const leftAloneMs = 1_000;
+const maxPatienceMs = 500;
 
 /** Reads from a replica, and from the primary whatever the replica cannot answer. */
 export function readThrough(replica: Client, primary: Client): Client {
@@ -34,7 +35,7 @@ export function openReplicaServer(
   { url, authToken, timeoutMs }: RemoteSettings,
   onChange: (isAnswering: boolean) => void,
 ): Client {
-  const client = openRemoteClient({ url, authToken, timeoutMs: timeoutMs / 4 });
+  const client = openRemoteClient({ url, authToken, timeoutMs: Math.min(timeoutMs / 4, maxPatienceMs) });
   const breaker = circuitBreaker(handleAll, { halfOpenAfter: leftAloneMs, breaker: new ConsecutiveBreaker(3) });
   let wasAnswering = true;
   breaker.onStateChange((state) => {

@@ -3,7 +3,7 @@ import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
 import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
-import { syncedMark } from './replica-messages';
+import { inodeOf, syncedMark } from './replica-messages';
 import { type ReplicaProcessSettings, startReplicaProcess } from './replica-process';
 import { kindOf, toStatement } from './statement';
 
@@ -16,14 +16,7 @@ import { kindOf, toStatement } from './statement';
  */
 export function openReplicaFile(settings: ReplicaProcessSettings): Client {
   const { path } = settings;
-  const syncing = startReplicaProcess({
-    ...settings,
-    onSyncChange(report) {
-      // Else what was removed would be read for ever.
-      if (report.reason === 'made-anew') closeReader();
-      settings.onSyncChange(report);
-    },
-  });
+  const syncing = startReplicaProcess(settings);
   let reader: Reader | undefined;
   let isClosed = false;
 
@@ -35,6 +28,8 @@ export function openReplicaFile(settings: ReplicaProcessSettings): Client {
     if (kindOf(statement) !== 'read') throw new TypeError('A replica is only read');
     if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
     if (!syncing.isCurrent()) throw new DatabaseError('REPLICA_NOT_READY', true);
+    // Another process may have made it anew: what was removed would be read for ever.
+    if (reader !== undefined && inodeOf(path) !== reader.inode) closeReader();
     if (reader === undefined) {
       if (!existsSync(syncedMark(path)) || !existsSync(path)) throw new DatabaseError('REPLICA_NOT_READY', true);
       reader = openReader(path);
@@ -70,15 +65,17 @@ export function openReplicaFile(settings: ReplicaProcessSettings): Client {
 }
 
 interface Reader {
+  readonly inode: number | undefined;
   readonly connection: Connection.Database;
   readonly statements: ReturnType<typeof createStatementCache>;
 }
 
 function openReader(path: string): Reader {
   try {
+    const inode = inodeOf(path);
     const connection = new Connection(path, { timeout: 0 });
     connection.exec('PRAGMA query_only = ON');
-    return { connection, statements: createStatementCache(connection) };
+    return { inode, connection, statements: createStatementCache(connection) };
   } catch (error) {
     throw toDatabaseError(error);
   }

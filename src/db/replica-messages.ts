@@ -1,3 +1,4 @@
+import { statSync } from 'node:fs';
 import * as v from 'valibot';
 
 /** What the process that syncs a replica is told when it starts. */
@@ -29,9 +30,14 @@ export const SyncReport = v.object({
 export type SyncReport = v.InferOutput<typeof SyncReport>;
 
 /**
- * The file that says that a replica has been whole once. Until then it holds a part of what the primary has, and a
+ * The file that says that a replica has been whole once, and by its time when it was synced last. Until then it holds a part of what the primary has, and a
  * reader that opens it too early leaves behind what the driver refuses as a replica for good.
  */
 export function syncedMark(path: string): string {
   return `${path}-synced`;
+}
+
+/** Which file has a name now; undefined for none. */
+export function inodeOf(path: string): number | undefined {
+  return statSync(path, { throwIfNoEntry: false })?.ino;
 }

@@ -1,9 +1,9 @@
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import { packageRoot } from '../package-root';
-import { SyncReport, type SyncSettings } from './replica-messages';
+import { SyncReport, type SyncSettings, syncedMark } from './replica-messages';
 
 /** Its ending is left to Bun: it differs between the sources and the bundle. */
 const syncProgram = fileURLToPath(new URL('src/db/replica-sync', packageRoot));
@@ -27,26 +27,30 @@ export interface ReplicaProcessSettings {
 /**
  * Runs the process that syncs a replica's file, and starts it anew when it ends.
  *
- * `isCurrent` tells whether the file is as new as can be had: it was synced lately, or the primary is away, or another
- * process keeps it. A process that says nothing may stand still because the primary does, so that one is asked.
+ * `isCurrent` tells whether the file is as new as can be had: it was synced lately, by this process or another that keeps
+ * it, or the primary is away. Of that, what the primary answers when it is asked counts more than what a sync says: one
+ * that says nothing may stand still because the primary does, and one that fails may do so for a reason of its own.
  */
 export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurrent(): boolean; stop(): void } {
   const { path, intervalMs, environment, isPrimaryAnswering, onSyncChange } = settings;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const maxLagMs = Math.max(10 * intervalMs, leastLagMs);
   let lastReport: SyncReport | undefined;
-  let reportedAtMs = Number.NEGATIVE_INFINITY;
   let syncedAtMs = Number.NEGATIVE_INFINITY;
-  let isPrimaryAway = false;
+  let primary: 'not-asked' | 'there' | 'away' = 'not-asked';
   let isAsking = false;
   let isStopped = false;
   let syncing: Bun.Subprocess | undefined;
 
-  const isSyncedLately = () => performance.now() - syncedAtMs <= maxLagMs;
+  const lagMs = () => performance.now() - syncedAtMs;
+  const isKeptByAnother = () => {
+    if (lastReport?.reason !== 'held-by-another-process') return false;
+    const mark = statSync(syncedMark(path), { throwIfNoEntry: false });
+    return mark !== undefined && Date.now() - mark.mtimeMs <= maxLagMs;
+  };
   const hear = (report: SyncReport) => {
     const isChange = report.kind !== lastReport?.kind || report.reason !== lastReport.reason;
     lastReport = report;
-    reportedAtMs = performance.now();
     if (report.kind === 'synced') syncedAtMs = performance.now();
     if (report.reason === 'made-anew') syncedAtMs = Number.NEGATIVE_INFINITY;
     if (isChange || report.reason === 'made-anew') onSyncChange(report);
@@ -73,27 +77,28 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     }
   };
   const watch = async () => {
-    if (isSyncedLately() || isAsking) return;
+    // Soon enough that the answer is there when the file would be too old.
+    if (lagMs() < maxLagMs - 2 * watchedEveryMs) {
+      primary = 'not-asked';
+      return;
+    }
+    if (isAsking) return;
     isAsking = true;
-    isPrimaryAway = !(await isPrimaryAnswering());
+    primary = (await isPrimaryAnswering()) ? 'there' : 'away';
     isAsking = false;
-    // Its last word was that all is well, or none.
-    if (!isPrimaryAway && !isSyncedLately() && lastReport?.kind === 'synced') {
+    // Its last word was that all is well.
+    if (primary === 'there' && lagMs() > maxLagMs && lastReport?.kind === 'synced') {
       hear({ kind: 'failed', reason: 'stands-still' });
     }
   };
   start();
   const watching = setInterval(() => void watch(), watchedEveryMs);
 
-  /** For longer than it takes to ask the primary, once reports stay away. */
-  const isExcused = () => {
-    const { reason } = lastReport ?? {};
-    if (performance.now() - reportedAtMs > 2 * maxLagMs) return false;
-    return reason === 'primary-away' || reason === 'held-by-another-process';
-  };
-
   return {
-    isCurrent: () => isSyncedLately() || isPrimaryAway || isExcused(),
+    isCurrent() {
+      if (lagMs() <= maxLagMs || primary === 'away' || isKeptByAnother()) return true;
+      return primary === 'not-asked' && (lastReport?.kind === 'synced' || lastReport?.reason === 'primary-away');
+    },
     stop() {
       isStopped = true;
       clearInterval(watching);

@@ -3,11 +3,11 @@
  * the driver stands still while it opens or syncs, for seconds when the primary is away, and because it writes lines of
  * its own to standard output.
  */
-import { existsSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import { isBusy } from './errors';
-import { type SyncReport, SyncSettings, syncedMark } from './replica-messages';
+import { inodeOf, type SyncReport, SyncSettings, syncedMark } from './replica-messages';
 
 const lockRetryMs = 200;
 
@@ -40,11 +40,9 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
       const reason = isGone() ? 'made-anew' : failureOf(error);
       replica?.close();
       replica = undefined;
-      const wasOpened = opened !== undefined;
+      const isOurs = opened !== undefined || isReplica(path);
+      if (reason === 'made-anew' && isOurs) removeReplica(path, opened);
       opened = undefined;
-      const isOurs = wasOpened || isReplica(path);
-      // It is a copy, which the primary gives again.
-      if (reason === 'made-anew' && isOurs) removeReplica(path);
       report({ kind: 'failed', reason: isOurs ? reason : 'not-a-replica' });
     }
     await Bun.sleep(Math.max(1, intervalMs - (performance.now() - startedAtMs)));
@@ -63,13 +61,16 @@ function isReplica(path: string): boolean {
   return !existsSync(path) || existsSync(syncedMark(path)) || existsSync(`${path}-client_wal_index`);
 }
 
-function inodeOf(path: string): number | undefined {
-  return statSync(path, { throwIfNoEntry: false })?.ino;
-}
-
-function removeReplica(path: string): void {
+/** What is not known to be a copy of the primary's, whoever has put it there, is kept under another name. */
+function removeReplica(path: string, opened?: number): void {
   rmSync(syncedMark(path), { force: true });
-  for (const ending of ['', '-wal', '-shm', '-client_wal_index']) rmSync(`${path}${ending}`, { force: true });
+  rmSync(`${path}-client_wal_index`, { force: true });
+  const isOwn = opened !== undefined && inodeOf(path) === opened;
+  const aside = `${path}.set-aside-${Date.now()}`;
+  for (const ending of ['', '-wal', '-shm']) {
+    if (isOwn) rmSync(`${path}${ending}`, { force: true });
+    else if (existsSync(`${path}${ending}`)) renameSync(`${path}${ending}`, `${aside}${ending}`);
+  }
 }
 
 /** Two that write to one replica would destroy it. The lock ends with this process, however that ends. */

@@ -6,6 +6,9 @@ import { openReplicaFile } from './replica-file';
 import { schemaFit } from './schema-fit';
 import { gateBySchema } from './schema-gate';
 
+/** The look at a replica's schema, the reading there and then the primary's own deadline follow one another. */
+const maxGateMs = 800;
+
 type Place =
   | { readonly kind: 'server'; readonly url: string }
   | { readonly kind: 'file'; readonly path: string; readonly intervalMs: number };
@@ -44,7 +47,9 @@ export function openReplica(
               (error: unknown) => findDatabaseError(error)?.isUnavailable !== true,
             ),
         });
-  return drizzle({ client: gateBySchema(client, { timeoutMs, replicaOf: primary, onChange }) });
+  return drizzle({
+    client: gateBySchema(client, { timeoutMs: Math.min(timeoutMs, maxGateMs), replicaOf: primary, onChange }),
+  });
 }
 
 /** The replica, and in its place the primary whenever the replica cannot answer. */

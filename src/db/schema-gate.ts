@@ -36,7 +36,9 @@ export function gateBySchema(client: Client, settings: GateSettings): Client {
   let primaryId: string | undefined;
 
   const learnPrimaryId = async (primary: Client): Promise<string | undefined> => {
-    primaryId ??= await databaseId(primary).catch(() => undefined);
+    if (primaryId !== undefined) return primaryId;
+    const id = await databaseId(primary).catch(() => undefined);
+    primaryId ??= id;
     return primaryId;
   };
   // At once, so that no statement waits for it once the primary is away.

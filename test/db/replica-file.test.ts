@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
@@ -176,6 +176,50 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
       await expect(replica.execute(sums)).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
     },
     30_000,
+  );
+
+  test('that two processes read is read as it is by both when its file is removed under them', async () => {
+    const { sqld, raise } = await openPrimary();
+    const first = await openReplica(sqld);
+    await until(() => first.reports.includes('synced'));
+    const second = await openReplica(sqld, first.path);
+    await until(() => second.reports.includes('held-by-another-process'));
+    const read = ({ replica }: typeof first) =>
+      replica.execute(sums).then(
+        ({ rows }) => rows[0]?.a,
+        () => undefined,
+      );
+    expect([await read(first), await read(second)]).toEqual([0, 0]);
+    rmSync(first.path);
+    await raise();
+    for (const each of [first, second]) await until(async () => (await read(each)) === 1);
+  }, 60_000);
+
+  test.each([
+    ['beside the mark of an earlier replica', true],
+    ['while it runs', false],
+  ])(
+    'keeps under another name what somebody puts in its place %s',
+    async (_, isAtStart) => {
+      const { sqld } = await openPrimary();
+      const path = join(temporaryFolder(), 'replica.db');
+      const notes = 'my notes '.repeat(1000);
+      if (isAtStart) {
+        await Bun.write(path, notes);
+        await Bun.write(`${path}-synced`, '');
+      }
+      const { reports } = await openReplica(sqld, path);
+      if (!isAtStart) {
+        await until(() => reports.includes('synced'));
+        await Bun.write(`${path}.new`, notes);
+        renameSync(`${path}.new`, path);
+      }
+      const kept = () => readdirSync(dirname(path)).find((name) => /^replica\.db\.set-aside-\d+$/.test(name));
+      await until(() => kept() !== undefined);
+      expect(await Bun.file(join(dirname(path), kept() ?? '')).text()).toBe(notes);
+      await until(() => reports.at(-1) === 'synced');
+    },
+    60_000,
   );
 
   test('that a primary refuses is not read: nobody knows how old it is', async () => {
