@@ -222,16 +222,31 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     60_000,
   );
 
-  test('that a primary refuses is not read: nobody knows how old it is', async () => {
-    const { sqld } = await openPrimary();
-    const path = join(temporaryFolder(), 'replica.db');
-    const first = await openReplica(sqld, path);
-    await until(() => first.reports.includes('synced'));
-    first.replica.close();
-    const refusing = Bun.serve({ port: 0, fetch: () => new Response('no', { status: 401 }) });
-    atEnd(() => refusing.stop(true));
-    const { replica, reports } = await openReplica({ ...sqld, url: refusing.url.origin }, path);
-    await until(() => reports.some((report) => report === 'refused' || report === 'unknown'));
-    await expect(replica.execute(sums)).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
-  }, 30_000);
+  test.each([
+    ['refuses', 401],
+    ['cannot be reached through what stands before it', 502],
+  ])(
+    'whose replication a primary %s while it answers is not read: nobody knows how old it is',
+    async (_, status) => {
+      const { sqld } = await openPrimary();
+      const path = join(temporaryFolder(), 'replica.db');
+      const first = await openReplica(sqld, path);
+      await until(() => first.reports.includes('synced'));
+      first.replica.close();
+      const before = Bun.serve({ port: 0, fetch: () => new Response('no', { status }) });
+      atEnd(() => before.stop(true));
+      const { replica, reports } = await openReplica({ ...sqld, url: before.url.origin }, path);
+      await until(() => reports.some((report) => /^(?:refused|unknown|primary-away)$/.test(report)));
+      // As soon as the primary has been asked.
+      await until(() =>
+        replica.execute(sums).then(
+          () => false,
+          ({ code }) => code === 'REPLICA_NOT_READY',
+        ),
+      );
+      await Bun.sleep(300);
+      await expect(replica.execute(sums)).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
+    },
+    30_000,
+  );
 });
