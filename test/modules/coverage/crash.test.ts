@@ -126,7 +126,9 @@ describe.concurrent('kill -9 of the service', () => {
       const cwd = temporaryFolder();
       const sandbox = await startSandbox(() => new Date());
       const gate = startGate(sandbox.url, when === 'before' ? 'before' : 'after');
-      const start = () => startService({ cwd, environment: { ...environment, CARRIER_URL: gate.url } });
+      // The service must still wait for the carrier when it is killed, on a busy machine too.
+      const patient = { ...environment, CARRIER_TIMEOUT_MS: '2000', CARRIER_URL: gate.url };
+      const start = () => startService({ cwd, environment: patient });
       const killed = await start();
       const dying = postTo(killed, applicant);
       await gate.reached;
