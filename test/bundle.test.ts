@@ -10,6 +10,7 @@ import { callerOf, testSecret } from './support/app';
 import { buildBundle } from './support/bundle';
 import { walkContract } from './support/contract-walk';
 import { temporaryFolder } from './support/database';
+import { runToEnd } from './support/run-to-end';
 import { startService } from './support/service';
 import { hasSqld } from './support/sqld';
 
@@ -29,19 +30,14 @@ function onlyBun(): string {
 }
 
 /** Runs the command line of the bundle to its end. */
-async function planning(cwd: string, ...args: string[]) {
+function planning(cwd: string, ...args: string[]) {
   const command = Bun.spawn([process.execPath, '--no-install', join(bundle, 'src/cli/main.js'), ...args], {
     cwd,
     env: environment,
     stdout: 'pipe',
     stderr: 'pipe',
   });
-  const [stdout, stderr, exitCode] = await Promise.all([
-    new Response(command.stdout).text(),
-    new Response(command.stderr).text(),
-    command.exited,
-  ]);
-  return { stdout, stderr, exitCode };
+  return runToEnd(command);
 }
 
 describe('the bundle', () => {

@@ -7,17 +7,15 @@ import { localPath, placeOf } from '../db/client';
 import { DatabaseError } from '../db/errors';
 import {
   companionSuffixes,
-  createPartial,
   isSameFile,
   isTaken,
-  removePartial,
   statOrNothing,
   syncFolderOf,
   syncToDisk,
+  withPartial,
 } from './durable-files';
 import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
-import { createSteps } from './steps';
 
 interface BackupOptions {
   readonly json: boolean;
@@ -44,9 +42,7 @@ async function backUp(file: string, options: BackupOptions): Promise<void> {
   const database = databaseToBackUp(readConfig(process.env).database.url);
   refuseTarget(file, database, options);
   const startedAt = new Date();
-  const steps = createSteps();
-  const partial = createPartial(file);
-  try {
+  await withPartial(file, async (partial, steps) => {
     await steps.begin(`Copying ${database}`);
     copyTo(database, partial, file);
     await steps.begin('Checking the copy');
@@ -65,10 +61,7 @@ async function backUp(file: string, options: BackupOptions): Promise<void> {
       `The backup is in ${file}: ${readableSize(bytes)}, ${counted(contents.persons, 'person')}, schema ` +
         `${contents.schema}, as of ${startedAt.toISOString()}; it took ${(tookMs / 1000).toFixed(1)} s.`,
     );
-  } finally {
-    steps.stop();
-    removePartial(partial);
-  }
+  });
 }
 
 /** The file itself, not a link to it, beside which SQLite has its log. */

@@ -1,5 +1,6 @@
 import { closeSync, fsyncSync, lstatSync, openSync, rmSync, type Stats, statSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { createSteps, type Steps } from './steps';
 
 /** What SQLite may put beside a database; a stale one would be taken for a part of the file that it lies beside. */
 export const companionSuffixes = ['-wal', '-shm', '-journal'] as const;
@@ -22,15 +23,30 @@ export function syncFolderOf(path: string): void {
   syncToDisk(dirname(path));
 }
 
+/**
+ * Makes a file under a name that nobody takes for it, in steps between which an interrupt ends the work. What is not
+ * put in its place by the end is removed.
+ */
+export async function withPartial(path: string, work: (partial: string, steps: Steps) => Promise<void>): Promise<void> {
+  const steps = createSteps();
+  const partial = createPartial(path);
+  try {
+    await work(partial, steps);
+  } finally {
+    steps.stop();
+    removePartial(partial);
+  }
+}
+
 /** A new and empty file beside another, readable by its owner alone: `<path>.<random>.partial`. */
-export function createPartial(path: string): string {
+function createPartial(path: string): string {
   const partial = `${path}.${crypto.randomUUID()}.partial`;
   closeSync(openSync(partial, 'wx', 0o600));
   return partial;
 }
 
 /** Removes an unfinished file, if it is still there. */
-export function removePartial(partial: string): void {
+function removePartial(partial: string): void {
   for (const suffix of ['', ...companionSuffixes]) rmSync(`${partial}${suffix}`, { force: true });
 }
 

@@ -8,17 +8,15 @@ import { DatabaseError } from '../db/errors';
 import { confirm } from './confirm';
 import {
   companionSuffixes,
-  createPartial,
   isSameFile,
   isTaken,
-  removePartial,
   statOrNothing,
   syncFolderOf,
   syncToDisk,
+  withPartial,
 } from './durable-files';
 import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
-import { createSteps } from './steps';
 
 interface RestoreOptions {
   readonly yes: boolean;
@@ -50,10 +48,8 @@ async function restore(file: string, options: RestoreOptions): Promise<void> {
     const from = `${file} (${readableSize(backup.size)}, written ${backup.mtime.toISOString()})`;
     await confirm(`Replace the database ${database} by ${from}?`, 'Nothing was restored');
   }
-  const steps = createSteps();
   mkdirSync(dirname(database), { recursive: true, mode: 0o700 });
-  const partial = createPartial(database);
-  try {
+  await withPartial(database, async (partial, steps) => {
     await steps.begin(`Copying ${file}`);
     copyFileSync(file, partial);
     chmodSync(partial, 0o600);
@@ -65,10 +61,7 @@ async function restore(file: string, options: RestoreOptions): Promise<void> {
     await steps.begin('Putting it in place');
     const kept = putInPlace(partial, database);
     printResult(options, { database, ...contents, kept: kept ?? null }, sentence(database, contents, kept));
-  } finally {
-    steps.stop();
-    removePartial(partial);
-  }
+  });
 }
 
 /** The file itself, not a link to it, beside which SQLite has its log. */

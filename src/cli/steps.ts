@@ -23,3 +23,5 @@ export function createSteps() {
     },
   };
 }
+
+export type Steps = ReturnType<typeof createSteps>;

@@ -30,8 +30,9 @@ export const SyncReport = v.object({
 export type SyncReport = v.InferOutput<typeof SyncReport>;
 
 /**
- * The file that says that a replica has been whole once, and by its time when it was synced last. Until then it holds a part of what the primary has, and a
- * reader that opens it too early leaves behind what the driver refuses as a replica for good.
+ * The file that says that a replica has been whole once, and by its time when it was synced last. Until then it holds a
+ * part of what the primary has, and a reader that opens it too early leaves behind what the driver refuses as a replica
+ * for good.
  */
 export function syncedMark(path: string): string {
   return `${path}-synced`;

@@ -452,9 +452,11 @@ describe('planning restore', () => {
       import Connection from 'libsql';
       const connection = new Connection(${JSON.stringify(line.database)}, { timeout: 10_000 });
       connection.prepare('SELECT count(*) FROM users').all();
-      console.log('open');
+      process.stdout.write('open\\n');
       await Bun.stdin.text();
-      try { connection.exec('PRAGMA journal_mode = WAL'); console.log('wrote'); } catch (error) { console.log(error.code); }`;
+      let outcome = 'wrote';
+      try { connection.exec('PRAGMA journal_mode = WAL'); } catch (error) { outcome = error.code; }
+      process.stdout.write(outcome + '\\n');`;
     const late = Bun.spawn([process.execPath, '-e', script], {
       cwd: root,
       stdin: 'pipe',

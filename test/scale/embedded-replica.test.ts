@@ -30,6 +30,20 @@ const ready = async (service: Service) => {
   return { status: answer.status, body: await answer.json(), tookMs: performance.now() - startedAtMs };
 };
 
+/** An instance whose predecessor has saved something and was killed, on a primary that is away by now. */
+async function startAgain(stop: (primary: Sqld) => unknown) {
+  const primary = await startPrimary();
+  const cwd = temporaryFolder();
+  const first = await startWithReplica(primary, cwd);
+  await follows(first);
+  const saved = await callService(first, ltc, 'ada', { body: { careCosts: 1 } });
+  await Bun.sleep(500);
+  // Without any chance to put its replica in order.
+  first.process.kill('SIGKILL');
+  await stop(primary);
+  return { primary, saved, second: await startWithReplica(primary, cwd) };
+}
+
 describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
   afterAll(cleanUp);
 
@@ -70,16 +84,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
   }, 30_000);
 
   test.concurrent('starts while the primary is down and serves what it has', async () => {
-    const primary = await startPrimary();
-    const cwd = temporaryFolder();
-    const first = await startWithReplica(primary, cwd);
-    await follows(first);
-    const saved = await callService(first, ltc, 'ada', { body: { careCosts: 1 } });
-    await Bun.sleep(500);
-    // Without any chance to put its replica in order.
-    first.process.kill('SIGKILL');
-    await primary.kill();
-    const second = await startWithReplica(primary, cwd);
+    const { primary, saved, second } = await startAgain((stopped) => stopped.kill());
     await until(async () => (await ready(second)).status === 200);
     expect(await callService(second, user, 'ada')).toMatchObject({ status: 200, body: saved.body });
     expect(await callService(second, '/v2/private/healthAndCare/', 'ada')).toMatchObject({ status: 200 });
@@ -92,15 +97,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
   }, 30_000);
 
   test.concurrent('starts while the primary stands still and serves what it has', async () => {
-    const primary = await startPrimary();
-    const cwd = temporaryFolder();
-    const first = await startWithReplica(primary, cwd);
-    await follows(first);
-    const saved = await callService(first, ltc, 'ada', { body: { careCosts: 1 } });
-    await Bun.sleep(500);
-    first.process.kill('SIGKILL');
-    primary.pause();
-    const second = await startWithReplica(primary, cwd);
+    const { primary, saved, second } = await startAgain((stopped) => stopped.pause());
     await until(async () => (await callService(second, user, 'ada')).status === 200);
     const read = await callService(second, user, 'ada');
     expect(read.body).toEqual(saved.body);

@@ -1,14 +1,9 @@
 import { join } from 'node:path';
 import { atEnd } from './cleanup';
 import { copyTemplate, temporaryFolder } from './database';
+import { type EndedProcess, runToEnd } from './run-to-end';
 
 const root = new URL('../..', import.meta.url).pathname;
-
-export interface CommandResult {
-  readonly exitCode: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 /**
  * A working folder of its own, from which the command line is run as an operator would; its database is migrated and
@@ -33,15 +28,7 @@ export async function createCommandLine(environment: Record<string, string> = {}
       atEnd(() => command.kill('SIGKILL'));
       return command;
     },
-    async planning(...args: string[]): Promise<CommandResult> {
-      const command = start(args);
-      const [stdout, stderr, exitCode] = await Promise.all([
-        new Response(command.stdout).text(),
-        new Response(command.stderr).text(),
-        command.exited,
-      ]);
-      return { exitCode, stdout, stderr };
-    },
+    planning: (...args: string[]): Promise<EndedProcess> => runToEnd(start(args)),
     async write(name: string, content: string | Uint8Array): Promise<string> {
       await Bun.write(join(cwd, name), content);
       return name;

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
+import { runToEnd } from './run-to-end';
 
 const main = new URL('../../src/main.ts', import.meta.url).pathname;
 const Tokens = v.object({ 'demo-user': v.string(), 'demo-manager': v.string() });
@@ -63,10 +64,5 @@ export async function failToStart({ cwd = temporaryFolder(), environment = {} }:
     stdout: 'pipe',
     stderr: 'pipe',
   });
-  const [stdout, stderr, exitCode] = await Promise.all([
-    new Response(child.stdout).text(),
-    new Response(child.stderr).text(),
-    child.exited,
-  ]);
-  return { stdout, stderr, exitCode };
+  return runToEnd(child);
 }
