@@ -1,19 +1,41 @@
+import { fileURLToPath } from 'node:url';
 import pino from 'pino';
 import { causeChain } from './errors';
+import { type LogFields, listedFields } from './log-fields';
+import { packageRoot } from './package-root';
 
-export type Log = pino.Logger;
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 type LogLevel = (typeof logLevels)[number];
+
+/** A text of the program's own: one that is put together at run time is of no such type. */
+type Fixed<Text extends string> = Record<never, never> extends Record<Text, 1> ? never : Text;
+
+/** Writes one line of a fixed text and listed fields; never throws. */
+interface Write {
+  <Text extends string>(message: Fixed<Text>): void;
+  <Text extends string>(fields: LogFields, message: Fixed<Text>): void;
+}
+
+export interface RequestLine {
+  readonly requestId: string;
+  readonly method: string;
+  /** The pattern of the route, never the address. */
+  readonly route: string | undefined;
+  readonly status: number | string | undefined;
+  readonly durationMs: number;
+}
+
+export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error' | 'fatal', Write>> {
+  /** The one line of a request, at the level `info`. */
+  request(line: RequestLine): void;
+}
 
 /** Off the thread that serves requests; what is not written yet is when the process exits or logs a fatal line. Where nobody reads, lines are dropped. */
 const standardOutput = { dest: 1, sync: false, maxLength: 16 * 1024 * 1024 } as const;
 
-/** One JSON object a line on standard output, or to `destination`. */
-export function createLog(
-  level: LogLevel,
-  destination: pino.DestinationStream = pino.destination(standardOutput),
-): Log {
-  return pino(
+/** One JSON object a line on standard output, or to `destination`, of listed fields alone (src/log-fields.ts). */
+export function createLog(level: LogLevel, destination: pino.DestinationStream = openStandardOutput()): Log {
+  const lines = pino(
     {
       level,
       base: null,
@@ -22,19 +44,88 @@ export function createLog(
     },
     destination,
   );
+  const writer =
+    (label: 'debug' | 'info' | 'warn' | 'error' | 'fatal') =>
+    (first: LogFields | string, message?: string): void => {
+      if (!lines.isLevelEnabled(label)) return;
+      try {
+        if (typeof first === 'string') lines[label](first);
+        else lines[label](listedFields(first), message);
+      } catch {
+        // No line is worth the request, or the process, that it tells of.
+      }
+    };
+  const isRequestLogged = lines.isLevelEnabled('info');
+  return {
+    debug: writer('debug'),
+    info: writer('info'),
+    warn: writer('warn'),
+    error: writer('error'),
+    fatal: writer('fatal'),
+    request(line) {
+      if (!isRequestLogged) return;
+      try {
+        destination.write(printRequest(line));
+      } catch {
+        // As above.
+      }
+    },
+  };
 }
 
+/** A full disk behind standard output costs lines until there is room again, and not the process. */
+function openStandardOutput(): pino.DestinationStream {
+  const destination = pino.destination(standardOutput);
+  destination.on('error', () => undefined);
+  return destination;
+}
+
+const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+const routeShape = /^[\w/:.*?-]{1,200}$/;
+const requestIdShape = /^[\w-]{1,64}$/;
+
+/** By hand, as it is written once a request; whatever is put between quotes has been seen to need no escaping. */
+function printRequest({ requestId, method, route = 'none', status = 200, durationMs }: RequestLine): string {
+  return `{"level":"info","time":"${new Date().toISOString()}","requestId":"${
+    requestIdShape.test(requestId) ? requestId : 'none'
+  }","method":"${methods.has(method) ? method : 'OTHER'}","route":"${
+    routeShape.test(route) ? route : 'none'
+  }","status":${typeof status === 'number' ? status : 0},"durationMs":${Math.round(durationMs * 100) / 100 || 0},"msg":"request"}\n`;
+}
+
+const root = fileURLToPath(packageRoot);
+
 /**
- * What a log may hold of an error: names, codes and frames. The text of a database error carries SQL with its
+ * What a log may hold of an error: names, codes and places. The text of a database error carries SQL with its
  * values, and that of a validation error the answer that failed.
  */
-export function describeError(error: unknown) {
-  const causes = [...causeChain(error)];
+export function describeError(error: unknown): Required<Pick<LogFields, 'errors' | 'frames'>> {
+  const causes = [...causeChain(error)].slice(0, 12);
   return {
-    errors: causes.map((cause) => ({ name: cause.name, ...('code' in cause ? { code: String(cause.code) } : {}) })),
-    frames: causes[0]?.stack
-      ?.split('\n')
-      .filter((line) => /^\s+at /.test(line))
-      .slice(0, 12),
+    errors: causes.map((cause) => ({
+      name: textOf(cause.name),
+      ...('code' in cause ? { code: textOf(cause.code) } : {}),
+    })),
+    frames: framesOf(causes[0]),
   };
+}
+
+/** Whoever made the error may have put anything there. */
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '';
+}
+
+function framesOf(error: Error | undefined): string[] {
+  if (error === undefined || typeof error.stack !== 'string') return [];
+  // The stack begins with the message, which may hold lines that look like a part of it.
+  const message = error.stack.indexOf(error.message);
+  const trace = message === -1 ? error.stack : error.stack.slice(message + error.message.length);
+  return trace.split('\n', 50).flatMap(placeOf).slice(0, 12);
+}
+
+/** Where a line of a stack stands, if that is in this package or in the runtime. A function may be named after a value. */
+function placeOf(line: string): string[] {
+  const start = line.lastIndexOf(root);
+  const place = start === -1 ? /(?:node|bun):[\w/.:-]+/.exec(line)?.[0] : line.slice(start + root.length);
+  return place === undefined ? [] : [place.replace(/\)$/, '')];
 }

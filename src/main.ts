@@ -10,7 +10,7 @@ import { schemaFit, unfitDetail } from './db/schema-fit';
 import type { AppDeps, Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
 import type { Carrier } from './modules/coverage/carrier/carrier';
-import type { HttpCarrierSettings } from './modules/coverage/carrier/http-carrier';
+import type { CarrierAttempt, HttpCarrierSettings } from './modules/coverage/carrier/http-carrier';
 import { startReconciler } from './modules/coverage/reconciler';
 import { onceLoaded } from './once-loaded';
 import { seedDatabase } from './seed';
@@ -30,8 +30,8 @@ class StartError extends Error {
 try {
   await start();
 } catch (error) {
-  if (!(error instanceof ConfigError || error instanceof StartError)) throw error;
-  process.stderr.write(`${error.message}\n`);
+  if (error instanceof ConfigError || error instanceof StartError) process.stderr.write(`${error.message}\n`);
+  else createLog('error').fatal(describeError(error), 'the start has failed');
   process.exit(1);
 }
 
@@ -56,7 +56,7 @@ async function start(): Promise<void> {
   });
   const { reads, replica } = await openConfiguredReplica(config, db, log);
   const tokens = await tokenSettings(config, clock());
-  const { carrier, sandbox } = await openCarrier(config, clock);
+  const { carrier, sandbox } = await openCarrier(config, clock, log);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
   let publicUrl = config.publicUrl ?? '';
   const deps: AppDeps = {
@@ -167,15 +167,17 @@ function codeOf(error: unknown): string {
 }
 
 /** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
-async function openCarrier(config: Config, clock: () => Date) {
+async function openCarrier(config: Config, clock: () => Date, log: Log) {
   const { url } = config.carrier;
-  if (url !== undefined) return { carrier: carrierOnFirstCall({ ...config.carrier, url }), sandbox: undefined };
+  const onAttempt = (attempt: CarrierAttempt) => log.debug(attempt, 'the carrier was asked');
+  if (url !== undefined)
+    return { carrier: carrierOnFirstCall({ ...config.carrier, url, onAttempt }), sandbox: undefined };
   const { listenCarrierSandbox } = await import('./carrier-sandbox/server');
   const apiKey = crypto.randomUUID();
   const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
     throw new StartError(`The sandbox carrier’s database SANDBOX_DATABASE_URL cannot be used (${codeOf(error)}).`);
   });
-  return { carrier: carrierOnFirstCall({ ...config.carrier, url: sandbox.url, apiKey }), sandbox };
+  return { carrier: carrierOnFirstCall({ ...config.carrier, url: sandbox.url, apiKey, onAttempt }), sandbox };
 }
 
 /** What speaks to a carrier is loaded with the first application, so that no start waits for it. */

@@ -27,9 +27,11 @@ export function createRemoteKeys(url: URL, clock: () => Date): JWTVerifyGetKey {
   let failedAtMs = Number.NEGATIVE_INFINITY;
   let failure: unknown;
 
-  const ageMs = () => clock().getTime() - loadedAtMs;
+  /** What is younger than now was loaded before the clock was set back, nobody knows when. */
+  const sinceMs = (thenMs: number) => Math.abs(clock().getTime() - thenMs);
+  const ageMs = () => sinceMs(loadedAtMs);
   const refresh = async (): Promise<boolean> => {
-    if (clock().getTime() - failedAtMs < retryAfterFailureMs) return false;
+    if (sinceMs(failedAtMs) < retryAfterFailureMs) return false;
     try {
       await keys.reload();
       loadedAtMs = clock().getTime();

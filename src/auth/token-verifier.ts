@@ -53,12 +53,14 @@ export async function createTokenVerifier(settings: TokenSettings, clock: () => 
     ...(settings.audience === undefined ? {} : { audience: settings.audience }),
   };
   const verify = await createSignatureCheck(settings.key, clock);
-  const seen = new LRUCache<string, { caller: Caller; goodUntilMs: number }>({ max: cachedTokens });
+  const seen = new LRUCache<string, { caller: Caller; seenAtMs: number; goodUntilMs: number }>({ max: cachedTokens });
 
   return async (token) => {
     const now = clock();
     const known = seen.get(token);
-    if (known !== undefined && now.getTime() < known.goodUntilMs) return known.caller;
+    // A clock that was set back must not lengthen the minute.
+    if (known !== undefined && known.seenAtMs <= now.getTime() && now.getTime() < known.goodUntilMs)
+      return known.caller;
     seen.delete(token);
 
     let payload: Awaited<ReturnType<typeof verify>>;
@@ -76,7 +78,11 @@ export async function createTokenVerifier(settings: TokenSettings, clock: () => 
 
     const caller = { id: subject.output, roles: roles.output };
     const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
-    seen.set(token, { caller, goodUntilMs: Math.min(expiresAtMs, now.getTime() + cacheTtlMs) });
+    seen.set(token, {
+      caller,
+      seenAtMs: now.getTime(),
+      goodUntilMs: Math.min(expiresAtMs, now.getTime() + cacheTtlMs),
+    });
     return caller;
   };
 }

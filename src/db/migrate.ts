@@ -21,7 +21,7 @@ export class SchemaTooNewError extends Error {
 export async function migrateDatabase(db: Database, folder = migrationsFolder): Promise<void> {
   // What follows a migration, such as a seed, would write to what this build does not know.
   if ((await schemaFit(db.$client)) === 'too-new') throw new SchemaTooNewError(unfitDetail['too-new']);
-  const deadline = Date.now() + lockDeadlineMs;
+  const deadlineMs = performance.now() + lockDeadlineMs;
   let reached = -1;
   for (;;) {
     try {
@@ -33,7 +33,7 @@ export async function migrateDatabase(db: Database, folder = migrationsFolder): 
       await migrate(db, { migrationsFolder: folder });
       return;
     } catch (error) {
-      const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && Date.now() < deadline;
+      const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && performance.now() < deadlineMs;
       if (!isLocked && (await appliedMigration(db)) <= reached) throw error;
       await Bun.sleep(50 + Math.random() * 150);
     }

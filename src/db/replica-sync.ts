@@ -6,6 +6,7 @@
 import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
+import { createLog, describeError } from '../log';
 import { isBusy } from './errors';
 import { inodeOf, type SyncReport, SyncSettings, syncedMark } from './replica-messages';
 
@@ -14,6 +15,11 @@ const lockRetryMs = 200;
 // The driver makes files that everybody can read.
 process.umask(0o077);
 
+// Left to the runtime, an error is shown whole, and may hold the token of the primary.
+process.on('uncaughtException', (error) => {
+  createLog('error', process.stderr).fatal(describeError(error), 'syncing has failed');
+  process.exit(1);
+});
 process.once('message', (message) => keepSynced(v.parse(SyncSettings, message)));
 process.on('disconnect', () => process.exit(0));
 // Ctrl-C reaches the whole group of processes, and the service still reads while it stops.

@@ -18,9 +18,16 @@ export function createErrorHandler({ log }: Pick<AppDeps, 'log'>, routeTable: Ro
     const failure = toAppError(error, () => routeTable.allowedMethods(pathOf(request)));
     const kind = problemKinds[failure.slug];
     if (kind.status >= 500) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
+    else log.debug({ requestId, problem: failure.slug, ...refusalOf(failure) }, 'request refused');
     set.status = kind.status;
     return problemResponse(failure, request, requestId);
   });
+}
+
+/** Which rules were broken, and by what a token was refused: never where, as a name of a field may be the caller's own. */
+function refusalOf(failure: AppError) {
+  if (failure.errors !== undefined) return { rules: [...new Set(failure.errors.map(({ rule }) => rule))] };
+  return failure.cause === undefined ? {} : { errors: describeError(failure.cause).errors };
 }
 
 export function problemResponse(failure: AppError, request: Request, requestId: string): Response {

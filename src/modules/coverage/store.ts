@@ -95,6 +95,9 @@ export function createApplicationStore(db: Database) {
       const { id, userId, flow, identityHash, generation, applicant, now } = application;
       const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
         AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
+      // The order in which a person's applications were started is told by it, so a clock that was set back must not.
+      const createdAfterOthers = sql`(SELECT max(${now}, coalesce(max(created_at) + 1, 0)) FROM applications
+        WHERE user_id = ${userId})`;
       const opened = db
         .select({
           id: sql`${id}`.as('id'),
@@ -110,7 +113,7 @@ export function createApplicationStore(db: Database) {
           pricing: sql`NULL`.as('pricing'),
           attempt: sql`1`.as('attempt'),
           attemptStartedAt: sql`${now}`.as('attempt_started_at'),
-          createdAt: sql`${now}`.as('created_at'),
+          createdAt: sql`${createdAfterOthers}`.as('created_at'),
           settledAt: sql`NULL`.as('settled_at'),
         })
         .from(users)
@@ -207,7 +210,10 @@ export function createApplicationStore(db: Database) {
         .limit(limit);
     },
 
-    /** Whether this holder may do the named work for so many seconds, by the clock of the database. */
+    /**
+     * Whether this holder may do the named work for so many seconds, by the clock of the database. A lease that ends
+     * later than one of now would was taken before that clock was set back, and holds nobody up.
+     */
     async acquireLease(name: string, holder: string, seconds: number): Promise<boolean> {
       const expiresAt = sql`unixepoch() + ${seconds}`;
       const rows = await db
@@ -216,7 +222,8 @@ export function createApplicationStore(db: Database) {
         .onConflictDoUpdate({
           target: leases.name,
           set: { holder, expiresAt },
-          setWhere: sql`${leases.expiresAt} <= unixepoch() OR ${leases.holder} = ${holder}`,
+          setWhere: sql`${leases.expiresAt} NOT BETWEEN unixepoch() + 1 AND unixepoch() + ${seconds}
+            OR ${leases.holder} = ${holder}`,
         })
         .returning();
       return rows.length > 0;

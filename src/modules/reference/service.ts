@@ -25,7 +25,7 @@ export function createReferenceService({
   log,
 }: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'clock' | 'log'>) {
   let prepared: PreparedBody | undefined;
-  let freshUntilMs = 0;
+  let preparedAtMs = Number.NEGATIVE_INFINITY;
   let loading: Promise<PreparedBody> | undefined;
 
   const load = async (): Promise<PreparedBody> => {
@@ -37,7 +37,9 @@ export function createReferenceService({
 
   return {
     async healthAndCare(): Promise<PreparedBody> {
-      if (prepared !== undefined && clock().getTime() < freshUntilMs) return prepared;
+      // A clock that was set back must not keep a change unseen.
+      const isFresh = Math.abs(clock().getTime() - preparedAtMs) < keptForMs;
+      if (prepared !== undefined && isFresh) return prepared;
       loading ??= load().finally(() => {
         loading = undefined;
       });
@@ -47,7 +49,7 @@ export function createReferenceService({
         if (prepared === undefined) throw error;
         log.warn(describeError(error), 'the lists are served as they were');
       }
-      freshUntilMs = clock().getTime() + keptForMs;
+      preparedAtMs = clock().getTime();
       return prepared;
     },
   };

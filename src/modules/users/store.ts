@@ -92,10 +92,10 @@ export function createUserStore(db: Database) {
       .set({
         insurance: sql`${sql.placeholder('insurance')}`,
         version: sql`${users.version} + 1`,
-        updatedAt: sql`${sql.placeholder('now')}`,
+        updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
       })
       .where(isStillRead)
-      .returning({ version })
+      .returning({ version, updatedAt })
       .prepare(),
   );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
@@ -194,7 +194,7 @@ export function createUserStore(db: Database) {
       const record = { id: userId, createdAt, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
       if (insurance === read.insurance) return noted({ ...record, version, updatedAt });
       const [updated] = await updateMatches().execute({ userId, createdAt, version, insurance, now });
-      return noted(updated && { ...record, version: updated.version, updatedAt: now });
+      return noted(updated && { ...record, ...updated });
     },
 
     /**
@@ -241,8 +241,13 @@ export function purchaseUpdate(db: Database, partner: NonNullable<Purchase['part
   return db.update(users).set({
     purchase: sql`${purchase}`,
     version: sql`${users.version} + ${isChanged}`,
-    updatedAt: sql`CASE WHEN ${isChanged} THEN ${now.getTime()} ELSE ${users.updatedAt} END`,
+    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${now.getTime()}`)} ELSE ${users.updatedAt} END`,
   });
+}
+
+/** A clock that was set back must not make a record look older than it was, or than its own beginning. */
+function laterThanStored(now: SQL): SQL {
+  return sql`max(${users.updatedAt}, ${now})`;
 }
 
 /** What a save changes in a record that exists, when its section becomes `merged`. */
@@ -251,7 +256,7 @@ function changesOf(section: AnswerSection, merged: SQL) {
   return {
     [section]: merged,
     version: sql`${users.version} + ${isChanged}`,
-    updatedAt: sql`CASE WHEN ${isChanged} THEN ${sql.placeholder('now')} ELSE ${users.updatedAt} END`,
+    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${sql.placeholder('now')}`)} ELSE ${users.updatedAt} END`,
   };
 }
 

@@ -20,6 +20,18 @@ export interface HttpCarrierSettings {
   /** After so many failures in a row the carrier is left alone for `breakerMs`, and then asked by one call. */
   readonly breakerFailures: number;
   readonly breakerMs: number;
+  /** Told of each attempt that reached for the carrier. */
+  readonly onAttempt?: (attempt: CarrierAttempt) => void;
+}
+
+/** What became of one attempt, without anything of the application or the answer. */
+export interface CarrierAttempt {
+  readonly endpoint: 'start' | 'find';
+  /** Counts from 1 within one call. */
+  readonly attempt: number;
+  readonly durationMs: number;
+  /** The status of the answer, or why there is none. */
+  readonly code: string;
 }
 
 const backoffMs = { initialDelay: 200, maxDelay: 1000 };
@@ -38,29 +50,68 @@ const Refused = v.object({ decision: v.picklist(['declined', 'not-filed']) });
  */
 export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
   const { url, apiKey, timeoutMs, attempts } = settings;
-  const breaker = () =>
-    circuitBreaker(handleWhen(isPassing), {
+  const breaker = () => {
+    const policy = circuitBreaker(handleWhen(isPassing), {
       halfOpenAfter: settings.breakerMs,
       breaker: new ConsecutiveBreaker(settings.breakerFailures),
     });
+    let openedAtMs = Number.POSITIVE_INFINITY;
+    policy.onBreak(() => {
+      openedAtMs = performance.now();
+    });
+    return { policy, isOverdue: () => performance.now() - openedAtMs > settings.breakerMs };
+  };
   const breakers = { start: breaker(), find: breaker() };
+  const exchangeOnce = async (
+    endpoint: keyof typeof breakers,
+    attempt: number,
+    path: string,
+    init: RequestInit,
+    waitMs: number,
+  ) => {
+    const startedAtMs = performance.now();
+    const tell = (code: string) =>
+      settings.onAttempt?.({ endpoint, attempt, code, durationMs: Math.round(performance.now() - startedAtMs) });
+    try {
+      const answer = await exchange(`${url}${path}`, init, waitMs);
+      tell(`HTTP_${answer.status}`);
+      return answer;
+    } catch (error) {
+      tell(error instanceof CarrierError ? error.code : 'UNKNOWN');
+      throw error;
+    }
+  };
   const authorization: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
 
-  const ask = async (endpoint: keyof typeof breakers, path: string, init: RequestInit, deadlineMs: number) => {
+  const ask = async (
+    endpoint: keyof typeof breakers,
+    path: string,
+    init: RequestInit,
+    deadlineMs: number,
+  ): Promise<Exchanged> => {
+    const current = breakers[endpoint];
     const leftMs = () => deadlineMs - performance.now();
+    let asked = 0;
     const retrying = retry(
       handleWhen((error) => isPassing(error) && leftMs() > 0),
       { maxAttempts: attempts - 1, backoff: new ExponentialBackoff(backoffMs) },
     );
     try {
-      return await wrap(retrying, breakers[endpoint]).execute(async () => {
-        const answer = await exchange(`${url}${path}`, init, Math.max(1, Math.min(timeoutMs, leftMs())));
+      return await wrap(retrying, current.policy).execute(async () => {
+        asked += 1;
+        const waitMs = Math.max(1, Math.min(timeoutMs, leftMs()));
+        const answer = await exchangeOnce(endpoint, asked, path, init, waitMs);
         if (isPassingStatus(answer.status))
           throw new CarrierError('unavailable', kept(answer), { status: answer.status });
         return answer;
       });
     } catch (error) {
       if (!(error instanceof BrokenCircuitError)) throw error;
+      if (current.isOverdue()) {
+        // The library counts by the machine's clock, which was set back since.
+        if (breakers[endpoint] === current) breakers[endpoint] = breaker();
+        return ask(endpoint, path, init, deadlineMs);
+      }
       throw new CarrierError('unavailable', 'not asked: circuit open', { cause: error, wasAsked: false });
     }
   };

@@ -1,0 +1,90 @@
+import { constants } from 'node:os';
+import * as v from 'valibot';
+import { type ProblemSlug, problemKinds } from './errors';
+
+const isProblemSlug = (text: unknown): text is ProblemSlug =>
+  typeof text === 'string' && Object.hasOwn(problemKinds, text);
+
+const errorNames = /^(?:[A-Z][A-Za-z]{0,40})?Error$|^J(?:OSE|W[A-Z]{1,2})[A-Za-z]{1,40}$/;
+const codeFamilies =
+  /^(?:SQLITE|SQL|HTTP|HRANA|ERR|CLIENT|TRANSACTION|STREAM|SERVER|RESPONSE|SCHEMA|REPLICA|QUEUE)(?:_[A-Z0-9]{1,20}){1,6}$/;
+const carrierCodes = /^(?:timeout|unavailable|bad-answer)(?: [1-5]\d\d)?$/;
+const otherCodes: ReadonlySet<string> = new Set([
+  ...Object.keys(constants.errno),
+  ...['DEADLINE_EXCEEDED', 'OVERLOADED', 'SYNC_FAILED', 'UNKNOWN', 'VALUE_OUT_OF_RANGE'],
+  // Of Bun's fetch.
+  ...['ConnectionRefused', 'ConnectionClosed', 'ConnectionReset', 'FailedToOpenSocket', 'Timeout'],
+]);
+
+const ErrorName = v.pipe(v.string(), v.regex(errorNames));
+/** A code is somebody else's text: what has not the form of one, or of no known family, may be a value. */
+const ErrorCode = v.pipe(
+  v.string(),
+  v.check((code) => codeFamilies.test(code) || otherCodes.has(code) || carrierCodes.test(code)),
+);
+/** A place in this package or in the runtime, without the folder of the machine and without the function's name. */
+const Frame = v.pipe(
+  v.string(),
+  v.maxLength(200),
+  v.regex(/^(?:[\w@.+-]+\/)*[\w@.+-]+:\d+:\d+$|^(?:node|bun):[\w/.:-]+$/),
+);
+const Identifier = v.pipe(v.string(), v.regex(/^[\w-]{8,64}$/));
+/** What only the operator's settings can hold. */
+const Setting = v.pipe(v.string(), v.maxLength(1000));
+const Whole = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
+const Word = v.pipe(v.string(), v.regex(/^[a-z][a-z-]{0,39}$/));
+
+/** What stands for something that may not be logged. */
+const unlisted = 'unlisted';
+const orUnlisted = <Schema extends v.GenericSchema<string>>(schema: Schema) => v.fallback(schema, unlisted);
+
+/**
+ * All that a log line can hold beside its level, time and text, each in a form that no answer, name, address, date,
+ * token or query value has. A new field needs a form as narrow.
+ */
+export const logFields = {
+  requestId: Identifier,
+  problem: v.custom<ProblemSlug>(isProblemSlug),
+  /** The rules that a refused request breaks, such as `max_length`. */
+  rules: v.pipe(v.array(v.pipe(v.string(), v.regex(/^[a-z][a-z0-9_]{0,39}$/))), v.maxLength(100)),
+  errors: v.pipe(
+    v.array(v.object({ name: orUnlisted(ErrorName), code: v.optional(orUnlisted(ErrorCode)) })),
+    v.maxLength(12),
+  ),
+  frames: v.pipe(v.array(orUnlisted(Frame)), v.maxLength(12)),
+  code: ErrorCode,
+  /** Why a replica cannot follow. */
+  reason: Word,
+  endpoint: v.picklist(['start', 'find']),
+  /** The id of an application, which the carrier is given as its reference. */
+  application: Identifier,
+  attempt: Whole,
+  settled: Whole,
+  durationMs: v.pipe(v.number(), v.finite(), v.minValue(0)),
+  address: Setting,
+  docs: Setting,
+  database: Setting,
+} as const satisfies Record<string, v.GenericSchema>;
+
+export type LogFields = {
+  readonly [Name in keyof typeof logFields]?: v.InferInput<(typeof logFields)[Name]> | undefined;
+};
+
+const forms: ReadonlyMap<string, v.GenericSchema> = new Map(Object.entries(logFields));
+
+/**
+ * The fields that may be logged. Of the others only a listed name is told, in `dropped`; a name that is not listed
+ * could be data too, as where a whole body is spread.
+ */
+export function listedFields(fields: object): Record<string, unknown> {
+  const listed: Record<string, unknown> = {};
+  const dropped = new Set<string>();
+  for (const [name, value] of Object.entries(fields)) {
+    if (value === undefined) continue;
+    const form = forms.get(name);
+    const parsed = form === undefined ? undefined : v.safeParse(form, value);
+    if (parsed?.success) listed[name] = parsed.output;
+    else dropped.add(form === undefined ? unlisted : name);
+  }
+  return dropped.size === 0 ? listed : { ...listed, dropped: [...dropped] };
+}
