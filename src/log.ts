@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url';
 import pino from 'pino';
 import { causeChain } from './errors';
 import { type LogFields, listedFields } from './log-fields';
+import { openLogOutput } from './log-output';
 import { packageRoot } from './package-root';
 
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
@@ -30,11 +31,8 @@ export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error'
   request(line: RequestLine): void;
 }
 
-/** Off the thread that serves requests; what is not written yet is when the process exits or logs a fatal line. Where nobody reads, lines are dropped. */
-const standardOutput = { dest: 1, sync: false, maxLength: 16 * 1024 * 1024 } as const;
-
 /** One JSON object a line on standard output, or to `destination`, of listed fields alone (src/log-fields.ts). */
-export function createLog(level: LogLevel, destination: pino.DestinationStream = openStandardOutput()): Log {
+export function createLog(level: LogLevel, destination: pino.DestinationStream = openLogOutput(1)): Log {
   const lines = pino(
     {
       level,
@@ -73,13 +71,6 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
   };
 }
 
-/** A full disk behind standard output costs lines until there is room again, and not the process. */
-function openStandardOutput(): pino.DestinationStream {
-  const destination = pino.destination(standardOutput);
-  destination.on('error', () => undefined);
-  return destination;
-}
-
 const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 const routeShape = /^[\w/:.*?-]{1,200}$/;
 const requestIdShape = /^[\w-]{1,64}$/;
@@ -90,7 +81,7 @@ function printRequest({ requestId, method, route = 'none', status = 200, duratio
     requestIdShape.test(requestId) ? requestId : 'none'
   }","method":"${methods.has(method) ? method : 'OTHER'}","route":"${
     routeShape.test(route) ? route : 'none'
-  }","status":${typeof status === 'number' ? status : 0},"durationMs":${Math.round(durationMs * 100) / 100 || 0},"msg":"request"}\n`;
+  }","status":${typeof status === 'number' ? status : 0},"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0},"msg":"request"}\n`;
 }
 
 const root = fileURLToPath(packageRoot);

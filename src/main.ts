@@ -9,6 +9,8 @@ import { migrateDatabase } from './db/migrate';
 import { schemaFit, unfitDetail } from './db/schema-fit';
 import type { AppDeps, Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
+import { listedFields } from './log-fields';
+import { openLogOutput } from './log-output';
 import type { Carrier } from './modules/coverage/carrier/carrier';
 import type { CarrierAttempt, HttpCarrierSettings } from './modules/coverage/carrier/http-carrier';
 import { startReconciler } from './modules/coverage/reconciler';
@@ -22,6 +24,9 @@ import { seedDatabase } from './seed';
  */
 const closingMs = 500;
 
+/** How long the last lines of the log may take to be written, where a reader stalls or a disk is full. */
+const logPatienceMs = 1000;
+
 /** A start that cannot go on, for a reason that the operator can mend. */
 class StartError extends Error {
   override readonly name = 'StartError';
@@ -31,13 +36,14 @@ try {
   await start();
 } catch (error) {
   if (error instanceof ConfigError || error instanceof StartError) process.stderr.write(`${error.message}\n`);
-  else createLog('error').fatal(describeError(error), 'the start has failed');
+  else process.stderr.write(`The start has failed: ${JSON.stringify(listedFields(describeError(error)))}\n`);
   process.exit(1);
 }
 
 async function start(): Promise<void> {
   const config = readConfig(process.env);
-  const log = createLog(config.logLevel);
+  const output = openLogOutput(1);
+  const log = createLog(config.logLevel, output);
   const clock = () => new Date();
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
 
@@ -88,12 +94,15 @@ async function start(): Promise<void> {
     await Promise.race([isReconciled, timeout]);
     await sandbox?.stop();
     await finishedLogging();
+    await output.flush(logPatienceMs);
     replica?.$client.close();
     db.$client.close();
     process.exit(exitCode);
   };
   process.on('SIGTERM', () => stop(0, closingMs));
   process.on('SIGINT', () => stop(0, 0));
+  // Nobody may be reading, or the disk behind it may be full.
+  process.stdout.on('error', () => undefined);
   process.on('unhandledRejection', (error) => log.error(describeError(error), 'unhandled rejection'));
   process.on('uncaughtException', (error) => {
     log.fatal(describeError(error), 'uncaught exception');

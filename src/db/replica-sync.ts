@@ -6,7 +6,8 @@
 import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
-import { createLog, describeError } from '../log';
+import { describeError } from '../log';
+import { listedFields } from '../log-fields';
 import { isBusy } from './errors';
 import { inodeOf, type SyncReport, SyncSettings, syncedMark } from './replica-messages';
 
@@ -17,7 +18,7 @@ process.umask(0o077);
 
 // Left to the runtime, an error is shown whole, and may hold the token of the primary.
 process.on('uncaughtException', (error) => {
-  createLog('error', process.stderr).fatal(describeError(error), 'syncing has failed');
+  process.stderr.write(`Syncing has failed: ${JSON.stringify(listedFields(describeError(error)))}\n`);
   process.exit(1);
 });
 process.once('message', (message) => keepSynced(v.parse(SyncSettings, message)));

@@ -1,0 +1,277 @@
+import { describe, expect, test } from 'bun:test';
+import { openSync } from 'node:fs';
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { createLog, describeError } from '../src/log';
+import { atEnd } from './support/cleanup';
+import { temporaryFolder } from './support/database';
+import { until } from './support/until';
+
+const canary = 'Canary-4711';
+const main = new URL('../src/main.ts', import.meta.url).pathname;
+const Line = v.record(v.string(), v.unknown());
+
+function loggingTo(lines: string[]) {
+  return createLog('debug', { write: (line) => lines.push(line) });
+}
+
+/** The one line that was written, as it is read. */
+function only(lines: readonly string[]) {
+  expect(lines).toHaveLength(1);
+  expect(lines[0]?.trimEnd()).not.toContain('\n');
+  return v.parse(Line, JSON.parse(lines[0] ?? ''));
+}
+
+/** What was given as an object without a type, as it may be by way of a spread. */
+const hidden = (fields: object): object => fields;
+
+describe('a log line', () => {
+  test.each(['debug', 'info', 'warn', 'error', 'fatal'] as const)('of %s holds listed fields alone', (level) => {
+    const lines: string[] = [];
+    const fields = hidden({ [canary]: 1, firstName: canary, email: `${canary}@example.com`, settled: 3 });
+    loggingTo(lines)[level]({ ...fields, requestId: 'request-1' }, 'a text');
+    expect(only(lines)).toEqual({
+      level,
+      time: expect.any(String),
+      requestId: 'request-1',
+      settled: 3,
+      dropped: ['unlisted'],
+      msg: 'a text',
+    });
+  });
+
+  test.each([
+    ['requestId', `${canary} Ada`],
+    ['requestId', 'a\nb'.repeat(5)],
+    ['problem', canary],
+    ['problem', 'constructor'],
+    ['rules', [canary]],
+    ['errors', canary],
+    ['errors', [canary]],
+    ['frames', canary],
+    ['code', canary],
+    ['code', 'ADA'],
+    ['code', 'VA'],
+    ['code', '1951-07-19'],
+    ['code', 'SQLITE_BUSY: Ada'],
+    ['code', `SQLITE_${'A'.repeat(500)}`],
+    ['reason', canary],
+    ['endpoint', canary],
+    ['application', `${canary}@example.com`],
+    ['attempt', canary],
+    ['settled', 1.5],
+    ['durationMs', Number.NaN],
+    ['address', 'x'.repeat(1001)],
+    ['time', canary],
+    ['msg', canary],
+    ['__proto__', canary],
+  ])('drops %s where it holds %p, and names no more than the field', (name, value) => {
+    const lines: string[] = [];
+    loggingTo(lines).error(hidden(Object.fromEntries([[name, value]])), 'a text');
+    const { time, ...line } = only(lines);
+    const isListed = !['time', 'msg', '__proto__'].includes(name);
+    expect(line).toEqual({ level: 'error', dropped: [isListed ? name : 'unlisted'], msg: 'a text' });
+    expect(String(time)).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+  });
+
+  test('has no text that is put together, and no field that is not listed, or the types refuse it', () => {
+    const lines: string[] = [];
+    const log = createLog('silent', { write: (line) => lines.push(line) });
+    const text: string = canary;
+    // @ts-expect-error
+    log.info(text);
+    // @ts-expect-error
+    log.info(`somebody is ${text}`);
+    // @ts-expect-error
+    log.info({ settled: 1 }, `somebody is ${text}`);
+    // @ts-expect-error
+    log.info({ firstName: text }, 'a text');
+    // @ts-expect-error
+    log.info({ settled: text }, 'a text');
+    expect(lines).toEqual([]);
+  });
+
+  test('never throws, whatever it is given and whoever writes it', () => {
+    const lines: string[] = [];
+    const hostile = {
+      get settled(): number {
+        throw new Error(canary);
+      },
+    };
+    loggingTo(lines).error(hostile, 'a text');
+    const broken = createLog('debug', {
+      write() {
+        throw new Error(canary);
+      },
+    });
+    broken.error('a text');
+    broken.request({ requestId: 'request-1', method: 'GET', route: '/', status: 200, durationMs: 1 });
+    expect(lines.join('')).not.toContain(canary);
+  });
+});
+
+describe('the line of a request', () => {
+  const request = { requestId: 'request-1', method: 'GET', route: '/v2/private/user', status: 200, durationMs: 1.239 };
+  test.each([
+    [{}, {}],
+    [{ method: `GET","level":"fatal` }, { method: 'OTHER' }],
+    [{ method: 'x'.repeat(100_000) }, { method: 'OTHER' }],
+    [{ route: `/"\n{"level":"fatal"}` }, { route: 'none' }],
+    [{ route: `/${'x'.repeat(1000)}` }, { route: 'none' }],
+    [{ route: '/users/:id/*' }, { route: '/users/:id/*' }],
+    [{ route: undefined }, { route: 'none' }],
+    [{ requestId: `"\n` }, { requestId: 'none' }],
+    [{ requestId: '' }, { requestId: 'none' }],
+    [{ status: `200,"a":"${canary}"` }, { status: 0 }],
+    [{ status: undefined }, { status: 200 }],
+    [{ durationMs: Number.NaN }, { durationMs: 0 }],
+    [{ durationMs: Number.POSITIVE_INFINITY }, { durationMs: 0 }],
+  ])('is one line of JSON with known values for %j', (sent, expected) => {
+    const lines: string[] = [];
+    loggingTo(lines).request({ ...request, ...sent });
+    const { time, ...line } = only(lines);
+    expect(new Date(String(time)).getTime()).toBeGreaterThan(Date.now() - 60_000);
+    expect(line).toEqual({ level: 'info', ...request, durationMs: 1.24, msg: 'request', ...expected });
+  });
+
+  test.each(['warn', 'error', 'silent'] as const)('is not written at %s', (level) => {
+    const lines: string[] = [];
+    createLog(level, { write: (line) => lines.push(line) }).request(request);
+    expect(lines).toEqual([]);
+  });
+});
+
+describe('an error in the log', () => {
+  const named = (name: string) => Object.assign(new Error(canary), { name });
+  const coded = (code: unknown) => Object.assign(new Error(canary), { code });
+  const forged = new Error(`${canary}\n    at ${canary} (${process.cwd()}/src/${canary}.ts:1951:7)`);
+  const renamed = (() => {
+    const functions = {
+      [canary]: () => {
+        throw new Error(canary);
+      },
+    };
+    try {
+      functions[canary]?.();
+    } catch (error) {
+      return error;
+    }
+  })();
+  test.each([
+    ['a text', canary],
+    ['nothing', undefined],
+    ['null', null],
+    ['an object', { message: canary, name: canary, stack: `at ${canary}` }],
+    ['a message', new Error(canary)],
+    ['a name', named(canary)],
+    ['a name with a line break', named(`Error\n${canary}`)],
+    ['a code', coded(canary)],
+    ['a code that is an object', coded({ toString: () => canary })],
+    [
+      'a code that cannot be told',
+      coded({
+        toString: () => {
+          throw new Error(canary);
+        },
+      }),
+    ],
+    ['a message that looks like frames', forged],
+    ['a function that is named after a value', renamed],
+    [
+      'a stack of its own',
+      Object.assign(new Error('x'), { stack: `Error: x\n    at ${canary} (/home/${canary}/x.ts:1:1)` }),
+    ],
+    ['a stack that is no text', Object.assign(new Error('x'), { stack: [canary] })],
+    ['a cause', new Error('x', { cause: Object.assign(new TypeError(canary), { code: canary, params: [canary] }) })],
+    ['a batch of errors', new AggregateError([new Error(canary)], canary)],
+  ])('that holds a value as %s tells none of it', (_, error) => {
+    const lines: string[] = [];
+    loggingTo(lines).error(describeError(error), 'it failed');
+    expect(only(lines)).toMatchObject({ msg: 'it failed' });
+    expect(lines.join('')).not.toContain(canary);
+    expect(lines.join('')).not.toContain(process.cwd());
+  });
+
+  test('is told by its kind, its code and where it happened', () => {
+    const lines: string[] = [];
+    const cause = Object.assign(new TypeError('x'), { code: 'ECONNREFUSED' });
+    loggingTo(lines).error(describeError(new Error('y\nz', { cause })), 'it failed');
+    const line = only(lines);
+    expect(line.errors).toEqual([{ name: 'Error' }, { name: 'TypeError', code: 'ECONNREFUSED' }]);
+    expect(line.frames).toEqual(expect.arrayContaining([expect.stringMatching(/^test\/log\.test\.ts:\d+:\d+$/)]));
+    expect(line.dropped).toBeUndefined();
+  });
+});
+
+describe('standard output', () => {
+  /** The service with its lines sent to where they cannot go. */
+  async function startWith(stdout: number | 'pipe') {
+    const cwd = temporaryFolder();
+    const port = 20_000 + Math.trunc(Math.random() * 30_000);
+    const child = Bun.spawn([process.execPath, main], {
+      cwd,
+      env: { PATH: process.env.PATH, PORT: String(port), SEED_DEMO: 'false', LOG_LEVEL: 'debug' },
+      stdout,
+      stderr: 'pipe',
+    });
+    atEnd(async () => {
+      child.kill('SIGKILL');
+      await child.exited;
+    });
+    const live = async () => (await fetch(`http://127.0.0.1:${port}/health/live`).catch(() => undefined))?.status;
+    await until(async () => (await live()) === 200);
+    return { child, live };
+  }
+
+  test.skipIf(process.platform !== 'linux')(
+    'on a full disk costs lines, and neither answers nor the process',
+    async () => {
+      const { child, live } = await startWith(openSync('/dev/full', 'w'));
+      for (let count = 0; count < 20; count += 1) expect(await live()).toBe(200);
+      child.kill('SIGTERM');
+      expect(await child.exited).toBe(0);
+    },
+  );
+
+  test('that nobody reads any more costs lines, and neither answers nor the process', async () => {
+    const { child, live } = await startWith('pipe');
+    if (typeof child.stdout === 'number' || child.stdout === undefined) throw new Error('There is no pipe');
+    await child.stdout.cancel();
+    for (let count = 0; count < 20; count += 1) expect(await live()).toBe(200);
+    child.kill('SIGTERM');
+    expect(await child.exited).toBe(0);
+    expect(await new Response(child.stderr).text()).toBe('');
+  });
+
+  test.skipIf(process.platform !== 'linux')(
+    'with a reader who stalls takes no more memory than is set aside for it',
+    async () => {
+      // 100 MB of lines, none of which is read.
+      const child = Bun.spawn([process.execPath, new URL('support/flood-log.ts', import.meta.url).pathname], {
+        stdout: stalledPipe(),
+        stderr: 'pipe',
+      });
+      const grownMb = Number(await new Response(child.stderr).text());
+      expect(grownMb).toBeGreaterThanOrEqual(0);
+      expect(grownMb).toBeLessThan(80);
+    },
+  );
+
+  test.skipIf(process.platform !== 'linux')(
+    'with a reader who stalls holds up neither answers nor the end',
+    async () => {
+      const { child, live } = await startWith(stalledPipe());
+      for (let count = 0; count < 500; count += 1) await live();
+      expect(await live()).toBe(200);
+      child.kill('SIGTERM');
+      expect(await child.exited).toBe(0);
+    },
+  );
+});
+
+/** One that is open and never read; what it takes is 64 kB. */
+function stalledPipe(): number {
+  const path = join(temporaryFolder(), 'pipe');
+  Bun.spawnSync(['mkfifo', path]);
+  return openSync(path, 'r+');
+}

@@ -1,0 +1,19 @@
+/** Logs far more than anybody reads, and tells on standard error by how many MB the process has grown. */
+import { createLog } from '../../src/log';
+
+const log = createLog('info');
+const line = { requestId: crypto.randomUUID(), method: 'GET', route: '/v2/private/user', status: 200, durationMs: 1 };
+const write = async (lines: number) => {
+  for (let count = 0; count < lines; count += 1) {
+    log.request(line);
+    if (count % 1000 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+};
+await write(20_000);
+Bun.gc(true);
+const before = process.memoryUsage.rss();
+await write(500_000);
+Bun.gc(true);
+process.stderr.write(String(Math.round((process.memoryUsage.rss() - before) / 1e6)), () =>
+  process.kill(process.pid, 'SIGKILL'),
+);
