@@ -20,6 +20,8 @@ export interface Start {
   readonly program?: readonly string[];
   readonly cwd?: string;
   readonly environment?: Record<string, string>;
+  /** Whether what it writes to standard error is a part of its output, and not shown. */
+  readonly hasErrorsInOutput?: boolean;
 }
 
 /** The service as a process of its own, in a working folder of its own, on a free port. */
@@ -27,12 +29,13 @@ export async function startService({
   program = [main],
   cwd = temporaryFolder(),
   environment = {},
+  hasErrorsInOutput = false,
 }: Start = {}): Promise<Service> {
   const child = Bun.spawn([process.execPath, ...program], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',
-    stderr: 'inherit',
+    stderr: hasErrorsInOutput ? 'pipe' : 'inherit',
   });
   atEnd(async () => {
     child.kill('SIGKILL');
@@ -47,6 +50,12 @@ export async function startService({
       if (found !== undefined && output.includes('\n', output.indexOf(found))) address.resolve(found);
     }
   })();
+  const { stderr } = child;
+  if (stderr !== undefined) {
+    void (async () => {
+      for await (const chunk of stderr.pipeThrough(new TextDecoderStream())) output += chunk;
+    })();
+  }
   void reading.then(() => address.reject(new Error(`The service ended before it listened:\n${output}`)));
   return {
     address: await address.promise,

@@ -1,0 +1,216 @@
+import { Database as SqliteDatabase } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import { createSecretKey } from 'node:crypto';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { SignJWT } from 'jose';
+import * as v from 'valibot';
+import { magicLastNames } from '../src/carrier-sandbox/faults';
+import { readAnswer, testSecret } from './support/app';
+import { canary, canaryRequests, canaryWord, findCanaries } from './support/canaries';
+import { privateRoutes } from './support/contract';
+import { temporaryFolder } from './support/database';
+import { echoCount, startEchoingCarrier } from './support/echoing-carrier';
+import { type Service, startService } from './support/service';
+import { until } from './support/until';
+
+const own = canaryWord('subject');
+const coverage = '/v2/private/ltc/totalCoverage';
+const profile = '/v2/private/user/profile';
+const Errors = v.looseObject({
+  instance: v.optional(v.string()),
+  errors: v.optional(v.array(v.looseObject({ pointer: v.string() }))),
+});
+
+const sign = (claims: object, expiresIn = '1h', secret = testSecret) =>
+  new SignJWT({ name: canary('claim'), email: canaryWord('claim@example.com'), ...claims })
+    .setProtectedHeader({ alg: 'HS256' })
+    .setExpirationTime(expiresIn)
+    .sign(createSecretKey(secret, 'utf8'));
+const token = await sign({ sub: own });
+
+/** Every header that callers and proxies send, each with a canary. */
+const headers = {
+  'user-agent': canary('agent'),
+  cookie: `session=${canaryWord('cookie')}`,
+  referer: `http://localhost/${canaryWord('referer')}`,
+  'x-forwarded-for': canaryWord('address'),
+  'x-request-id': `${canaryWord('id')}!`,
+  'accept-language': canaryWord('language'),
+};
+
+interface Sent {
+  readonly method?: string;
+  readonly authorization?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** JSON, or as it is. */
+  readonly body?: unknown;
+}
+
+/** A person full of canaries at a service, who sees to it that no problem tells more than the names that were sent. */
+function visit(service: Service) {
+  const statuses = new Map<number, number>();
+  const send = async (path: string, { method, authorization, body, ...more }: Sent = {}) => {
+    const answer = await readAnswer(
+      await fetch(`${service.address}${path}${path.includes('?') ? '&' : '?'}q=${canaryWord('query')}`, {
+        method: method ?? (body === undefined ? 'GET' : 'POST'),
+        redirect: 'manual',
+        headers: {
+          ...headers,
+          authorization: authorization ?? `Bearer ${token}`,
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...more.headers,
+        },
+        ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      }),
+    );
+    statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1);
+    if (answer.status >= 400) {
+      const { instance: _, errors = [], ...problem } = v.parse(Errors, answer.body);
+      expect(findCanaries(JSON.stringify([problem, errors.map(({ pointer: _, ...rest }) => rest)]))).toEqual([]);
+      expect(findCanaries(JSON.stringify([...answer.headers]))).toEqual([]);
+    }
+    return answer;
+  };
+  return { send, statuses };
+}
+
+/** What may hold canaries: the databases, each with its log. */
+const isDatabase = (name: string) => /\.db(?:-wal|-shm)?$/.test(name);
+
+/**
+ * Looks everywhere but in the databases and the answers to their owner. Metrics, traces and the like are places to add.
+ */
+async function expectNoneElsewhere(service: Service, cwd: string): Promise<void> {
+  const places: Record<string, Uint8Array | string> = {
+    output: service.output(),
+    arguments: readFileSync(`/proc/${service.process.pid}/cmdline`),
+    'working folder': readdirSync(cwd, { recursive: true }).join('\n'),
+  };
+  for (const path of ['/health/live', '/health/ready', '/swagger/json']) {
+    places[path] = await (await fetch(`${service.address}${path}`)).text();
+  }
+  const another = {
+    authorization: `Bearer ${await sign({ sub: 'another', name: '', email: '', roles: ['salesManager'] })}`,
+  };
+  for (const { method, path } of privateRoutes) {
+    if (method === 'GET') places[path] = await (await fetch(`${service.address}${path}`, { headers: another })).text();
+  }
+  for (const name of readdirSync(cwd, { recursive: true, encoding: 'utf8' })) {
+    const path = join(cwd, name);
+    if (statSync(path).isFile() && !isDatabase(name)) places[name] = readFileSync(path);
+  }
+  for (const [place, bytes] of Object.entries(places)) expect([place, findCanaries(bytes)]).toEqual([place, []]);
+}
+
+const environment = {
+  LOG_LEVEL: 'debug',
+  AUTH_SECRET: testSecret,
+  DATABASE_TIMEOUT_MS: '300',
+  CARRIER_TIMEOUT_MS: '300',
+  CARRIER_ATTEMPTS: '2',
+  CARRIER_BREAKER_FAILURES: '1000',
+};
+
+describe('a canary', () => {
+  test.each([
+    ['as it is', canary()],
+    ['in upper case', canary().toUpperCase()],
+    ['in JSON', JSON.stringify({ a: [canary()] })],
+    ['in an address', encodeURIComponent(canary())],
+    ['in percent signs', '%71%7A%6B%61%6E%61%72%69%78'],
+    ['in hex', Buffer.from(`é${canary()}`).toString('hex').toUpperCase()],
+    ['in base64', Buffer.from(`é${canary()}`).toString('base64')],
+    ['in base64, one further', Buffer.from(`${canary()}`).toString('base64url')],
+    ['in base64, two further', Buffer.from(`x${canary()}`).toString('base64')],
+    ['in a token', token],
+    ['among bytes', Buffer.concat([Buffer.from([0, 255]), Buffer.from(canary())])],
+    ['as a date', 'born 1951-07-19'],
+    ['as a number', '{"careCosts":987654321.17}'],
+  ])('is found %s', (_, bytes) => {
+    expect(findCanaries(bytes)).not.toEqual([]);
+  });
+});
+
+describe('nothing of a person is outside the database and the answers to that person', () => {
+  test('through success, refusals and faults of the carrier and the database, with the log at debug', async () => {
+    const cwd = temporaryFolder();
+    const service = await startService({ cwd, environment, hasErrorsInOutput: true });
+    const { send, statuses } = visit(service);
+    const requests = canaryRequests(await (await fetch(`${service.address}/swagger/json`)).json());
+    expect(requests.length).toBeGreaterThanOrEqual(8);
+
+    for (const { path, body } of requests) expect([path, (await send(path, { body })).status]).toEqual([path, 200]);
+    for (const { path } of privateRoutes.filter(({ method }) => method === 'GET')) await send(path);
+    expect(findCanaries((await send('/v2/private/user')).text).length).toBeGreaterThanOrEqual(5);
+
+    for (const { path, body, wrong } of requests) {
+      if (Object.keys(body).length > 0) expect(wrong.length).toBeGreaterThan(10);
+      // A text is not wrong where any text will do.
+      for (const each of wrong) expect([200, 422]).toContain((await send(path, { body: each.body })).status);
+      await send(path, { body: { [canaryWord('key')]: canary() } });
+      await send(path, { body: `{"${canary()}` });
+      await send(path, { body: canary(), headers: { 'content-type': canaryWord('type') } });
+      await send(path, { body: { ...body, [canaryWord('key')]: canary().repeat(30_000) } });
+      await send(path, { body, headers: { 'if-match': `"${canaryWord('tag')}"` } });
+      await send(path, { method: 'DELETE' });
+    }
+    await send(`/v2/private/${canaryWord('path')}`);
+    await send(`/v2/private/cemetery/all?page=${canaryWord('page')}&sort=${canaryWord('sort')}`);
+    await send(`/v2/private/user/salesManager/monthly-glance?month=${canaryWord('month')}`);
+    const strangers = [
+      canaryWord('scheme'),
+      `Bearer ${canaryWord('token')}`,
+      `Bearer ${await sign({ sub: own }, '-1h')}`,
+      `Bearer ${await sign({ sub: own }, '1h', `${testSecret}${canary()}`)}`,
+      `Bearer ${await sign({ sub: canary().repeat(50) })}`,
+      `Bearer ${await sign({ sub: own, roles: [{ role: canary() }] })}`,
+    ];
+    for (const authorization of strangers) expect((await send('/v2/private/user', { authorization })).status).toBe(401);
+
+    const applicant = requests.find(({ path }) => path === coverage)?.body;
+    const key = { 'idempotency-key': canaryWord('key') };
+    await send(coverage, { body: { ...applicant, firstName: canary('first use') }, headers: key });
+    expect((await send(coverage, { body: applicant, headers: key })).status).toBe(422);
+    await send(coverage, { body: applicant, headers: { 'idempotency-key': canary('with spaces') } });
+    for (const lastName of Object.keys(magicLastNames)) {
+      const body = { ...applicant, lastName, firstName: canary(lastName) };
+      await Promise.all([send(coverage, { body }), send(coverage, { body })]);
+    }
+
+    const beside = new SqliteDatabase(join(cwd, 'data/planning.db'));
+    beside.run('PRAGMA busy_timeout = 2000');
+    beside.run('BEGIN IMMEDIATE');
+    for (const { path, body } of requests) await send(path, { body: { ...body, firstName: canary('locked') } });
+    beside.run('ROLLBACK');
+    beside.run('ALTER TABLE users RENAME COLUMN profile TO gone');
+    expect((await send(profile, { body: { firstName: canary('gone') } })).status).toBe(500);
+    beside.run('ALTER TABLE users RENAME COLUMN gone TO profile');
+    beside.close();
+
+    const seen = [200, 400, 401, 403, 404, 405, 412, 413, 415, 422, 500, 502, 503, 504];
+    expect(seen.filter((status) => !statuses.has(status))).toEqual([]);
+    await until(() => service.output().includes('request failed'));
+    expect(service.output()).toContain('the carrier was asked');
+    expect(service.output()).toContain('request refused');
+    expect(service.output()).not.toContain('"dropped"');
+    await expectNoneElsewhere(service, cwd);
+    const stored = readdirSync(join(cwd, 'data')).filter(isDatabase);
+    expect(stored.flatMap((name) => findCanaries(readFileSync(join(cwd, 'data', name)))).length).toBeGreaterThan(5);
+  }, 60_000);
+
+  test('where the carrier answers with what it was told, in any part of its answer', async () => {
+    const cwd = temporaryFolder();
+    const carrier = { CARRIER_URL: startEchoingCarrier(), CARRIER_API_KEY: canaryWord('key'), CARRIER_ATTEMPTS: '1' };
+    const service = await startService({ cwd, environment: { ...environment, ...carrier }, hasErrorsInOutput: true });
+    const { send } = visit(service);
+    const requests = canaryRequests(await (await fetch(`${service.address}/swagger/json`)).json());
+    const applicant = requests.find(({ path }) => path === coverage)?.body;
+    for (let call = 0; call < 2 * echoCount; call += 1) {
+      const answer = await send(coverage, { body: { ...applicant, firstName: canary(String(call >> 1)) } });
+      expect([502, 503, 504]).toContain(answer.status);
+    }
+    expect(service.output()).toContain('the carrier was asked');
+    await expectNoneElsewhere(service, cwd);
+  }, 60_000);
+});
