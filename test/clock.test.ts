@@ -1,0 +1,131 @@
+import { describe, expect, setSystemTime, test } from 'bun:test';
+import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import * as v from 'valibot';
+import { createTokenVerifier } from '../src/auth/token-verifier';
+import { createHttpCarrier } from '../src/modules/coverage/carrier/http-carrier';
+import { createApplicationStore } from '../src/modules/coverage/store';
+import { UserBody } from '../src/modules/users/model';
+import { type Answer, createTestApp, type TestApp } from './support/app';
+import { applicant } from './support/applicant';
+import { temporaryDatabase } from './support/database';
+import { startSandbox, testCarrier } from './support/sandbox';
+import { until } from './support/until';
+
+const hourMs = 3_600_000;
+const yearMs = 365 * 24 * hourMs;
+const ltc = '/v2/private/ltc/lifetimeCare';
+const coverage = '/v2/private/ltc/totalCoverage';
+
+const userOf = (answer: Answer) => v.parse(UserBody, answer.body).user;
+const jump = (testApp: TestApp, ms: number) => {
+  testApp.now = new Date(testApp.now.getTime() + ms);
+};
+
+describe('a clock that jumps', () => {
+  test.each([
+    ['back by an hour', -hourMs],
+    ['back by ten years', -10 * yearMs],
+    ['on by ten years', 10 * yearMs],
+  ])('%s loses no save, and no record looks older than it was', async (_, ms) => {
+    const { carrier } = await startSandbox();
+    const testApp = await createTestApp({ carrier: carrier() });
+    const first = await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
+    jump(testApp, ms);
+    const saves = [
+      () =>
+        testApp.call('POST', ltc, {
+          as: 'ada',
+          body: { careCosts: 2 },
+          headers: { 'if-match': first.headers.get('etag') ?? '' },
+        }),
+      () => testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' }),
+      () => testApp.call('POST', coverage, { as: 'ada', body: applicant }),
+    ];
+    let before = userOf(first);
+    const tags = new Set([first.headers.get('etag')]);
+    for (const save of saves) {
+      const answer = await save();
+      expect(answer.status).toBe(200);
+      const user = userOf(answer);
+      expect(user.createdAt).toBe(before.createdAt);
+      expect(user.updatedAt >= before.updatedAt && user.updatedAt >= user.createdAt).toBeTrue();
+      expect(userOf(await testApp.call('GET', '/v2/private/user', { as: 'ada' }))).toEqual(user);
+      tags.add(answer.headers.get('etag'));
+      before = user;
+    }
+    expect(tags.size).toBe(4);
+    expect(before.ltc.lifetimeCare?.careCosts).toBe(2);
+  });
+
+  test('back keeps the order of a person’s applications, and the number of each', async () => {
+    const { carrier } = await startSandbox();
+    const testApp = await createTestApp({ carrier: carrier() });
+    const start = async (lastName: string) =>
+      userOf(await testApp.call('POST', coverage, { as: 'ada', body: { ...applicant, lastName } })).purchase.partner
+        ?.appNumber;
+    const first = await start('Byron');
+    jump(testApp, -48 * hourMs);
+    const second = await start('King');
+    expect(await start('King')).toBe(second);
+    const { body } = await testApp.call('GET', '/v2/private/user/applications', { as: 'ada' });
+    expect(body).toMatchObject({
+      data: { applications: [{ appNumber: second }, { appNumber: first, supersedes: null }] },
+    });
+    expect(body).toMatchObject({ data: { applications: [{ supersedes: expect.any(String) }, {}] } });
+  });
+
+  test('back does not lengthen the minute in which a token is not checked again', async () => {
+    let now = new Date('2026-03-10T12:00:00Z');
+    const { publicKey, privateKey } = await generateKeyPair('ES256');
+    const jwks = Bun.serve({ port: 0, fetch: async () => Response.json({ keys: [await exportJWK(publicKey)] }) });
+    try {
+      const key = { kind: 'jwks', url: jwks.url.href } as const;
+      const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
+      const verify = await createTokenVerifier({ key, ...claims }, () => now);
+      const token = await new SignJWT()
+        .setProtectedHeader({ alg: 'ES256' })
+        .setSubject('ada')
+        .setExpirationTime('10y')
+        .sign(privateKey);
+      expect(await verify(token)).toMatchObject({ id: 'ada' });
+      await jwks.stop(true);
+      now = new Date(now.getTime() - 2 * hourMs);
+      await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+    } finally {
+      await jwks.stop(true);
+    }
+  });
+
+  test('back does not leave a carrier alone for longer than is set', async () => {
+    let isBroken = true;
+    const server = Bun.serve({
+      port: 0,
+      fetch: () =>
+        isBroken ? new Response('no', { status: 500 }) : Response.json({ decision: 'declined' }, { status: 422 }),
+    });
+    const policy = { ...testCarrier, attempts: 1, breakerFailures: 1, breakerMs: 200 };
+    const carrier = createHttpCarrier({ ...policy, url: server.url.origin, apiKey: undefined });
+    const start = () => carrier.start({ clientReference: 'reference-1', flow: 'ltc', applicant }, false);
+    try {
+      await expect(start()).rejects.toMatchObject({ wasAsked: true });
+      await expect(start()).rejects.toMatchObject({ wasAsked: false });
+      setSystemTime(new Date(Date.now() - 5 * hourMs));
+      isBroken = false;
+      await until(async () => (await start().catch(() => undefined))?.kind === 'declined');
+    } finally {
+      setSystemTime();
+      await server.stop(true);
+    }
+  });
+
+  test('back, at the database, leaves no lease to a holder who is gone', async () => {
+    const { db } = await temporaryDatabase();
+    const store = createApplicationStore(db);
+    expect(await store.acquireLease('reconciler', 'first', 30)).toBeTrue();
+    expect(await store.acquireLease('reconciler', 'second', 30)).toBeFalse();
+    // As it stands where it was taken an hour later than now is.
+    await db.$client.execute('UPDATE leases SET expires_at = unixepoch() + 3630');
+    expect(await store.acquireLease('reconciler', 'second', 30)).toBeTrue();
+    expect(await store.acquireLease('reconciler', 'first', 30)).toBeFalse();
+  });
+});
