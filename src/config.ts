@@ -108,6 +108,10 @@ export const Settings = v.object({
     v.pipe(integerText(1024, 16_777_216), v.description('largest request body; 413 above')),
     '262144',
   ),
+  AUDIT_RETENTION_DAYS: v.optional(
+    v.pipe(integerText(31, 36_500), v.description('how long the audit trail is kept; six years')),
+    '2192',
+  ),
   SHUTDOWN_TIMEOUT_MS: v.optional(
     v.pipe(integerText(0, 600_000), v.description('how long requests in flight may take to finish after SIGTERM')),
     '8000',
@@ -198,6 +202,7 @@ export function readConfig(environment: Environment) {
     chat: { id: settings.CHAT_ID ?? 'demo-chat', token: settings.CHAT_TOKEN ?? 'demo-chat-token' },
     reportTimeZone: settings.REPORT_TIME_ZONE,
     bodyLimitBytes: settings.BODY_LIMIT_BYTES,
+    auditRetentionDays: settings.AUDIT_RETENTION_DAYS,
     shutdownTimeoutMs: settings.SHUTDOWN_TIMEOUT_MS,
     logLevel: settings.LOG_LEVEL,
     seedDemo: settings.SEED_DEMO ?? settings.NODE_ENV !== 'production',

@@ -11,6 +11,7 @@ import type { AppDeps, Lifecycle } from './deps';
 import { createLog, describeError, type Log } from './log';
 import { listedFields } from './log-fields';
 import { openLogOutput } from './log-output';
+import { startAuditRetention } from './modules/audit/retention';
 import type { Carrier } from './modules/coverage/carrier/carrier';
 import type { CarrierAttempt, HttpCarrierSettings } from './modules/coverage/carrier/http-carrier';
 import { startReconciler } from './modules/coverage/reconciler';
@@ -64,6 +65,7 @@ async function start(): Promise<void> {
   const tokens = await tokenSettings(config, clock());
   const { carrier, sandbox } = await openCarrier(config, clock, log);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
+  let retention: ReturnType<typeof startAuditRetention> | undefined;
   let publicUrl = config.publicUrl ?? '';
   const deps: AppDeps = {
     config,
@@ -91,7 +93,7 @@ async function start(): Promise<void> {
       log.warn('requests were cut off');
       await app.stop(true);
     }
-    await Promise.race([isReconciled, timeout]);
+    await Promise.race([Promise.all([isReconciled, retention?.stop()]), timeout]);
     await sandbox?.stop();
     await finishedLogging();
     await output.flush(logPatienceMs);
@@ -112,6 +114,7 @@ async function start(): Promise<void> {
   const address = listen(app, config);
   publicUrl ||= address;
   reconciler = startReconciler(deps);
+  retention = startAuditRetention(deps, config.auditRetentionDays);
   announce(address, config, log, tokens.demo);
 }
 

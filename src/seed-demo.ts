@@ -9,6 +9,6 @@ export async function seedDemo(db: Database, now: Date): Promise<void> {
   const sales = createSalesStore(db);
   const keepsStored = true;
   await createCemeteryStore(db).upsert(demoCemeteries, { createdBy: 'demo', now, keepsStored });
-  await sales.upsertStaff(demoStaff, now, keepsStored);
+  await sales.upsertStaff(demoStaff, now, { keepsStored });
   await sales.upsertActivities(demoActivities(now), now, keepsStored);
 }

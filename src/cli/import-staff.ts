@@ -2,6 +2,7 @@ import { StaffRecord } from '../modules/sales/model';
 import { createSalesStore, type StaffPosition } from '../modules/sales/store';
 import { readableRows } from './import-file';
 import type { RowsImport } from './import-rows';
+import { currentOperator } from './operator';
 
 const columns = { columns: ['id', 'role', 'firstName', 'lastName', 'managerId'] };
 
@@ -22,7 +23,7 @@ Moving a counselor to another team leaves what was sold before with the team of 
     const leaders = new Set([...positions.values()].map(({ managerId }) => managerId));
     return { ...format, findFaults: async (rows) => rows.map((row) => positionFaults(row, positions, leaders)) };
   },
-  store: (db, rows) => createSalesStore(db).upsertStaff(rows, new Date()),
+  store: (db, rows) => createSalesStore(db).upsertStaff(rows, new Date(), { operator: currentOperator() }),
 };
 
 /** What is wrong with somebody's place in the teams as they will be. */

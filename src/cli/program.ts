@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
+import { auditCommand } from './audit';
 import { backupCommand } from './backup';
 import { carrierCommand } from './carrier';
 import { catalogCommand } from './catalog';
@@ -32,6 +33,7 @@ export function createProgram(): Command {
         .addCommand(importRowsCommand(activitiesImport)),
     )
     .addCommand(userCommand())
+    .addCommand(auditCommand())
     .addCommand(catalogCommand())
     .addCommand(backupCommand())
     .addCommand(restoreCommand())

@@ -3,13 +3,15 @@ import { Argument, Command } from 'commander';
 import * as v from 'valibot';
 import { readConfig } from '../config';
 import { type Database, truncateLog } from '../db/client';
+import { createAuditStore } from '../modules/audit/store';
 import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/personal-data/store';
 import { createSalesStore } from '../modules/sales/store';
-import { createUserStore } from '../modules/users/store';
 import { toUserJson } from '../modules/users/view';
 import { identifier, subject } from './arguments';
+import { toShown } from './audit';
 import { withDatabase } from './command-database';
 import { confirm } from './confirm';
+import { currentOperator } from './operator';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
 
@@ -34,6 +36,7 @@ function showCommand(): Command {
     .action((userId: string, options: { json: boolean }) =>
       withDatabase(readConfig(process.env), async (db) => {
         const kept = await findPersonalData(db, userId);
+        await noteLook(db, userId, 'read');
         printResult(options, describe(kept), summary(userId, kept));
       }),
     );
@@ -47,6 +50,9 @@ function exportCommand(): Command {
     .action((userId: string, options: { to?: string }) =>
       withDatabase(readConfig(process.env), async (db) => {
         const kept = await findPersonalData(db, userId);
+        await noteLook(db, userId, 'exported');
+        const auditTrail = [];
+        for await (const page of createAuditStore(db).pages(userId)) auditTrail.push(...page.map(toShown));
         const all = {
           exportedAt: new Date().toISOString(),
           ...describe(kept),
@@ -56,6 +62,7 @@ function exportCommand(): Command {
           })),
           credits: kept.credits.map(withDates),
           idempotencyKeys: kept.idempotencyKeys.map(withDates),
+          auditTrail,
         };
         if (options.to === undefined) return printResult({ json: true }, all, '');
         await writeFile(options.to, `${JSON.stringify(all, null, 2)}\n`, { mode: 0o600, flag: 'wx' });
@@ -74,7 +81,8 @@ function eraseCommand(): Command {
       'after',
       `
 What can only be counted stays, under ids that lead nowhere: that there was an application, when, and how it
-stood, and the activities that a counselor was credited with. A place in the staff stays, too. The partner
+stood, the activities that a counselor was credited with, and who did what when, under the one id that is
+printed. A place in the staff stays, too, with what was done by it. The partner
 carrier keeps what it was sent: ask it to erase the applications that are named at the end. Of a local
 database the bytes are overwritten; what a libSQL server keeps in its files is up to its host.
 It can be repeated.`,
@@ -85,7 +93,7 @@ It can be repeated.`,
         const store = createPersonalDataStore(db);
         const kept = await store.find(userId);
         if (!options.yes) await confirmErasure(userId, kept);
-        const erased = await store.erase(userId);
+        const erased = await store.erase(userId, { operator: currentOperator(), now: new Date() });
         const isGone = await truncateLog(db, config.database);
         printResult(options, erased, erasureSentence(erased, kept));
         if (!isGone) {
@@ -116,12 +124,19 @@ function assignCommand(): Command {
         if (counselorId !== undefined && (await createSalesStore(db).findStaff(counselorId)) === undefined) {
           throw new OperatorError('There is nobody with this id in staff: run `bun planning import staff` first.');
         }
-        const isFound = await createUserStore(db).assignCounselor(userId, counselorId ?? null);
+        const operator = currentOperator();
+        const assignment = { userId, counselorId: counselorId ?? null, operator, now: new Date() };
+        const isFound = await createSalesStore(db).assignCounselor(assignment);
         if (!isFound) throw new OperatorError('There is no record of this person yet: the first save makes it.');
         const sentence = counselorId === undefined ? 'nobody is credited' : `${counselorId} is credited`;
         printResult(options, { user: userId, counselor: counselorId ?? null }, `From now on ${sentence}.`);
       }),
     );
+}
+
+/** Nothing of a person is handed out that is not written down. */
+async function noteLook(db: Database, userId: string, action: 'read' | 'exported'): Promise<void> {
+  await createAuditStore(db).record({ userId, action, actor: 'operator', ...currentOperator(), now: Date.now() });
 }
 
 /** @throws OperatorError when nothing is kept about the person */
@@ -135,8 +150,8 @@ function isAnything(kept: PersonalData): boolean {
   return kept.staff !== undefined || isErasable(kept);
 }
 
-function isErasable({ record, applications, idempotencyKeys }: PersonalData): boolean {
-  return record !== undefined || applications.length > 0 || idempotencyKeys.length > 0;
+function isErasable({ record, applications, idempotencyKeys, isAudited }: PersonalData): boolean {
+  return record !== undefined || applications.length > 0 || idempotencyKeys.length > 0 || isAudited;
 }
 
 /** Whatever is stored is shown, also what no model knows any more. */
@@ -208,11 +223,11 @@ async function confirmErasure(userId: string, kept: PersonalData): Promise<void>
 }
 
 function erasureSentence(
-  { record, applications, attempts, idempotencyKeys }: Erasure,
+  { record, applications, attempts, idempotencyKeys, events, keptAs }: Erasure,
   { staff }: PersonalData,
 ): string {
   const place = staff === undefined ? [] : [`The place in staff stays: ${staff.role}, ${nameOf(staff)}.`];
-  if (!record && applications.length + attempts + idempotencyKeys === 0) {
+  if (keptAs === null) {
     return ['Nothing that can be erased is kept about this person.', ...place].join('\n');
   }
   const parts = [
@@ -223,7 +238,8 @@ function erasureSentence(
   ];
   const rows = applications.map(({ applicationNumber, reference }) => [String(applicationNumber ?? ''), reference]);
   const carrier = `The partner carrier has these:\n${toTable(['number', 'reference'], rows)}`;
-  return [`Erased: ${parts.join(', ')}.`, ...(rows.length === 0 ? [] : [carrier]), ...place].join('\n');
+  const trail = `The audit trail (${counted(events, 'event')} and this one) is kept as ${keptAs}.`;
+  return [`Erased: ${parts.join(', ')}.`, ...(rows.length === 0 ? [] : [carrier]), trail, ...place].join('\n');
 }
 
 function nameOf({ firstName, lastName }: { firstName: string; lastName: string }): string {

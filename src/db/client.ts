@@ -93,14 +93,16 @@ export async function truncateLog(db: Database, { url, timeoutMs }: DatabaseSett
   }
 }
 
+/** What Drizzle has put together. */
+export interface Statement {
+  toSQL(): { sql: string; params: unknown[] };
+}
+
 /**
  * Runs the statements in one write transaction, all or nothing, and gives each one's rows as the driver returns
  * them. Drizzle's own `batch` opens a DEFERRED transaction, which fails under concurrent writers.
  */
-export async function writeBatch(
-  db: Database,
-  statements: readonly { toSQL(): { sql: string; params: unknown[] } }[],
-): Promise<Record<string, unknown>[][]> {
+export async function writeBatch(db: Database, statements: readonly Statement[]): Promise<Record<string, unknown>[][]> {
   const results = await db.$client.batch(
     statements.map((statement) => {
       const { sql, params } = statement.toSQL();

@@ -1,6 +1,10 @@
 import { getTableColumns, type SQL, sql } from 'drizzle-orm';
-import type { SQLiteTable } from 'drizzle-orm/sqlite-core';
-import type { Database } from './client';
+import { SQLiteAsyncDialect, type SQLiteTable } from 'drizzle-orm/sqlite-core';
+import * as v from 'valibot';
+import { type Database, type Statement, writeBatch } from './client';
+
+const dialect = new SQLiteAsyncDialect();
+const Stored = v.array(v.object({ version: v.number() }));
 
 export interface UpsertCounts {
   readonly added: number;
@@ -24,11 +28,13 @@ interface Upsert {
   /** Joined to the values, for expressions that look elsewhere. */
   readonly joins?: SQL;
   readonly now: Date;
+  /** Run after it in the same transaction. */
+  readonly after?: readonly Statement[];
 }
 
 /** Adds or changes rows in one statement, which takes them as one JSON text, and counts a change in `version`. */
 export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCounts> {
-  const { table, key, content, origin = {}, records, keepsStored = false, joins = sql``, now } = upsert;
+  const { table, key, content, origin = {}, records, keepsStored = false, joins = sql``, now, after = [] } = upsert;
   const columns = getTableColumns(table);
   const nameOf = (column: string) => sql.identifier(columns[column]?.name ?? column);
   const instant = sql`${now.getTime()}`;
@@ -42,11 +48,13 @@ export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCo
       contentColumns.map((column) => sql`${table}.${nameOf(column)} IS NOT excluded.${nameOf(column)}`),
       sql` OR `,
     )}`;
-  const stored = await db.all<{ version: number }>(sql`
+  const upserting = sql`
     INSERT INTO ${table} (${list(Object.keys(values).map((column) => sql`${nameOf(column)}`))})
     SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE true
     ON CONFLICT (${nameOf(key)}) DO ${keepsStored ? sql`NOTHING` : update}
-    RETURNING version`);
+    RETURNING version`;
+  const [rows] = await writeBatch(db, [{ toSQL: () => dialect.sqlToQuery(upserting) }, ...after]);
+  const stored = v.parse(Stored, rows);
   const added = stored.filter(({ version }) => version === 0).length;
   return { added, changed: stored.length - added, unchanged: records.length - stored.length };
 }

@@ -5,6 +5,7 @@ import type { AppDeps } from '../deps';
 import { AppError, causeChain, problemKinds } from '../errors';
 import { describeError } from '../log';
 import { pathOf, problemMediaType, toProblem } from './problem';
+import { requestIdOf } from './request-context';
 import type { RouteTable } from './route-table';
 
 /**
@@ -14,7 +15,7 @@ import type { RouteTable } from './route-table';
 export function createErrorHandler({ log }: Pick<AppDeps, 'log'>, routeTable: RouteTable) {
   return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function answerProblem(context) {
     const { error, request, set } = context;
-    const requestId = String(set.headers['x-request-id'] ?? '');
+    const requestId = requestIdOf(set);
     const failure = toAppError(error, () => routeTable.allowedMethods(pathOf(request)));
     const kind = problemKinds[failure.slug];
     if (kind.status >= 500) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');

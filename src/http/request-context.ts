@@ -1,9 +1,14 @@
-import { Elysia } from 'elysia';
+import { type Context, Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
 
 const requestIdHeader = 'x-request-id';
 /** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
 const requestIdShape = /^[\w-]{8,64}$/;
+
+/** The id of the request that is answered so. */
+export function requestIdOf({ headers }: Context['set']): string {
+  return String(headers[requestIdHeader] ?? '');
+}
 
 /**
  * Gives every request an id that its answer and its one log line carry. The line names the route pattern, never

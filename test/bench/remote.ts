@@ -21,7 +21,13 @@ async function measureSaves(open: typeof openDatabase | typeof openServiceDataba
   const saver = async (userId: string) => {
     for (let value = 0; performance.now() < untilMs; value += 1) {
       const patch = { careCosts: value, careSafety: value / 100 };
-      await store.saveSection({ userId, section: 'ltcLifetimeCare', patch, now: new Date() });
+      await store.saveSection({
+        userId,
+        section: 'ltcLifetimeCare',
+        patch,
+        requestId: Bun.randomUUIDv7(),
+        now: new Date(),
+      });
       if (performance.now() < untilMs) saves += 1;
     }
   };

@@ -12,7 +12,7 @@ import { runWorker } from '../support/worker';
 
 const now = new Date('2026-03-10T12:00:00Z');
 const save = (userId: string, careCosts: number) =>
-  ({ userId, section: 'ltcLifetimeCare', patch: { careCosts }, now }) as const;
+  ({ userId, section: 'ltcLifetimeCare', patch: { careCosts }, requestId: null, now }) as const;
 
 const normalSync = 1;
 const fullSync = 2;
@@ -150,7 +150,7 @@ describe.each([
     async (task) => {
       const { url, db } = await openTemporary();
       const store = createUserStore(db);
-      await store.saveSection({ userId: 'shared', section: 'profile', patch: {}, now });
+      await store.saveSection({ userId: 'shared', section: 'profile', patch: {}, requestId: null, now });
       const outputs = await Promise.all([runWorker(url, 'careCosts', '300'), runWorker(url, task, '300')]);
       expect(outputs).toEqual(['300', '300']);
       expect(await store.findAnswers('shared')).toMatchObject({ version: 601, ltcLifetimeCare: '{"careCosts":300}' });

@@ -111,7 +111,13 @@ test('writes of many callers to a local file cost one commit together', async ()
   const stored = () => watcher.query("SELECT count(*) AS n FROM users WHERE id LIKE 'saver-%'").get();
   const seen = await Promise.all(
     Array.from({ length: 64 }, async (_, index) => {
-      await store.saveSection({ userId: `saver-${index}`, section: 'profile', patch: {}, now: new Date(0) });
+      await store.saveSection({
+        userId: `saver-${index}`,
+        section: 'profile',
+        patch: {},
+        requestId: null,
+        now: new Date(0),
+      });
       return stored();
     }),
   );
@@ -155,7 +161,13 @@ describe.skipIf(!hasSqld)('a libSQL server that is killed under 64 savers', () =
     const saver = async (userId: string) => {
       for (let value = 1; !isKilled; value += 1) {
         const patch = { careCosts: value };
-        const saving = store.saveSection({ userId, section: 'ltcLifetimeCare', patch, now: new Date(0) });
+        const saving = store.saveSection({
+          userId,
+          section: 'ltcLifetimeCare',
+          patch,
+          requestId: null,
+          now: new Date(0),
+        });
         const isStored = await saving.then(
           () => true,
           () => false,

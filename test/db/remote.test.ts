@@ -30,6 +30,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
         userId: 'remote',
         section: 'lifeInsurance',
         patch: { policySupport: { selections: [{ id: index, title: 'é🎻' }] }, livingStatus: null },
+        requestId: 'request-1',
         now,
       });
       expect(saved).toMatchObject({

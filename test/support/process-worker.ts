@@ -9,7 +9,7 @@ const [url = '', task = '', argument = ''] = process.argv.slice(2);
 const db = await (task === 'migrate' ? openDatabase : openServiceDatabase)({ url, timeoutMs: 10_000 });
 const store = createUserStore(db);
 const save = (section: 'ltcLifetimeCare' | 'lifetimeCare', patch: object) =>
-  store.saveSection({ userId: 'shared', section, patch: { ...patch }, now: new Date() });
+  store.saveSection({ userId: 'shared', section, patch: { ...patch }, requestId: null, now: new Date() });
 
 const tasks: Record<string, () => Promise<number>> = {
   careCosts: () => times(async (value) => void (await save('ltcLifetimeCare', { careCosts: value }))),
@@ -37,6 +37,21 @@ const tasks: Record<string, () => Promise<number>> = {
       );
       process.stdout.write(`${value}\n`);
     }
+  },
+  /** Saves for eight people at a time and prints the id of each request once it is acknowledged, until it is stopped. */
+  requests: async () => {
+    const saver = async (userId: string) => {
+      for (let value = 1; ; value += 1) {
+        const requestId = `${userId}-${value}`;
+        const patch = { careCosts: value };
+        const save = { userId, section: 'ltcLifetimeCare', patch, requestId, now: new Date() } as const;
+        // The server was killed, and so is this process in a moment.
+        if ((await store.saveSection(save).catch(() => undefined)) === undefined) return;
+        process.stdout.write(`${requestId}\n`);
+      }
+    };
+    await Promise.all(Array.from({ length: 8 }, (_, index) => saver(`${argument}-${index}`)));
+    return 0;
   },
   migrate: async () => {
     await migrateDatabase(db, argument);

@@ -1,4 +1,7 @@
+import type { Operator } from '../../src/modules/audit/store';
 import type { ActivityRecord, StaffRecord } from '../../src/modules/sales/model';
+
+export const testOperator: Operator = { actorId: 'tester', requestId: 'command-1' };
 
 export function manager(id: string, lastName = 'Manager', firstName = 'A'): StaffRecord {
   return { id, role: 'salesManager', firstName, lastName, managerId: undefined };

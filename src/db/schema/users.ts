@@ -20,6 +20,10 @@ export const users = sqliteTable(
     /** Who is credited with the person's applications; not part of the user object. */
     counselorId: text('counselor_id').references(() => staff.id),
     version: integer('version').notNull(),
+    /** The request of the last change, for the trail that triggers write (drizzle/0006); null for one by the service. */
+    requestId: text('request_id'),
+    /** The version that it made: a change by whoever names no request is not taken for one of the last that did. */
+    requestVersion: integer('request_version'),
     createdAt: integer('created_at').notNull(),
     updatedAt: integer('updated_at').notNull(),
   },

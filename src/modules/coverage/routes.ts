@@ -7,6 +7,7 @@ import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { Problem, readProblems } from '../../http/problem';
+import { requestIdOf } from '../../http/request-context';
 import { requestBody, requestParameters } from '../../http/request-schema';
 import { answerUser, type Exchange, saveResponses } from '../users/save-answers';
 import type { Applicant } from './carrier/carrier';
@@ -26,7 +27,8 @@ export function createCoverageRoutes(deps: AppDeps) {
     { caller, headers, request, set }: CoverageExchange,
   ) => {
     const idempotencyKey = headers['idempotency-key'];
-    const coverage = { userId: caller.id, flow, applicant, idempotencyKey, ifMatch: readIfMatch(request) };
+    const requestId = requestIdOf(set);
+    const coverage = { userId: caller.id, flow, applicant, idempotencyKey, ifMatch: readIfMatch(request), requestId };
     return answerUser(await service.start(coverage), { request, set });
   };
 

@@ -1,7 +1,9 @@
+import { acquireLease, releaseLease } from '../../db/leases';
 import type { ApplicationRow } from '../../db/schema/applications';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { describeError } from '../../log';
+import type { RequestId } from '../audit/store';
 import { type AnsweredRecord, createUserStore } from '../users/store';
 import { type Applicant, CarrierError } from './carrier/carrier';
 import { identityHash } from './model';
@@ -25,6 +27,7 @@ export interface CoverageRequest {
   readonly applicant: Applicant;
   readonly idempotencyKey: string | undefined;
   readonly ifMatch: 'any' | readonly string[] | undefined;
+  readonly requestId: string;
 }
 
 type Deps = Pick<AppDeps, 'db' | 'clock' | 'config' | 'carrier' | 'newId' | 'log'>;
@@ -43,13 +46,20 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
     state === 'submitting' && Math.abs(nowMs() - attemptStartedAt) > staleAfterMs;
 
   /** The application that answers for these data now: the one there is, or a new one, which the caller must submit. */
-  const openOrFind = async ({ userId, flow, applicant }: CoverageRequest) => {
+  const openOrFind = async ({ userId, flow, applicant, requestId }: CoverageRequest) => {
     const identity = { userId, flow, identityHash: identityHash(applicant) };
     for (let attempt = 0; attempt < openingAttempts; attempt += 1) {
       const newest = await store.findNewest(identity);
       if (newest !== undefined && !isOver(newest)) return { application: newest, isNew: false };
       const generation = newest === undefined ? 0 : newest.generation + 1;
-      const opened = await store.open({ ...identity, id: newId(), generation, applicant, now: nowMs() });
+      const opened = await store.open({
+        ...identity,
+        id: newId(),
+        generation,
+        applicant,
+        requestId,
+        now: nowMs(),
+      });
       if (opened !== undefined) return { application: opened, isNew: true };
     }
     // Nobody else opens it, so the person was erased since the identity was saved.
@@ -62,21 +72,24 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
   };
 
   /** Asks the carrier on behalf of the attempt that `application` stands for, and writes down what it says. */
-  const submit = async (application: ApplicationRow, mayBeKnown: boolean): Promise<void> => {
+  const submit = async (application: ApplicationRow, mayBeKnown: boolean, requestId: RequestId): Promise<void> => {
     const { id: clientReference, flow, applicant } = application;
     try {
       const decision = await carrier.start({ clientReference, flow, applicant }, mayBeKnown);
-      await store.settle(application, decision, nowMs());
+      await store.settle(application, decision, { requestId, now: nowMs() });
     } catch (error) {
       if (!(error instanceof CarrierError)) throw error;
-      await store.markUnknown(application, error, nowMs());
+      await store.markUnknown(application, error, { requestId, now: nowMs() });
       throw error;
     }
   };
 
   /** Brings an application to an end that can be answered: by this caller, or by waiting for the one who is at it. */
-  const untilSettled = async (opened: { application: ApplicationRow; isNew: boolean }): Promise<ApplicationRow> => {
-    if (opened.isNew) await submit(opened.application, false);
+  const untilSettled = async (
+    opened: { application: ApplicationRow; isNew: boolean },
+    requestId: RequestId,
+  ): Promise<ApplicationRow> => {
+    if (opened.isNew) await submit(opened.application, false, requestId);
     const deadlineMs = performance.now() + config.carrier.timeoutMs;
     for (;;) {
       const application = await store.find(opened.application);
@@ -84,7 +97,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
       if (application.state === 'submitted' || application.state === 'declined') return application;
       const isFree = application.state === 'unknown' || isStale(application);
       const taken = isFree ? await store.takeOver(application, nowMs()) : undefined;
-      if (taken !== undefined) await submit(taken, true);
+      if (taken !== undefined) await submit(taken, true, requestId);
       else if (performance.now() >= deadlineMs) throw new AppError('application-in-progress');
       else await Bun.sleep(pollMs);
     }
@@ -98,14 +111,15 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
      *   `carrier-declined`, or one of the carrier's failures, after which the application is kept and settled later
      */
     async start(request: CoverageRequest): Promise<AnsweredRecord> {
-      const { userId, applicant, ifMatch } = request;
+      const { userId, applicant, ifMatch, requestId } = request;
       await checkKey(request);
-      const profile = { userId, section: 'profile', patch: { ...applicant }, ifMatch, now: clock() } as const;
-      if ((await users.saveSection(profile)) === undefined) throw new AppError('precondition-failed');
+      const profile = { section: 'profile', patch: { ...applicant } } as const;
+      if ((await users.saveSection({ userId, ...profile, ifMatch, requestId, now: clock() })) === undefined)
+        throw new AppError('precondition-failed');
       try {
-        const application = await untilSettled(await openOrFind(request));
+        const application = await untilSettled(await openOrFind(request), requestId);
         if (application.state === 'declined') throw declined(application);
-        const row = await store.setPurchase(application, nowMs());
+        const row = await store.setPurchase(application, { requestId, now: nowMs() });
         if (row === undefined) throw new AppError('application-in-progress');
         return row;
       } catch (error) {
@@ -137,7 +151,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
         const taken = await store.takeOver(application, nowMs());
         if (taken === undefined) continue;
         try {
-          await submit(taken, true);
+          await submit(taken, true, null);
           settled += 1;
         } catch (error) {
           log.warn({ application: taken.id, ...describeError(error) }, 'an application is still not settled');
@@ -148,12 +162,12 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
     },
 
     /** Lets another process reconcile. */
-    stopReconciling: (holder: string) => store.releaseLease('reconciler', holder),
+    stopReconciling: (holder: string) => releaseLease(db, 'reconciler', holder),
   };
 
   /** For longer than one application can take, so that only a dead holder is followed. */
   function holdsLease(holder: string): Promise<boolean> {
-    return store.acquireLease('reconciler', holder, Math.ceil(staleAfterMs / 1000) + 1);
+    return acquireLease(db, 'reconciler', holder, Math.ceil(staleAfterMs / 1000) + 1);
   }
 
   async function checkKey({ userId, flow, applicant, idempotencyKey: key }: CoverageRequest): Promise<void> {

@@ -1,12 +1,17 @@
-import { and, asc, desc, eq, gt, lt, ne, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, lt, ne, type SQL, sql } from 'drizzle-orm';
+import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { applicationAttempts, applications, idempotencyKeys, leases, users } from '../../db/schema';
+import { applicationAttempts, applications, idempotencyKeys, users } from '../../db/schema';
 import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
+import type { AuditEvent } from '../../db/schema/audit';
+import { eventStatement, type RequestId } from '../audit/store';
 import { creditStatement } from '../sales/store';
 import { type AnsweredRecord, answeredColumns, purchaseUpdate } from '../users/store';
 import { noteWritten } from '../users/written-versions';
 import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
 
+/** What the database finds out when it makes an application. */
+const Opened = v.object({ supersedes: v.nullable(v.string()) });
 const firstPatienceMs = 2_500;
 const maxPatienceMs = 10 * 60_000;
 
@@ -17,8 +22,12 @@ export interface NewApplication {
   readonly identityHash: string;
   readonly generation: number;
   readonly applicant: Applicant;
+  readonly requestId: RequestId;
   readonly now: number;
 }
+
+/** Which request does something, and when. */
+export type Doing = Pick<NewApplication, 'requestId' | 'now'>;
 
 export interface KeyUse {
   readonly userId: string;
@@ -92,7 +101,7 @@ export function createApplicationStore(db: Database) {
      * has no record (any more).
      */
     async open(application: NewApplication): Promise<ApplicationRow | undefined> {
-      const { id, userId, flow, identityHash, generation, applicant, now } = application;
+      const { id, userId, flow, identityHash, generation, applicant, requestId, now } = application;
       const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
         AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
       // The order in which a person's applications were started is told by it, so a clock that was set back must not.
@@ -118,8 +127,17 @@ export function createApplicationStore(db: Database) {
         })
         .from(users)
         .where(eq(users.id, userId));
-      const [row] = await db.insert(applications).select(opened).onConflictDoNothing().returning();
-      return row;
+      const [[row] = []] = await writeBatch(db, [
+        db.insert(applications).select(opened).onConflictDoNothing().returning({ supersedes: applications.supersedes }),
+        event({ id, userId }, 'started', { requestId, now }, eq(applications.id, id)),
+      ]);
+      return (
+        row && {
+          ...{ id, userId, flow, identityHash, generation, applicant, ...v.parse(Opened, row) },
+          ...{ state: 'submitting', attempt: 1, attemptStartedAt: now, createdAt: now },
+          ...{ declineReason: null, applicationNumber: null, pricing: null, settledAt: null },
+        }
+      );
     },
 
     /** Takes on an application that nobody settles any more; undefined when another caller did. */
@@ -138,12 +156,17 @@ export function createApplicationStore(db: Database) {
      * unless that person has started another since, and is credited to the person's counselor; a refusal counts only
      * while no other attempt has taken it on. Nothing of one whose person was erased meanwhile.
      */
-    async settle(application: ApplicationRow, decision: CarrierDecision, now: number): Promise<void> {
+    async settle(application: ApplicationRow, decision: CarrierDecision, doing: Doing): Promise<void> {
+      const { now } = doing;
       const { id, userId, attempt, createdAt } = application;
       const attempted = recordAttempt(application, decision.kind, decision.reply, now);
       if (decision.kind === 'declined') {
         const declined = { state: 'declined', declineReason: decision.reason, settledAt: now } as const;
-        await writeBatch(db, [attempted, db.update(applications).set(declined).where(isOpen(application, attempt))]);
+        await writeBatch(db, [
+          attempted,
+          event(application, 'declined', doing, isOpen(application, attempt)),
+          db.update(applications).set(declined).where(isOpen(application, attempt)),
+        ]);
         return;
       }
       const { applicationNumber, pricing } = decision;
@@ -153,8 +176,9 @@ export function createApplicationStore(db: Database) {
       await writeBatch(db, [
         attempted,
         creditStatement(db, { applicationId: id, userId, now }, isOpen(application)),
+        event(application, 'accepted', doing, isOpen(application)),
         db.update(applications).set(submitted).where(isOpen(application)),
-        purchaseUpdate(db, partnerOf(submitted), new Date(now)).where(
+        purchaseUpdate(db, partnerOf(submitted), doing).where(
           and(eq(users.id, userId), isLatest, isStillOf(application)),
         ),
       ]);
@@ -164,20 +188,24 @@ export function createApplicationStore(db: Database) {
      * Makes a submitted application the purchase of its person, and gives the record; undefined when either is gone.
      * One that is the purchase already is not written again.
      */
-    async setPurchase(application: ApplicationRow, now: number): Promise<AnsweredRecord | undefined> {
-      const [row] = await purchaseUpdate(db, partnerOf(application), new Date(now))
+    async setPurchase(application: ApplicationRow, doing: Doing): Promise<AnsweredRecord | undefined> {
+      const [row] = await purchaseUpdate(db, partnerOf(application), doing)
         .where(and(eq(users.id, application.userId), isStillOf(application)))
         .returning(answeredColumns);
       if (row !== undefined) noteWritten(db, row);
       return row;
     },
 
-    /** Notes that it is not known what the carrier decided. */
-    async markUnknown(application: ApplicationRow, error: CarrierError, now: number): Promise<void> {
-      const unknown = db.update(applications).set({ state: 'unknown' }).where(isOpen(application, application.attempt));
+    /** Notes that it is not known what the carrier decided; in the audit trail only where somebody asked. */
+    async markUnknown(application: ApplicationRow, error: CarrierError, doing: Doing): Promise<void> {
+      const isOwn = isOpen(application, application.attempt);
+      const told = doing.requestId === null ? [] : [event(application, 'unsettled', doing, isOwn)];
+      const unknown = db.update(applications).set({ state: 'unknown' }).where(isOwn);
       await writeBatch(
         db,
-        error.wasAsked ? [recordAttempt(application, error.kind, error.reply, now), unknown] : [unknown],
+        error.wasAsked
+          ? [recordAttempt(application, error.kind, error.reply, doing.now), ...told, unknown]
+          : [...told, unknown],
       );
     },
 
@@ -209,30 +237,19 @@ export function createApplicationStore(db: Database) {
         .orderBy(asc(applications.attemptStartedAt))
         .limit(limit);
     },
-
-    /**
-     * Whether this holder may do the named work for so many seconds, by the clock of the database. A lease that ends
-     * later than one of now would was taken before that clock was set back, and holds nobody up.
-     */
-    async acquireLease(name: string, holder: string, seconds: number): Promise<boolean> {
-      const expiresAt = sql`unixepoch() + ${seconds}`;
-      const rows = await db
-        .insert(leases)
-        .values({ name, holder, expiresAt })
-        .onConflictDoUpdate({
-          target: leases.name,
-          set: { holder, expiresAt },
-          setWhere: sql`${leases.expiresAt} NOT BETWEEN unixepoch() + 1 AND unixepoch() + ${seconds}
-            OR ${leases.holder} = ${holder}`,
-        })
-        .returning();
-      return rows.length > 0;
-    },
-
-    async releaseLease(name: string, holder: string): Promise<void> {
-      await db.delete(leases).where(and(eq(leases.name, name), eq(leases.holder, holder)));
-    },
   };
+
+  /** The statement that tells of an application, if it is as it must be for what comes of it. */
+  function event(
+    { id, userId }: Pick<ApplicationRow, 'id' | 'userId'>,
+    action: AuditEvent['action'],
+    { requestId, now }: Doing,
+    isDue: SQL | undefined,
+  ) {
+    const actor = requestId === null ? 'service' : 'person';
+    const isSo = sql`WHERE EXISTS (SELECT 1 FROM ${applications} WHERE ${isDue})`;
+    return eventStatement(db, { userId, actor, action, applicationId: id, requestId, now }, isSo);
+  }
 
   function recordAttempt(
     { id, userId, attempt, attemptStartedAt }: ApplicationRow,

@@ -7,6 +7,7 @@ import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
 import { bodyProblems, Problem } from '../../http/problem';
+import { requestIdOf } from '../../http/request-context';
 import { requestBody, requestParameters } from '../../http/request-schema';
 import { UserBody } from '../users/model';
 import { answerUser } from '../users/save-answers';
@@ -32,7 +33,8 @@ export function createMatchingRoutes(deps: AppDeps) {
     .post(
       '/matches',
       async ({ caller, query, request, set }) => {
-        const { record, explain } = await service.matchUser({ userId: caller.id, ifMatch: readIfMatch(request) });
+        const match = { userId: caller.id, ifMatch: readIfMatch(request), requestId: requestIdOf(set) };
+        const { record, explain } = await service.matchUser(match);
         if (!query.explain) return answerUser(record, { request, set });
         set.headers['cache-control'] = 'private, no-store';
         return answerJson(explainedUserJson(record, explain()), { request, set });

@@ -22,6 +22,7 @@ const attempts = 3;
 export interface MatchRequest {
   readonly userId: string;
   readonly ifMatch: 'any' | readonly string[] | undefined;
+  readonly requestId: string;
 }
 
 export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl' | 'log'>) {
@@ -36,7 +37,11 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
      *
      * @throws AppError `precondition-failed`, or `database-unavailable` when the record moved on each time
      */
-    async matchUser({ userId, ifMatch }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
+    async matchUser({
+      userId,
+      ifMatch,
+      requestId,
+    }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
       for (let attempt = 1; attempt <= attempts; attempt += 1) {
         const read = await users.findAnswers(userId);
         if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
@@ -46,6 +51,7 @@ export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'conf
           userId,
           read,
           matches: printMatches(rank(facts, catalog)),
+          requestId,
           now: deps.clock(),
         });
         if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };

@@ -1,10 +1,20 @@
-import { asc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
+import { randomBytes } from 'node:crypto';
+import { and, asc, eq, exists, getTableColumns, inArray, or, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { activities, applicationAttempts, applications, idempotencyKeys, staff, users } from '../../db/schema';
+import {
+  activities,
+  applicationAttempts,
+  applications,
+  auditEvents,
+  idempotencyKeys,
+  staff,
+  users,
+} from '../../db/schema';
 import { erasedUserId } from '../../db/schema/applications';
 import type { StaffRow } from '../../db/schema/sales';
 import type { UserRow } from '../../db/schema/users';
+import { eventStatement, type Operator } from '../audit/store';
 import { creditedKinds, ownActivityPrefix } from '../sales/model';
 import { type AnsweredRecord, answeredColumns } from '../users/store';
 
@@ -20,6 +30,8 @@ export interface PersonalData {
   /** What the counselor was credited with. */
   readonly credits: readonly (typeof activities.$inferSelect)[];
   readonly idempotencyKeys: readonly (typeof idempotencyKeys.$inferSelect)[];
+  /** Whether the audit trail tells of the person. */
+  readonly isAudited: boolean;
 }
 
 /** What was erased. */
@@ -29,6 +41,10 @@ export interface Erasure {
   readonly applications: readonly { readonly reference: string; readonly applicationNumber: number | null }[];
   readonly attempts: number;
   readonly idempotencyKeys: number;
+  /** Events of the audit trail that are kept without the person. */
+  readonly events: number;
+  /** The id that they have from now on; null where there is none. */
+  readonly keptAs: string | null;
 }
 
 const Known = v.array(v.object({ id: v.string(), application_number: v.nullable(v.number()) }));
@@ -41,6 +57,23 @@ export function createPersonalDataStore(db: Database) {
   /** The ids of the activities that a person's applications were credited by. */
   const creditIds = (userId: string) => sql`(SELECT ${ownActivityPrefix} || ${applications.id} || ':' || kind.value
     FROM ${applications}, json_each(${creditedKinds}) AS kind WHERE ${applications.userId} = ${userId})`;
+
+  /** What the audit trail tells of a person: not what one of the staff has done or is, as long as the place is there. */
+  const isAuditedAs = (userId: string) =>
+    and(
+      eq(auditEvents.userId, userId),
+      sql`((${auditEvents.actor} <> 'staff' AND ${auditEvents.section} IS NOT 'staff')
+        OR NOT EXISTS (SELECT 1 FROM ${staff} WHERE ${eq(staff.id, userId)}))`,
+    );
+
+  /** Whether there is anything to erase. */
+  const isAnythingKept = (userId: string) =>
+    or(
+      exists(db.select({ id: users.id }).from(users).where(eq(users.id, userId))),
+      exists(db.select({ id: applications.id }).from(applications).where(eq(applications.userId, userId))),
+      exists(db.select({ key: idempotencyKeys.key }).from(idempotencyKeys).where(eq(idempotencyKeys.userId, userId))),
+      exists(db.select({ id: auditEvents.id }).from(auditEvents).where(isAuditedAs(userId))),
+    );
 
   return {
     async find(userId: string): Promise<PersonalData> {
@@ -74,18 +107,27 @@ export function createPersonalDataStore(db: Database) {
           .from(activities)
           .where(inArray(activities.externalId, creditIds(userId))),
         idempotencyKeys: await db.select().from(idempotencyKeys).where(eq(idempotencyKeys.userId, userId)),
+        isAudited:
+          (await db.select({ id: auditEvents.id }).from(auditEvents).where(isAuditedAs(userId)).limit(1)).length > 0,
       };
     },
 
     /**
      * Removes a person in one transaction: the record, the keys, and what the carrier said. Applications stay as what
      * can be counted (flow, state, times), and credited activities, both under ids that lead nowhere. The person's own
-     * place in the staff stays.
+     * place in the staff stays, with what the audit trail tells of it; the rest of that trail is moved to an id that
+     * leads nowhere, together with the erasure.
      */
-    async erase(userId: string): Promise<Erasure> {
+    async erase(userId: string, { operator, now }: { operator: Operator; now: Date }): Promise<Erasure> {
+      const keptAs = `erased:${randomBytes(16).toString('hex')}`;
       const own = eq(applications.userId, userId);
       const ownIds = db.select({ id: applications.id }).from(applications).where(own);
-      const [known = [], attempts = [], , , keys = [], record = []] = await writeBatch(db, [
+      const [told = [], known = [], attempts = [], , , keys = [], record = [], events = []] = await writeBatch(db, [
+        eventStatement(
+          db,
+          { userId: keptAs, action: 'erased', actor: 'operator', ...operator, now: now.getTime() },
+          sql`WHERE ${isAnythingKept(userId)}`,
+        ).returning({ id: auditEvents.id }),
         db.select({ id: applications.id, number: applications.applicationNumber }).from(applications).where(own),
         db
           .delete(applicationAttempts)
@@ -109,6 +151,12 @@ export function createPersonalDataStore(db: Database) {
           .where(own),
         db.delete(idempotencyKeys).where(eq(idempotencyKeys.userId, userId)).returning({ path: idempotencyKeys.path }),
         db.delete(users).where(eq(users.id, userId)).returning({ id: users.id }),
+        db
+          .update(auditEvents)
+          // A caller may name its requests by anything, and the carrier knows whose an application was.
+          .set({ userId: keptAs, applicationId: null, requestId: null })
+          .where(isAuditedAs(userId))
+          .returning({ id: auditEvents.id }),
       ]);
       return {
         record: record.length > 0,
@@ -118,6 +166,8 @@ export function createPersonalDataStore(db: Database) {
         })),
         attempts: attempts.length,
         idempotencyKeys: keys.length,
+        events: events.length,
+        keptAs: told.length > 0 ? keptAs : null,
       };
     },
   };

@@ -1,8 +1,9 @@
 import { and, eq, gte, inArray, lt, or, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
-import type { Database } from '../../db/client';
+import { type Database, writeBatch } from '../../db/client';
 import { activities, applications, staff, users } from '../../db/schema';
 import type { activityKinds, StaffRow } from '../../db/schema/sales';
 import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
+import { eventStatement, type Operator } from '../audit/store';
 import { type ActivityRecord, creditedKinds, ownActivityPrefix, type StaffRecord } from './model';
 
 /** What one of a team sold in a month. */
@@ -95,7 +96,11 @@ export function createSalesStore(db: Database) {
     },
 
     /** A counselor's manager must be among them or stored. */
-    upsertStaff: (records: readonly StaffRecord[], now: Date, keepsStored = false): Promise<UpsertCounts> =>
+    upsertStaff: (
+      records: readonly StaffRecord[],
+      now: Date,
+      { keepsStored = false, operator }: { keepsStored?: boolean; operator?: Operator } = {},
+    ): Promise<UpsertCounts> =>
       upsertRows(db, {
         table: staff,
         key: 'id',
@@ -109,7 +114,31 @@ export function createSalesStore(db: Database) {
         records,
         keepsStored,
         now,
+        after: operator === undefined ? [] : [importEvents(db, records, { operator, now: now.getTime() })],
       }),
+
+    /**
+     * Has somebody's applications credited to one of the staff from now on, or to nobody.
+     *
+     * @returns whether there is such a record
+     */
+    async assignCounselor(assignment: {
+      userId: string;
+      counselorId: string | null;
+      operator: Operator;
+      now: Date;
+    }): Promise<boolean> {
+      const { userId, counselorId, operator, now } = assignment;
+      const isOfUser = eq(users.id, userId);
+      const assigned = { userId, action: 'assigned', actor: 'operator', section: 'counselor' } as const;
+      const isChange = sql`WHERE EXISTS (SELECT 1 FROM ${users}
+        WHERE ${and(isOfUser, sql`${users.counselorId} IS NOT ${counselorId}`)})`;
+      const [, rows = []] = await writeBatch(db, [
+        eventStatement(db, { ...assigned, ...operator, now: now.getTime() }, isChange),
+        db.update(users).set({ counselorId }).where(isOfUser).returning({ id: users.id }),
+      ]);
+      return rows.length > 0;
+    },
 
     /** Whose the activities with these ids are, by id; those that are not stored are left out. */
     async findTeams(externalIds: readonly string[]): Promise<Map<string, StoredTeam>> {
@@ -144,6 +173,20 @@ export function createSalesStore(db: Database) {
         now,
       }),
   };
+}
+
+/** The statement that tells of each of the staff whom an import of this instant has added or changed. */
+function importEvents(
+  db: Database,
+  records: readonly StaffRecord[],
+  { operator, now }: { operator: Operator; now: number },
+) {
+  const ids = JSON.stringify(records.map(({ id }) => id));
+  return eventStatement(
+    db,
+    { userId: staff.id, action: 'imported', actor: 'operator', section: 'staff', ...operator, now },
+    sql`FROM ${staff} WHERE ${staff.updatedAt} = ${now} AND ${staff.id} IN (SELECT value FROM json_each(${ids}))`,
+  );
 }
 
 /**

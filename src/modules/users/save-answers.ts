@@ -6,6 +6,7 @@ import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
 import { bodyProblems, Problem } from '../../http/problem';
+import { requestIdOf } from '../../http/request-context';
 import { entityTag } from './entity-tag';
 import { UserBody } from './model';
 import { type AnsweredRecord, type AnswerSection, createUserStore, type MergePatch } from './store';
@@ -43,7 +44,8 @@ export function createSaveAnswers({ db, clock }: Pick<AppDeps, 'db' | 'clock'>):
   const store = createUserStore(db);
   return async (section, patch, { caller, request, set }) => {
     const ifMatch = readIfMatch(request);
-    const row = await store.saveSection({ userId: caller.id, section, patch, ifMatch, now: clock() });
+    const requestId = requestIdOf(set);
+    const row = await store.saveSection({ userId: caller.id, section, patch, ifMatch, requestId, now: clock() });
     if (row === undefined) throw new AppError('precondition-failed');
     return answerUser(row, { request, set });
   };

@@ -1,9 +1,10 @@
-import { and, eq, or, type SQL, sql } from 'drizzle-orm';
+import { and, eq, or, type Placeholder, type SQL, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import type { Database } from '../../db/client';
 import { onFirstUse } from '../../db/first-use';
 import { users } from '../../db/schema';
 import type { UserRow } from '../../db/schema/users';
+import type { RequestId } from '../audit/store';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 import { entityTag } from './entity-tag';
@@ -22,6 +23,7 @@ interface SectionSave {
   readonly patch: MergePatch;
   /** Save only over a record with one of these entity tags, or over 'any' record. */
   readonly ifMatch?: 'any' | readonly string[] | undefined;
+  readonly requestId: RequestId;
   readonly now: Date;
 }
 
@@ -67,15 +69,7 @@ export interface StoredAnswers
 }
 const { createdAt, updatedAt, version } = users;
 const answers = { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare };
-const storedAnswers = {
-  createdAt,
-  updatedAt,
-  version,
-  insurance,
-  ...answers,
-  beforeInsurance,
-  afterInsurance,
-} as const;
+const storedAnswers = { createdAt, updatedAt, version, insurance, ...answers, beforeInsurance, afterInsurance };
 
 export function createUserStore(db: Database) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
@@ -93,6 +87,7 @@ export function createUserStore(db: Database) {
         insurance: sql`${sql.placeholder('insurance')}`,
         version: sql`${users.version} + 1`,
         updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
+        ...changedBy(sql`true`),
       })
       .where(isStillRead)
       .returning({ version, updatedAt })
@@ -109,6 +104,8 @@ export function createUserStore(db: Database) {
         version: 1,
         createdAt: sql.placeholder('now'),
         updatedAt: sql.placeholder('now'),
+        requestId: sql.placeholder('requestId'),
+        requestVersion: 1,
       })
       .onConflictDoUpdate({
         target: users.id,
@@ -149,9 +146,9 @@ export function createUserStore(db: Database) {
      *
      * @returns undefined when `ifMatch` is given and no such record exists
      */
-    async saveSection({ userId, section, patch, ifMatch, now }: SectionSave): Promise<AnsweredRecord | undefined> {
+    async saveSection({ userId, section, patch, ifMatch, ...by }: SectionSave): Promise<AnsweredRecord | undefined> {
       const mayEmpty = keysThatMayEmpty(patch);
-      const values = { userId, patch: JSON.stringify(patch), now: now.getTime() };
+      const values = { userId, patch: JSON.stringify(patch), requestId: by.requestId, now: by.now.getTime() };
       if (ifMatch !== undefined) {
         const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
         const changes = changesOf(section, mergedSection(sql`coalesce(${users[section]}, '{}')`, mayEmpty));
@@ -179,13 +176,15 @@ export function createUserStore(db: Database) {
       userId: string;
       read: StoredAnswers | undefined;
       matches: string;
+      requestId: RequestId;
       now: Date;
     }): Promise<AnsweredRecord | undefined> {
-      const { userId, read } = replacement;
+      const { userId, read, requestId } = replacement;
       const now = replacement.now.getTime();
       const insurance = `{"matches":${replacement.matches}}`;
       if (read === undefined) {
-        const made = { id: userId, insurance, version: 1, createdAt: now, updatedAt: now };
+        const times = { createdAt: now, updatedAt: now };
+        const made = { id: userId, insurance, version: 1, ...times, requestId, requestVersion: 1 };
         const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
         return noted(record);
       }
@@ -193,18 +192,8 @@ export function createUserStore(db: Database) {
       // Each change of what is answered moves the version, so what was read with it is what the record still holds.
       const record = { id: userId, createdAt, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
       if (insurance === read.insurance) return noted({ ...record, version, updatedAt });
-      const [updated] = await updateMatches().execute({ userId, createdAt, version, insurance, now });
+      const [updated] = await updateMatches().execute({ userId, createdAt, version, insurance, requestId, now });
       return noted(updated && { ...record, ...updated });
-    },
-
-    /**
-     * Has somebody's applications credited to one of the staff from now on, or to nobody.
-     *
-     * @returns whether there is such a record
-     */
-    async assignCounselor(userId: string, counselorId: string | null): Promise<boolean> {
-      const rows = await db.update(users).set({ counselorId }).where(eq(users.id, userId)).returning({ id: users.id });
-      return rows.length > 0;
     },
 
     /** The answers that a record would hold with the patches merged into it; of nobody's without a record. */
@@ -235,13 +224,18 @@ export function parseAnswers(stored: Readonly<Record<AnswerSection, string | nul
 }
 
 /** The statement that makes an application the purchase of the records it is then restricted to. */
-export function purchaseUpdate(db: Database, partner: NonNullable<Purchase['partner']>, now: Date) {
+export function purchaseUpdate(
+  db: Database,
+  partner: NonNullable<Purchase['partner']>,
+  { requestId, now }: { requestId: RequestId; now: number },
+) {
   const purchase = JSON.stringify({ partner });
   const isChanged = sql`(${users.purchase} IS NOT ${purchase})`;
   return db.update(users).set({
     purchase: sql`${purchase}`,
     version: sql`${users.version} + ${isChanged}`,
-    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${now.getTime()}`)} ELSE ${users.updatedAt} END`,
+    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${now}`)} ELSE ${users.updatedAt} END`,
+    ...changedBy(isChanged, requestId),
   });
 }
 
@@ -257,7 +251,13 @@ function changesOf(section: AnswerSection, merged: SQL) {
     [section]: merged,
     version: sql`${users.version} + ${isChanged}`,
     updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${sql.placeholder('now')}`)} ELSE ${users.updatedAt} END`,
+    ...changedBy(isChanged),
   };
+}
+
+/** What the database writes into the audit trail, if the record changes. */
+function changedBy(isChanged: SQL, requestId: RequestId | Placeholder = sql.placeholder('requestId')) {
+  return { requestId: sql`${requestId}`, requestVersion: sql`${users.version} + ${isChanged}` };
 }
 
 /** What an upsert merges into, read before it, so that `json_patch` runs once and not for every column that moves with it. */

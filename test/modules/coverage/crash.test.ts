@@ -38,6 +38,7 @@ describe('a process that died', () => {
       identityHash: identityHash(applicant),
       generation: 0,
       applicant,
+      requestId: 'request-1',
       now,
     });
     if (isAccepted)

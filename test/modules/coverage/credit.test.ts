@@ -5,7 +5,7 @@ import { createUserStore } from '../../../src/modules/users/store';
 import { createTestApp } from '../../support/app';
 import { applicant } from '../../support/applicant';
 import { coverageServiceOf } from '../../support/coverage';
-import { counselor, manager } from '../../support/sales';
+import { counselor, manager, testOperator } from '../../support/sales';
 import { startSandbox } from '../../support/sandbox';
 
 async function setUp() {
@@ -13,11 +13,13 @@ async function setUp() {
   const testApp = await createTestApp({ carrier: sandbox.carrier() });
   const { db, now } = testApp;
   const users = createUserStore(db);
-  await createSalesStore(db).upsertStaff([manager('boss'), counselor('c1', 'boss'), counselor('c2', 'boss')], now);
-  await users.saveSection({ userId: 'ada', section: 'profile', patch: {}, now });
+  const sales = createSalesStore(db);
+  await sales.upsertStaff([manager('boss'), counselor('c1', 'boss'), counselor('c2', 'boss')], now);
+  await users.saveSection({ userId: 'ada', section: 'profile', patch: {}, requestId: null, now });
   return {
     testApp,
-    assign: (counselorId: string | null) => users.assignCounselor('ada', counselorId),
+    assign: (counselorId: string | null) =>
+      sales.assignCounselor({ userId: 'ada', counselorId, operator: testOperator, now }),
     start: (flow: 'ltc' | 'life' = 'ltc', changes = {}) =>
       testApp.call('POST', `/v2/private/${flow}/totalCoverage`, { as: 'ada', body: { ...applicant, ...changes } }),
     ledger: () => db.select().from(activities).orderBy(activities.staffId, activities.kind),

@@ -212,6 +212,7 @@ describe(`POST ${path}`, () => {
           userId: 'moving',
           section: 'profile',
           patch: { weightKg: weight },
+          requestId: null,
           now: testApp.now,
         });
       }
@@ -402,6 +403,7 @@ describe.skipIf(!hasSqld || !isLong)('a catalogue of 10,000 products with 50,000
           userId: 'x',
           section: 'profile',
           patch: { heightCm: 100 + (saves % 2) },
+          requestId: null,
           now: new Date(),
         });
         saves += 1;

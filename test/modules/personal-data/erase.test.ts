@@ -7,7 +7,7 @@ import { createTestApp } from '../../support/app';
 import { canaryApplicant as applicant } from '../../support/applicant';
 import { saveRoutes } from '../../support/contract';
 import { coverageServiceOf } from '../../support/coverage';
-import { counselor, manager } from '../../support/sales';
+import { counselor, manager, testOperator } from '../../support/sales';
 import { startSandbox } from '../../support/sandbox';
 
 const request = {
@@ -16,19 +16,20 @@ const request = {
   applicant,
   idempotencyKey: undefined,
   ifMatch: undefined,
+  requestId: 'request-1',
 };
-const nothing = { record: false, applications: [], attempts: 0, idempotencyKeys: 0 };
+const nothing = { record: false, applications: [], attempts: 0, idempotencyKeys: 0, events: 0, keptAs: null };
 
 async function setUp() {
   const sandbox = await startSandbox();
   const testApp = await createTestApp({ carrier: sandbox.carrier() });
   const { db, now } = testApp;
-  await createSalesStore(db).upsertStaff([manager('boss'), counselor('c1', 'boss')], now);
-  const users = createUserStore(db);
+  const sales = createSalesStore(db);
+  await sales.upsertStaff([manager('boss'), counselor('c1', 'boss')], now);
   /** Something in every section and every table in which a person can be found. */
   const fill = async (as: string) => {
     await testApp.call('POST', '/v2/private/user/profile', { as, body: { firstName: 'Canaryfirst', heightCm: 170 } });
-    await users.assignCounselor(as, 'c1');
+    await sales.assignCounselor({ userId: as, counselorId: 'c1', operator: testOperator, now });
     for (const { path } of saveRoutes.filter(({ path }) => path.includes('deepDives') || path.includes('ltc'))) {
       await testApp.call('POST', path, { as, body: { selections: [{ id: 1, title: 'Canarytitle' }] } });
     }
@@ -48,7 +49,9 @@ async function setUp() {
     );
     return JSON.stringify(contents);
   };
-  return { testApp, fill, dump, personalData: createPersonalDataStore(db), sandbox };
+  const personalData = createPersonalDataStore(db);
+  const erase = (userId: string) => personalData.erase(userId, { operator: testOperator, now });
+  return { testApp, fill, dump, personalData, erase, sandbox };
 }
 
 const glanceOf = async (testApp: Awaited<ReturnType<typeof createTestApp>>) =>
@@ -61,7 +64,7 @@ const glanceOf = async (testApp: Awaited<ReturnType<typeof createTestApp>>) =>
 
 describe('erasing a person', () => {
   test('leaves nothing by which the person could be known, in any table', async () => {
-    const { testApp, fill, dump, personalData } = await setUp();
+    const { testApp, fill, dump, personalData, erase } = await setUp();
     await fill('canary-person');
     const before = await personalData.find('canary-person');
     expect(before.record?.profile).toContain('"lastName":"Canarylast"');
@@ -77,11 +80,13 @@ describe('erasing a person', () => {
     const filled = (await dump()).toLowerCase();
     for (const trace of traces) expect(filled).toContain(trace);
 
-    expect(await personalData.erase('canary-person')).toEqual({
+    expect(await erase('canary-person')).toEqual({
       record: true,
       applications: before.applications.map(({ id, applicationNumber }) => ({ reference: id, applicationNumber })),
       attempts: 2,
       idempotencyKeys: 2,
+      events: expect.any(Number),
+      keptAs: expect.stringMatching(/^erased:[0-9a-f]{32}$/),
     });
     const after = (await dump()).toLowerCase();
     for (const trace of traces) expect(after).not.toContain(trace);
@@ -92,33 +97,33 @@ describe('erasing a person', () => {
   });
 
   test('keeps what can be counted: the counselor’s month, and how applications ended', async () => {
-    const { testApp, fill, personalData } = await setUp();
+    const { testApp, fill, erase } = await setUp();
     await fill('canary-person');
     const before = await glanceOf(testApp);
     expect(before).toContain('"qoutes":2');
-    await personalData.erase('canary-person');
+    await erase('canary-person');
     expect(await glanceOf(testApp)).toBe(before);
     const { rows } = await testApp.db.$client.execute('SELECT flow, state FROM applications ORDER BY flow');
     expect(rows.map(({ flow, state }) => `${flow} ${state}`)).toEqual(['life submitted', 'ltc submitted']);
   });
 
   test('touches nobody else, and can be repeated', async () => {
-    const { testApp, fill, personalData } = await setUp();
+    const { testApp, fill, personalData, erase } = await setUp();
     await fill('canary-person');
     await fill('neighbour');
     const before = await personalData.find('neighbour');
-    expect(await personalData.erase('canary-person')).toMatchObject({ record: true, attempts: 2 });
-    expect(await personalData.erase('canary-person')).toEqual(nothing);
-    expect(await personalData.erase('nobody')).toEqual(nothing);
+    expect(await erase('canary-person')).toMatchObject({ record: true, attempts: 2 });
+    expect(await erase('canary-person')).toEqual(nothing);
+    expect(await erase('nobody')).toEqual(nothing);
     expect(await personalData.find('neighbour')).toEqual(before);
     expect(await testApp.call('GET', '/v2/private/user', { as: 'neighbour' })).toMatchObject({ status: 200 });
   });
 
   test('lets the person begin anew, with an ETag that was never given before and a new application', async () => {
-    const { testApp, fill, personalData, sandbox } = await setUp();
+    const { testApp, fill, erase, sandbox } = await setUp();
     await fill('canary-person');
     const tag = (await testApp.call('GET', '/v2/private/user', { as: 'canary-person' })).headers.get('etag');
-    await personalData.erase('canary-person');
+    await erase('canary-person');
     testApp.now = new Date(testApp.now.getTime() + 1);
     await fill('canary-person');
     const again = await testApp.call('GET', '/v2/private/user', { as: 'canary-person' });
@@ -127,11 +132,11 @@ describe('erasing a person', () => {
   });
 
   test('and beginning anew while an application is on its way gives the new record none of it', async () => {
-    const { testApp, personalData, sandbox } = await setUp();
+    const { testApp, erase, sandbox } = await setUp();
     const carrier = sandbox.carrier();
     const service = coverageServiceOf(testApp, {
       async start(application, mayBeKnown) {
-        await personalData.erase('canary-person');
+        await erase('canary-person');
         await testApp.call('POST', '/v2/private/user/profile', { as: 'canary-person', body: {} });
         return carrier.start(application, mayBeKnown);
       },
@@ -144,7 +149,7 @@ describe('erasing a person', () => {
   });
 
   test('between the identity and the application leaves no application behind, and asks no carrier', async () => {
-    const { testApp, dump, personalData, sandbox } = await setUp();
+    const { testApp, dump, erase, sandbox } = await setUp();
     const opening = createApplicationStore(testApp.db).open({
       id: 'never',
       userId: 'canary-person',
@@ -152,6 +157,7 @@ describe('erasing a person', () => {
       identityHash: 'hash',
       generation: 0,
       applicant: request.applicant,
+      requestId: 'request-1',
       now: 0,
     });
     expect(await opening).toBeUndefined();
@@ -161,12 +167,18 @@ describe('erasing a person', () => {
       get(target, property, receiver) {
         if (property !== 'select') return Reflect.get(target, property, receiver);
         return (...args: []) => {
-          void personalData.erase('canary-person');
+          void erase('canary-person');
           return target.select(...args);
         };
       },
     });
-    await save({ userId: 'canary-person', section: 'profile', patch: request.applicant, now: testApp.now });
+    await save({
+      userId: 'canary-person',
+      section: 'profile',
+      patch: request.applicant,
+      requestId: null,
+      now: testApp.now,
+    });
     const service = coverageServiceOf({ ...testApp, db: erasingDb }, sandbox.carrier());
     expect(await service.start(request).catch((error: unknown) => error)).toMatchObject({
       slug: 'application-in-progress',
@@ -176,7 +188,7 @@ describe('erasing a person', () => {
   });
 
   test('while an application is on its way stores nothing of what the carrier answers', async () => {
-    const { testApp, dump, personalData, sandbox } = await setUp();
+    const { testApp, dump, erase, sandbox } = await setUp();
     const carrier = sandbox.carrier();
     const service = (during: () => Promise<unknown>) =>
       coverageServiceOf(testApp, {
@@ -185,7 +197,7 @@ describe('erasing a person', () => {
           return carrier.start(application, mayBeKnown);
         },
       });
-    const started = service(() => personalData.erase('canary-person')).start(request);
+    const started = service(() => erase('canary-person')).start(request);
     expect(await started.catch((error: unknown) => error)).toMatchObject({ slug: 'application-in-progress' });
     expect((await dump()).toLowerCase()).not.toContain('canary');
 
@@ -194,7 +206,7 @@ describe('erasing a person', () => {
     await service(async () => undefined)
       .start(dropped)
       .catch(() => undefined);
-    await personalData.erase('canary-person');
+    await erase('canary-person');
     testApp.now = new Date(testApp.now.getTime() + 3_600_000);
     expect(await service(async () => undefined).reconcile('one', () => false)).toBe(0);
     expect((await dump()).toLowerCase()).not.toContain('canary');

@@ -27,7 +27,13 @@ async function setUp(overrides: Parameters<typeof createTestApp>[0] = {}) {
       'write',
     );
   };
-  const first = { userId: 'ada', section: 'profile', patch: { firstName: 'Ada' }, now: new Date(0) } as const;
+  const first = {
+    userId: 'ada',
+    section: 'profile',
+    patch: { firstName: 'Ada' },
+    requestId: null,
+    now: new Date(0),
+  } as const;
   await createUserStore(testApp.db).saveSection(first);
   await sync();
   return { testApp, replica, sync, read: (headers = {}) => testApp.call('GET', user, { as: 'ada', headers }) };

@@ -1,0 +1,42 @@
+import type { AppDeps } from '../../deps';
+import { describeError } from '../../log';
+import { createAuditStore } from './store';
+
+const everyMs = 60 * 60_000;
+const dayMs = 24 * 60 * 60_000;
+
+/**
+ * Removes what the audit trail holds for longer than so many days, at once and then every hour. `stop` lets the few
+ * rows that are being removed go, and begins no others; whatever is left is removed by another process, or later.
+ */
+export function startAuditRetention(
+  { db, clock, log }: Pick<AppDeps, 'db' | 'clock' | 'log'>,
+  days: number,
+): { stop(): Promise<void> } {
+  const store = createAuditStore(db);
+  let round: Promise<void> | undefined;
+  let isStopping = false;
+  const run = () => {
+    const now = clock().getTime();
+    round ??= store
+      .removeExpired({ before: now - days * dayMs, now }, () => isStopping)
+      .then(
+        (removed) => {
+          if (removed > 0) log.info({ removed }, 'old audit events were removed');
+        },
+        (error: unknown) => log.error(describeError(error), 'old audit events could not be removed'),
+      )
+      .finally(() => {
+        round = undefined;
+      });
+  };
+  run();
+  const timer = setInterval(run, everyMs);
+  return {
+    async stop() {
+      isStopping = true;
+      clearInterval(timer);
+      await round;
+    },
+  };
+}

@@ -1,0 +1,240 @@
+import { Database as SqliteDatabase } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import { copyDatabase, examineCopy } from '../../src/db/backup';
+import { type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
+import { reasonOf } from '../../src/db/errors';
+import { migrateDatabase } from '../../src/db/migrate';
+import { createAuditStore } from '../../src/modules/audit/store';
+import { createUserStore } from '../../src/modules/users/store';
+import { fillEvents, storyOf, trailOf } from '../support/audit';
+import { atEnd } from '../support/cleanup';
+import { temporaryDatabase, temporaryFolder } from '../support/database';
+import { earlierMigrations } from '../support/journal-folder';
+import { amount } from '../support/long';
+import { explainFirst } from '../support/query-plan';
+import { hasSqld, type Sqld, startSqld } from '../support/sqld';
+import { startWorker } from '../support/worker';
+
+const now = new Date();
+const event = { userId: 'ada', action: 'read', actor: 'staff', requestId: 'request-1', now: now.getTime() } as const;
+const erasedId = `erased:${'0123456789abcdef'.repeat(2)}`;
+
+async function open(url: string): Promise<Database> {
+  const migrating = await openDatabase({ url, timeoutMs: 5000 });
+  await migrateDatabase(migrating);
+  migrating.$client.close();
+  const db = await openServiceDatabase({ url, timeoutMs: 5000 });
+  atEnd(() => db.$client.close());
+  return db;
+}
+
+const places = [
+  { place: 'a file', url: async () => `file:${join(temporaryFolder(), 'planning.db')}` },
+  ...(hasSqld ? [{ place: 'a libSQL server', url: async () => (await startSqld()).url }] : []),
+];
+
+describe.each(places)('the audit trail in $place', ({ url }) => {
+  test('takes events, and refuses that one is changed, replaced, or removed before its time', async () => {
+    const db = await open(await url());
+    const store = createAuditStore(db);
+    await store.record(event);
+    await store.record({ ...event, action: 'exported' });
+    const before = await trailOf({ db }, 'ada');
+    const refused = [
+      'DELETE FROM audit_events',
+      'DELETE FROM audit_events WHERE id = 1',
+      "UPDATE audit_events SET action = 'saved'",
+      "UPDATE audit_events SET user_id = 'bob'",
+      "UPDATE audit_events SET user_id = 'erased:bob', request_id = NULL",
+      `UPDATE audit_events SET user_id = 'erased:${'x'.repeat(32)}', request_id = NULL`,
+      `UPDATE audit_events SET user_id = '${erasedId}'`,
+      'UPDATE audit_events SET request_id = NULL',
+      ...['id = id + 10', 'occurred_at = 0', "actor = 'service'", "actor_id = 'me'", "section = 'all'"].map(
+        (change) => `UPDATE audit_events SET user_id = '${erasedId}', request_id = NULL, ${change}`,
+      ),
+      `INSERT OR REPLACE INTO audit_events (id, occurred_at, user_id, actor, action) VALUES (2, 0, 'ada', 'person', 'saved')`,
+      `REPLACE INTO audit_events (id, occurred_at, user_id, actor, action) VALUES (1, 0, 'ada', 'person', 'saved')`,
+      `INSERT INTO audit_events SELECT * FROM audit_events WHERE true
+        ON CONFLICT (id) DO UPDATE SET action = 'saved'`,
+      'UPDATE OR REPLACE audit_events SET id = 2 WHERE id = 1',
+    ];
+    for (const sql of refused) {
+      const failure = await db.$client.execute(sql).catch((error: unknown) => error);
+      expect([sql, reasonOf(failure)]).toEqual([sql, expect.stringContaining('An audit event is')]);
+    }
+    expect(await trailOf({ db }, 'ada')).toEqual(before);
+    await db.$client.execute(`UPDATE audit_events SET user_id = '${erasedId}', request_id = NULL WHERE id = 1`);
+    expect(await trailOf({ db }, erasedId)).toMatchObject([{ id: 1, action: 'read', actor: 'staff' }]);
+  });
+
+  test('takes a change that no request of this build has made for nobody’s', async () => {
+    const db = await open(await url());
+    const store = createUserStore(db);
+    const save = (requestId: string, firstName: string) =>
+      store.saveSection({ userId: 'ada', section: 'profile', patch: { firstName }, requestId, now });
+    await save('request-1', 'Ada');
+    // As a build without the trail saves, and as somebody at the database does.
+    await db.$client.execute(`UPDATE users SET profile = '{"firstName":"Canary"}', version = version + 1`);
+    await db.$client.execute(`UPDATE users SET life_insurance = '{"livingStatus":"rent"}'`);
+    await db.$client.execute(`INSERT INTO users (id, ltc_lifetime_care, version, created_at, updated_at)
+      VALUES ('ada', '{"careCosts":1}', 1, 5, 5)
+      ON CONFLICT (id) DO UPDATE SET ltc_lifetime_care = excluded.ltc_lifetime_care, version = version + 1`);
+    await save('request-2', 'Ada');
+    expect(await storyOf({ db }, 'ada')).toEqual([
+      'saved profile person request-1',
+      'saved profile unknown -',
+      'saved lifeInsurance unknown -',
+      'saved ltc.lifetimeCare unknown -',
+      'saved profile person request-2',
+    ]);
+    expect(JSON.stringify(await trailOf({ db }, 'ada'))).not.toContain('Canary');
+  });
+
+  test('begins with the upgrade of a filled database, whose rows stay as they were', async () => {
+    const target = await url();
+    const older = await openDatabase({ url: target, timeoutMs: 5000 });
+    await migrateDatabase(older, await earlierMigrations(6));
+    const fixtures = ['users-0000', 'applications-0002'].map((name) =>
+      Bun.file(new URL(`../fixtures/${name}.sql`, import.meta.url)).text(),
+    );
+    for (const sql of await Promise.all(fixtures)) await older.$client.executeMultiple(sql);
+    const stored = async (db: Database) =>
+      (await db.$client.execute('SELECT id, profile, insurance, purchase, version, updated_at FROM users ORDER BY id'))
+        .rows;
+    const before = await stored(older);
+    older.$client.close();
+    const db = await open(target);
+    expect(JSON.stringify(await stored(db))).toBe(JSON.stringify(before));
+    expect((await db.$client.execute('SELECT count(*) AS n FROM audit_events')).rows[0]?.n).toBe(0);
+    await createUserStore(db).saveSection({
+      userId: 'old',
+      section: 'profile',
+      patch: { firstName: 'Augusta' },
+      requestId: 'request-1',
+      now,
+    });
+    expect(await storyOf({ db }, 'old')).toEqual(['saved profile person request-1']);
+  });
+
+  test('has the event of every change that was stored, and no other, when units beside it fail', async () => {
+    const db = await open(await url());
+    const store = createUserStore(db);
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 60 }, (_, index) => {
+        const userId = `p${index % 4}`;
+        if (index % 3 > 0) {
+          return store.saveSection({
+            ...{ userId, section: 'profile', patch: { heightCm: index }, now },
+            ...{ requestId: `request-${index}` },
+          });
+        }
+        // Its first statement is undone with its second.
+        return db.$client.batch(
+          [
+            `INSERT INTO users (id, profile, version, created_at, updated_at, request_id, request_version)
+              VALUES ('lost-${index}', '{}', 1, 0, 0, 'lost', 1)`,
+            "INSERT INTO users (id, profile, version, created_at, updated_at) VALUES ('bad', 'no JSON', 1, 0, 0)",
+          ],
+          'write',
+        );
+      }),
+    );
+    expect(outcomes.filter(({ status }) => status === 'rejected')).toHaveLength(20);
+    await expectExact(db);
+    expect(
+      (await db.$client.execute("SELECT count(*) AS n FROM audit_events WHERE request_id = 'lost'")).rows[0]?.n,
+    ).toBe(0);
+  });
+});
+
+/** Each version of a record is one change and has one event, each of its own request. */
+async function expectExact(db: Database): Promise<ReadonlySet<string>> {
+  const { rows } = await db.$client.execute(`SELECT users.id, version, count(*) AS events,
+    count(DISTINCT audit_events.request_id) AS requests
+    FROM users LEFT JOIN audit_events ON user_id = users.id GROUP BY users.id`);
+  expect(rows.length).toBeGreaterThan(0);
+  for (const { id, version, events, requests } of rows) {
+    expect({ id, version, requests }).toEqual({ id, version: events, requests: events });
+  }
+  const strays = await db.$client.execute(
+    'SELECT count(*) AS n FROM audit_events WHERE user_id NOT IN (SELECT id FROM users)',
+  );
+  expect(strays.rows[0]?.n).toBe(0);
+  const ids = await db.$client.execute('SELECT request_id FROM audit_events');
+  return new Set(ids.rows.map(({ request_id }) => String(request_id)));
+}
+
+const kills = amount({ long: 20, short: 3 });
+
+describe('a crash', () => {
+  /** Starts savers, has something killed under them, and sees that what is stored and what is told are the same. */
+  const crash = async (url: string, round: number, kill?: () => Promise<void>) => {
+    const worker = startWorker(url, 'requests', `round-${round}`);
+    await worker.until(40 + round * 7);
+    await kill?.();
+    const acknowledged = await worker.stop();
+    expect(acknowledged.length).toBeGreaterThan(30);
+    return acknowledged;
+  };
+
+  test('of the service leaves each stored change with its event and each event with its change', async () => {
+    const url = await places[0]?.url();
+    if (url === undefined) throw new Error('There is no file');
+    const db = await open(url);
+    for (let round = 0; round < kills; round += 1) {
+      const acknowledged = await crash(url, round);
+      const told = await expectExact(db);
+      expect(acknowledged.filter((requestId) => !told.has(requestId))).toEqual([]);
+    }
+  }, 120_000);
+
+  test.skipIf(!hasSqld)(
+    'of a libSQL server does, too',
+    async () => {
+      const sqld: Sqld = await startSqld();
+      (await open(sqld.url)).$client.close();
+      for (let round = 0; round < kills; round += 1) {
+        const acknowledged = await crash(sqld.url, round, () => sqld.kill());
+        await sqld.start();
+        const db = await openServiceDatabase({ url: sqld.url, timeoutMs: 5000 });
+        const told = await expectExact(db);
+        expect(acknowledged.filter((requestId) => !told.has(requestId))).toEqual([]);
+        db.$client.close();
+      }
+    },
+    120_000,
+  );
+});
+
+describe('the events of a user', () => {
+  test('are found by an index, the newest first, page after page, each once', async () => {
+    const { db } = await temporaryDatabase();
+    const rows = amount({ long: 50_000, short: 3_500 });
+    await fillEvents(db, rows, 'value / 3');
+    const store = createAuditStore(db);
+    const read = async (which?: { sinceMs?: number; limit?: number }) =>
+      (await Array.fromAsync(store.pages('ada', which))).flat();
+    const all = await read();
+    expect(all).toHaveLength(rows / 2);
+    expect(all).toEqual(all.toSorted((a, b) => b.occurredAt - a.occurredAt || b.id - a.id));
+    expect(await read({ limit: 1_700 })).toEqual(all.slice(0, 1_700));
+    const sinceMs = all[1_200]?.occurredAt ?? 0;
+    expect(await read({ sinceMs })).toEqual(all.filter(({ occurredAt }) => occurredAt >= sinceMs));
+    const plan = await explainFirst(db, (watched) => createAuditStore(watched).pages('ada', { sinceMs: 1 }).next());
+    expect(plan).toEqual(['SEARCH audit_events USING INDEX audit_events_by_user (user_id=? AND occurred_at>?)']);
+  });
+
+  test('are in a backup, which goes on refusing that they are changed', async () => {
+    const { db, url } = await temporaryDatabase();
+    await createAuditStore(db).record(event);
+    const copy = join(temporaryFolder(), 'copy.db');
+    await Bun.write(copy, '');
+    copyDatabase(url.slice('file:'.length), copy);
+    expect(examineCopy(copy).schema).toBe('0006_audit');
+    const restored = new SqliteDatabase(copy);
+    expect(restored.query('SELECT user_id FROM audit_events').values()).toEqual([['ada']]);
+    expect(() => restored.run('DELETE FROM audit_events')).toThrow('An audit event is kept');
+    restored.close();
+  });
+});

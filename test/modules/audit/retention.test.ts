@@ -1,0 +1,94 @@
+import { describe, expect, test } from 'bun:test';
+import type { Database } from '../../../src/db/client';
+import { createLog } from '../../../src/log';
+import { startAuditRetention } from '../../../src/modules/audit/retention';
+import { createAuditStore } from '../../../src/modules/audit/store';
+import { createUserStore } from '../../../src/modules/users/store';
+import { fillEvents } from '../../support/audit';
+import { temporaryDatabase } from '../../support/database';
+import { amount, isLong } from '../../support/long';
+import { until } from '../../support/until';
+
+const dayMs = 24 * 60 * 60_000;
+const now = Date.now();
+const before = now - 31 * dayMs;
+const never = () => false;
+
+const instants = async (db: Database): Promise<number[]> => {
+  const { rows } = await db.$client.execute('SELECT occurred_at FROM audit_events ORDER BY id');
+  return rows.map(({ occurred_at }) => Number(occurred_at));
+};
+
+describe('events that are kept long enough', () => {
+  test('are removed by the service itself, and no others', async () => {
+    const { db } = await temporaryDatabase();
+    await fillEvents(db, 3_000, `${now} - (3000 - value) * ${dayMs / 10}`);
+    const kept = (await instants(db)).filter((at) => at >= before);
+    const lines: string[] = [];
+    const log = createLog('info', { write: (line) => lines.push(line) });
+    const retention = startAuditRetention({ db, clock: () => new Date(now), log }, 31);
+    await until(() => lines.length > 0);
+    await retention.stop();
+    expect(await instants(db)).toEqual(kept);
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ removed: 3_000 - kept.length });
+  });
+
+  test('are removed by several processes at once, each event once', async () => {
+    const { db } = await temporaryDatabase();
+    await fillEvents(db, 4_000, `${before} - 1`);
+    const removed = await Promise.all([1, 2, 3].map(() => createAuditStore(db).removeExpired({ before, now }, never)));
+    expect(removed.reduce((sum, count) => sum + count)).toBe(4_000);
+  });
+
+  test('are removed also behind many that a clock dated into the future, which stay', async () => {
+    const { db } = await temporaryDatabase();
+    await fillEvents(db, 1_200, `${now} + ${dayMs}`);
+    await fillEvents(db, 700, `${before} - 1`);
+    await fillEvents(db, 10, String(now));
+    expect(await createAuditStore(db).removeExpired({ before, now }, never)).toBe(700);
+    expect(await instants(db)).toHaveLength(1_210);
+  });
+
+  test('are left for later when the service stops', async () => {
+    const { db } = await temporaryDatabase();
+    await fillEvents(db, 2_000, `${before} - 1`);
+    let rounds = 0;
+    expect(await createAuditStore(db).removeExpired({ before, now }, () => ++rounds > 2)).toBe(1_000);
+  });
+
+  test('are removed in the database’s own time: what is younger than 30 days stays, whatever the service’s clock says', async () => {
+    const { db } = await temporaryDatabase();
+    await fillEvents(db, 10, `${now} - ${dayMs}`);
+    const lines: string[] = [];
+    const log = createLog('info', { write: (line) => lines.push(line) });
+    const retention = startAuditRetention({ db, clock: () => new Date(now + 100 * dayMs), log }, 31);
+    await until(() => lines.length > 0);
+    await retention.stop();
+    expect(lines[0]).toContain('old audit events could not be removed');
+    expect(await instants(db)).toHaveLength(10);
+  });
+
+  test('go in steps so short that saves go on meanwhile', async () => {
+    const { db } = await temporaryDatabase();
+    await fillEvents(db, amount({ long: 1_000_000, short: 20_000 }), `${before} - 1`);
+    const store = createUserStore(db);
+    const removing = createAuditStore(db).removeExpired({ before, now }, never);
+    let isDone = false;
+    void removing.then(() => {
+      isDone = true;
+    });
+    const tookMs: number[] = [];
+    for (let value = 1; !isDone; value += 1) {
+      const startedAtMs = performance.now();
+      const save = { userId: 'saver', section: 'ltcLifetimeCare', patch: { careCosts: value } } as const;
+      await store.saveSection({ ...save, requestId: `request-${value}`, now: new Date(now) });
+      tookMs.push(performance.now() - startedAtMs);
+    }
+    expect(await removing).toBe(amount({ long: 1_000_000, short: 20_000 }));
+    // One save at least for every few steps.
+    expect(tookMs.length).toBeGreaterThan(amount({ long: 400, short: 8 }));
+    expect(Math.max(...tookMs)).toBeLessThan(1_500);
+    expect(await instants(db)).toHaveLength(tookMs.length);
+    if (isLong) process.stderr.write(`longest save ${Math.max(...tookMs).toFixed(0)} ms of ${tookMs.length}\n`);
+  }, 300_000);
+});

@@ -1,0 +1,244 @@
+import { describe, expect, test } from 'bun:test';
+import type { InStatement } from '@libsql/client';
+import { drizzle } from 'drizzle-orm/libsql';
+import { DatabaseError } from '../../../src/db/errors';
+import { createHttpCarrier } from '../../../src/modules/coverage/carrier/http-carrier';
+import { createSalesStore } from '../../../src/modules/sales/store';
+import { type CallOptions, createTestApp, type TestApp } from '../../support/app';
+import { applicant, canaryApplicant } from '../../support/applicant';
+import { storyOf, trailOf } from '../../support/audit';
+import { saveRoutes } from '../../support/contract';
+import { coverageServiceOf } from '../../support/coverage';
+import { counselor, manager, testOperator } from '../../support/sales';
+import { startSandbox, testCarrier } from '../../support/sandbox';
+import { until } from '../../support/until';
+
+const ltc = '/v2/private/ltc/lifetimeCare';
+const glance = '/v2/private/user/salesManager/monthly-glance?month=3';
+
+/** Sends a request with an id of the test's own. */
+const send = (
+  { call }: TestApp,
+  requestId: string,
+  path: string,
+  { headers, ...options }: CallOptions & { method?: string },
+) => call(options.method ?? 'POST', path, { ...options, headers: { 'x-request-id': requestId, ...headers } });
+
+describe('the audit trail', () => {
+  test('tells of each save which section was saved when, and by which request', async () => {
+    const testApp = await createTestApp();
+    for (const [index, { path }] of saveRoutes.filter(({ path }) => !path.includes('Coverage')).entries()) {
+      const body = path.includes('profile') ? { heightCm: 170 } : { selections: [{ id: 1, title: 'Canarytitle' }] };
+      await send(testApp, `request-${index}`, path, {
+        as: 'ada',
+        body: path.includes('ltc') ? { careCosts: 1 } : body,
+      });
+    }
+    await send(testApp, 'request-m', '/v2/private/engine/matches', { as: 'ada' });
+    const story = await storyOf(testApp, 'ada');
+    expect(story.map((line) => line.split(' ')[1]).sort()).toEqual([
+      'insurance.matches',
+      'lifeInsurance',
+      'lifetimeCare',
+      'ltc.lifetimeCare',
+      'profile',
+    ]);
+    expect(story.at(-1)).toBe('saved insurance.matches person request-m');
+    const [first] = await trailOf(testApp, 'ada');
+    expect(first).toMatchObject({ occurredAt: testApp.now.getTime(), actorId: null, requestId: 'request-0' });
+  });
+
+  test('has nothing of a request that changes nothing', async () => {
+    const testApp = await createTestApp();
+    const save = (requestId: string, options: CallOptions) => send(testApp, requestId, ltc, { as: 'ada', ...options });
+    const made = await save('request-1', { body: { careCosts: 1 } });
+    const tag = made.headers.get('etag') ?? '';
+    await save('request-2', { body: { careCosts: 1 } });
+    await save('request-3', { body: {} });
+    await save('request-4', { body: { careCosts: 1 }, headers: { 'if-match': tag } });
+    expect((await save('request-5', { body: { careCosts: 2 }, headers: { 'if-match': '"1-1"' } })).status).toBe(412);
+    expect((await save('request-6', { body: { careCosts: 'x' } })).status).toBe(422);
+    expect((await save('request-7', { as: 'bob', body: {}, headers: { 'if-match': '*' } })).status).toBe(412);
+    await send(testApp, 'request-8', '/v2/private/engine/matches', { as: 'ada' });
+    await send(testApp, 'request-9', '/v2/private/engine/matches', { as: 'ada' });
+    await send(testApp, 'request-a', '/v2/private/engine/preview', { as: 'ada', body: {} });
+    await send(testApp, 'request-b', '/v2/private/user', { as: 'ada', method: 'GET' });
+    expect(await storyOf(testApp, 'ada')).toEqual([
+      'saved ltc.lifetimeCare person request-1',
+      'saved insurance.matches person request-8',
+    ]);
+    expect(await storyOf(testApp, 'bob')).toEqual([]);
+  });
+
+  test('tells of a record that is made without an answer, of an answer that is cleared, and of two requests of one id', async () => {
+    const testApp = await createTestApp();
+    const save = (requestId: string, body: object) => send(testApp, requestId, ltc, { as: 'ada', body });
+    await save('request-1', {});
+    await save('request-2', { careCosts: 1 });
+    await save('request-2', { careCosts: 2 });
+    await save('request-3', { careCosts: null });
+    expect(await storyOf(testApp, 'ada')).toEqual([
+      'saved - person request-1',
+      'saved ltc.lifetimeCare person request-2',
+      'saved ltc.lifetimeCare person request-2',
+      'saved ltc.lifetimeCare person request-3',
+    ]);
+  });
+
+  test('tells of an application from its start to its purchase, and of a repeat nothing', async () => {
+    const sandbox = await startSandbox();
+    const testApp = await createTestApp({ carrier: sandbox.carrier() });
+    const start = (requestId: string, body = canaryApplicant) =>
+      send(testApp, requestId, '/v2/private/ltc/totalCoverage', { as: 'ada', body });
+    expect((await start('request-1')).status).toBe(200);
+    expect((await start('request-2')).status).toBe(200);
+    expect(await storyOf(testApp, 'ada')).toEqual([
+      'saved profile person request-1',
+      'started - person request-1',
+      'accepted - person request-1',
+      'saved purchase.partner person request-1',
+    ]);
+    const events = await trailOf(testApp, 'ada');
+    const { rows } = await testApp.db.$client.execute('SELECT id FROM applications');
+    const id = String(rows[0]?.id);
+    expect(events.map(({ applicationId }) => applicationId)).toEqual([null, id, id, null]);
+    expect(JSON.stringify(events)).not.toContain('Canary');
+  });
+
+  test('tells of a decline, of what is not known, and that the service settled it', async () => {
+    const sandbox = await startSandbox();
+    const testApp = await createTestApp({ carrier: sandbox.carrier() });
+    const start = (requestId: string, lastName: string) =>
+      send(testApp, requestId, '/v2/private/life/totalCoverage', { as: lastName, body: { ...applicant, lastName } });
+    await start('request-1', 'Declined');
+    await start('request-2', 'Dropped');
+    expect((await storyOf(testApp, 'Declined')).slice(1)).toEqual([
+      'started - person request-1',
+      'declined - person request-1',
+    ]);
+    const untilLost = ['started - person request-2', 'unsettled - person request-2'];
+    expect((await storyOf(testApp, 'Dropped')).slice(1)).toEqual(untilLost);
+    testApp.now = new Date(testApp.now.getTime() + 60_000);
+    const away = createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined });
+    expect(await coverageServiceOf(testApp, away).reconcile('one', () => false)).toBe(0);
+    expect((await storyOf(testApp, 'Dropped')).slice(1)).toEqual(untilLost);
+    testApp.now = new Date(testApp.now.getTime() + 3_600_000);
+    expect(await coverageServiceOf(testApp, sandbox.carrier()).reconcile('one', () => false)).toBe(1);
+    expect((await storyOf(testApp, 'Dropped')).slice(1)).toEqual([
+      ...untilLost,
+      'accepted - service -',
+      'saved purchase.partner service -',
+    ]);
+  });
+
+  test('has of many who save and match at once what was stored, each once', async () => {
+    const testApp = await createTestApp();
+    const answers = await Promise.all(
+      Array.from({ length: 60 }, (_, index) => {
+        const requestId = `request-${index}`;
+        const as = `p${index % 3}`;
+        return index % 5 === 0
+          ? send(testApp, requestId, '/v2/private/engine/matches', { as })
+          : send(testApp, requestId, ltc, { as, body: { careCosts: index % 7 } });
+      }),
+    );
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+    const { rows } = await testApp.db.$client.execute(`SELECT version,
+      (SELECT count(*) FROM audit_events WHERE user_id = users.id) AS events,
+      (SELECT count(DISTINCT request_id) FROM audit_events WHERE user_id = users.id) AS requests FROM users`);
+    expect(rows).toHaveLength(3);
+    for (const { version, events, requests } of rows) {
+      expect({ version, requests }).toEqual({ version: Number(events), requests: Number(events) });
+    }
+  });
+});
+
+describe('a read of others’ data', () => {
+  const roles = ['salesManager'];
+  const setUp = async (overrides: Parameters<typeof createTestApp>[0] = {}) => {
+    const testApp = await createTestApp(overrides);
+    await createSalesStore(testApp.db).upsertStaff([manager('boss'), counselor('c1', 'boss')], testApp.now);
+    return testApp;
+  };
+
+  test('is told with the month and the team, whatever way the month is spelt', async () => {
+    const testApp = await setUp();
+    const read = (requestId: string, path: string) =>
+      send(testApp, requestId, path, { method: 'GET', as: 'boss', roles });
+    expect((await read('request-1', glance)).status).toBe(200);
+    await read('request-2', glance.replace('=3', '=February&year=2025'));
+    expect((await read('request-3', glance.replace('=3', '=nonsense'))).status).toBe(422);
+    expect(await storyOf(testApp, 'boss')).toEqual([
+      'read monthlyGlance/2026-03 staff request-1',
+      'read monthlyGlance/2025-02 staff request-2',
+    ]);
+  });
+
+  test('that cannot be written down is refused, and nothing of it is handed out', async () => {
+    const { $client } = (await createTestApp()).db;
+    let isAway = false;
+    const execute = async (statement: InStatement) => {
+      if (isAway && /audit_events/.test(typeof statement === 'string' ? statement : statement.sql)) {
+        throw new DatabaseError('ECONNREFUSED', true);
+      }
+      return $client.execute(statement);
+    };
+    const db = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
+    const testApp = await createTestApp({ db });
+    await createSalesStore(db).upsertStaff([manager('boss', 'Canarylast')], testApp.now);
+    const read = () => testApp.call('GET', glance, { as: 'boss', roles });
+    expect((await read()).status).toBe(200);
+    isAway = true;
+    const refused = await read();
+    expect(refused).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect(refused.headers.get('retry-after')).not.toBeNull();
+    // Whoever may not read is told so all the same.
+    expect((await testApp.call('GET', glance, { as: 'stranger' })).status).toBe(403);
+  });
+
+  test('that is refused is told once an hour a person', async () => {
+    const testApp = await setUp();
+    const read = (as: string, options: CallOptions = {}) =>
+      send(testApp, `request-${as}`, glance, { method: 'GET', as, ...options });
+    const refusals = async () => (await Promise.all(['c1', 'bob'].map((id) => storyOf(testApp, id)))).flat();
+    for (let count = 0; count < 5; count += 1) {
+      expect((await read('c1')).status).toBe(403);
+      expect((await read('bob', { roles })).status).toBe(403);
+    }
+    const both = ['refused monthlyGlance person request-c1', 'refused monthlyGlance person request-bob'];
+    await until(async () => (await refusals()).length >= 2);
+    await Bun.sleep(50);
+    expect(await refusals()).toEqual(both);
+    testApp.now = new Date(testApp.now.getTime() + 3_600_001);
+    await read('bob');
+    await until(async () => (await storyOf(testApp, 'bob')).length === 2);
+  });
+});
+
+describe('what an operator does', () => {
+  test('to the staff and to counselors is told of each whom it changes, and of nobody else', async () => {
+    const testApp = await createTestApp();
+    const { db, now } = testApp;
+    const sales = createSalesStore(db);
+    const importStaff = (atMs: number, ...records: ReturnType<typeof manager>[]) =>
+      sales.upsertStaff(records, new Date(now.getTime() + atMs), { operator: testOperator });
+    await importStaff(0, manager('boss'), manager('other'), counselor('c1', 'boss'));
+    await importStaff(1, manager('boss'), manager('other'), counselor('c1', 'other'));
+    await importStaff(2, manager('boss'), manager('other'), counselor('c1', 'other'));
+    const imported = 'imported staff operator command-1';
+    expect(await storyOf(testApp, 'c1')).toEqual([imported, imported]);
+    expect(await storyOf(testApp, 'boss')).toEqual([imported]);
+
+    const assign = (counselorId: string | null) =>
+      sales.assignCounselor({ userId: 'ada', counselorId, operator: testOperator, now });
+    expect(await assign('c1')).toBeFalse();
+    await testApp.call('POST', ltc, { as: 'ada', body: {}, headers: { 'x-request-id': 'request-1' } });
+    for (const counselorId of ['c1', 'c1', null, null]) expect(await assign(counselorId)).toBeTrue();
+    expect(await storyOf(testApp, 'ada')).toEqual([
+      'saved - person request-1',
+      'assigned counselor operator command-1',
+      'assigned counselor operator command-1',
+    ]);
+    expect((await trailOf(testApp, 'ada')).at(-1)?.actorId).toBe('tester');
+  });
+});
