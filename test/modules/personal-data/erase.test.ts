@@ -1,10 +1,12 @@
 import { describe, expect, test } from 'bun:test';
+import { createAuditStore } from '../../../src/modules/audit/store';
 import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { createPersonalDataStore } from '../../../src/modules/personal-data/store';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createTestApp } from '../../support/app';
 import { canaryApplicant as applicant } from '../../support/applicant';
+import { trailOf } from '../../support/audit';
 import { saveRoutes } from '../../support/contract';
 import { coverageServiceOf } from '../../support/coverage';
 import { counselor, manager, testOperator } from '../../support/sales';
@@ -28,7 +30,11 @@ async function setUp() {
   await sales.upsertStaff([manager('boss'), counselor('c1', 'boss')], now);
   /** Something in every section and every table in which a person can be found. */
   const fill = async (as: string) => {
-    await testApp.call('POST', '/v2/private/user/profile', { as, body: { firstName: 'Canaryfirst', heightCm: 170 } });
+    await testApp.call('POST', '/v2/private/user/profile', {
+      as,
+      body: { firstName: 'Canaryfirst', heightCm: 170 },
+      headers: { 'x-request-id': 'canary-request' },
+    });
     await sales.assignCounselor({ userId: as, counselorId: 'c1', operator: testOperator, now });
     for (const { path } of saveRoutes.filter(({ path }) => path.includes('deepDives') || path.includes('ltc'))) {
       await testApp.call('POST', path, { as, body: { selections: [{ id: 1, title: 'Canarytitle' }] } });
@@ -105,6 +111,40 @@ describe('erasing a person', () => {
     expect(await glanceOf(testApp)).toBe(before);
     const { rows } = await testApp.db.$client.execute('SELECT flow, state FROM applications ORDER BY flow');
     expect(rows.map(({ flow, state }) => `${flow} ${state}`)).toEqual(['life submitted', 'ltc submitted']);
+  });
+
+  test('keeps who did what when, under an id that leads nowhere, together with itself', async () => {
+    const { testApp, fill, personalData, erase } = await setUp();
+    await fill('canary-person');
+    const story = async (userId: string) =>
+      (await trailOf(testApp, userId)).map(({ occurredAt, action, section, actor, actorId }) =>
+        [occurredAt, action, section, actor, actorId].join(' '),
+      );
+    const before = await story('canary-person');
+    expect(before.length).toBeGreaterThan(8);
+    const { keptAs, events } = await erase('canary-person');
+    expect(events).toBe(before.length);
+    expect(await story('canary-person')).toEqual([]);
+    const after = await story(keptAs ?? '');
+    expect(after.toSorted()).toEqual([...before, `${testApp.now.getTime()} erased  operator tester`].toSorted());
+    expect((await trailOf(testApp, keptAs ?? '')).filter(({ applicationId }) => applicationId !== null)).toEqual([]);
+    expect(await erase('canary-person')).toEqual(nothing);
+    // What is kept of the trail alone is erased, too.
+    await createAuditStore(testApp.db).record({
+      ...{ userId: 'canary-person', action: 'refused', actor: 'person', requestId: null, now: 0 },
+    });
+    expect((await personalData.find('canary-person')).isAudited).toBeTrue();
+    expect(await erase('canary-person')).toMatchObject({ record: false, events: 1 });
+    expect((await personalData.find('canary-person')).isAudited).toBeFalse();
+  });
+
+  test('keeps what one of the staff has read of others, as long as the place in the staff stays', async () => {
+    const { testApp, erase } = await setUp();
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'boss', body: { heightCm: 170 } });
+    await glanceOf(testApp);
+    expect(await erase('boss')).toMatchObject({ record: true, events: 1 });
+    expect(await trailOf(testApp, 'boss')).toMatchObject([{ action: 'read', actor: 'staff' }]);
+    expect(await erase('boss')).toEqual(nothing);
   });
 
   test('touches nobody else, and can be repeated', async () => {
