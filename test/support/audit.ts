@@ -17,7 +17,7 @@ export async function storyOf(testApp: { readonly db: Database }, userId: string
 
 /** Adds events of `ada` and `bob` by turns, at the instants that an expression over `value` gives, which counts from 1. */
 export async function fillEvents({ $client }: Database, rows: number, instant: string): Promise<void> {
-  const atOnce = 50_000;
+  const atOnce = 10_000;
   for (let from = 1; from <= rows; from += atOnce) {
     const to = Math.min(rows, from + atOnce - 1);
     await $client.execute(`WITH RECURSIVE numbers(value) AS (SELECT ${from} UNION ALL SELECT value + 1 FROM numbers

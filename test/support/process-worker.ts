@@ -51,6 +51,7 @@ const tasks: Record<string, () => Promise<number>> = {
       }
     };
     await Promise.all(Array.from({ length: 8 }, (_, index) => saver(`${argument}-${index}`)));
+    await Bun.sleep(60_000);
     return 0;
   },
   migrate: async () => {
