@@ -60,6 +60,7 @@ export const logFields = {
   application: Identifier,
   attempt: Whole,
   settled: Whole,
+  removed: Whole,
   durationMs: v.pipe(v.number(), v.finite(), v.minValue(0)),
   address: Setting,
   docs: Setting,

@@ -2,8 +2,8 @@ import { describe, expect, setSystemTime, test } from 'bun:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import * as v from 'valibot';
 import { createTokenVerifier } from '../src/auth/token-verifier';
+import { acquireLease } from '../src/db/leases';
 import { createHttpCarrier } from '../src/modules/coverage/carrier/http-carrier';
-import { createApplicationStore } from '../src/modules/coverage/store';
 import { UserBody } from '../src/modules/users/model';
 import { type Answer, createTestApp, type TestApp } from './support/app';
 import { applicant } from './support/applicant';
@@ -120,12 +120,11 @@ describe('a clock that jumps', () => {
 
   test('back, at the database, leaves no lease to a holder who is gone', async () => {
     const { db } = await temporaryDatabase();
-    const store = createApplicationStore(db);
-    expect(await store.acquireLease('reconciler', 'first', 30)).toBeTrue();
-    expect(await store.acquireLease('reconciler', 'second', 30)).toBeFalse();
+    expect(await acquireLease(db, 'reconciler', 'first', 30)).toBeTrue();
+    expect(await acquireLease(db, 'reconciler', 'second', 30)).toBeFalse();
     // As it stands where it was taken an hour later than now is.
     await db.$client.execute('UPDATE leases SET expires_at = unixepoch() + 3630');
-    expect(await store.acquireLease('reconciler', 'second', 30)).toBeTrue();
-    expect(await store.acquireLease('reconciler', 'first', 30)).toBeFalse();
+    expect(await acquireLease(db, 'reconciler', 'second', 30)).toBeTrue();
+    expect(await acquireLease(db, 'reconciler', 'first', 30)).toBeFalse();
   });
 });
