@@ -1,12 +1,15 @@
 import { Elysia } from 'elysia';
 import { CustomSelection, SelectionItem } from './answers';
 import type { AppDeps } from './deps';
+import { answerHeaders } from './http/answer-headers';
+import { createCors } from './http/cors';
 import { createDocs } from './http/docs';
 import { createErrorHandler } from './http/error-handler';
 import { createHealthRoutes } from './http/health';
 import { iconRoutes } from './http/icons';
 import { Problem } from './http/problem';
 import { problemPages } from './http/problem-pages';
+import type { LimitedExchange } from './http/rate-limits';
 import { rawQuery } from './http/raw-query';
 import { createRequestContext } from './http/request-context';
 import { createRouteTable } from './http/route-table';
@@ -54,15 +57,19 @@ const models = {
 /** The whole service as one Elysia app. It never listens: see main.ts. */
 export function createApp(deps: AppDeps) {
   const routeTable = createRouteTable();
+  const cors = createCors(deps.config);
   const docs = createDocs({ publicUrl: deps.config.publicUrl, models });
+  const limitVisitor = ({ request, server, set }: LimitedExchange) =>
+    deps.rateLimits?.takeVisitor({ request, server, set });
 
   const app = new Elysia({ serve: serveOptions(deps) })
+    .headers(answerHeaders(deps.config.publicUrl))
     .use(createRequestContext(deps))
-    .use(createErrorHandler(deps, routeTable))
+    .use(cors.plugin)
+    .use(createErrorHandler(deps, { routeTable, cors }))
     .use(rawQuery)
     .use(createHealthRoutes(deps))
-    .use(problemPages)
-    .use(docs.plugin)
+    .guard({ beforeHandle: limitVisitor }, (pages) => pages.use(problemPages).use(docs.plugin))
     .use(iconRoutes)
     .group('/v2/private', (privateRoutes) =>
       privateRoutes

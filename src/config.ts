@@ -9,6 +9,7 @@ import {
   integerText,
   NonEmpty,
   Origin,
+  OriginList,
   PublicKeyPem,
   RemoteDatabaseUrl,
   Secret,
@@ -112,6 +113,25 @@ export const Settings = v.object({
     v.pipe(integerText(31, 36_500), v.description('how long the audit trail is kept; six years')),
     '2192',
   ),
+  REQUEST_TIMEOUT_MS: v.optional(
+    v.pipe(integerText(100, 25_000), v.description('how long a request body may take to arrive; past it 408')),
+    '10000',
+  ),
+  CORS_ORIGINS: v.optional(
+    v.pipe(OriginList, v.description('origins whose pages may call, with commas between; none without it')),
+  ),
+  RATE_LIMIT_PER_MINUTE: v.optional(
+    v.pipe(
+      integerText(0, 1_000_000),
+      v.description(
+        'requests of one caller; `0`, as in development, switches every rate limit off; `600` in production',
+      ),
+    ),
+  ),
+  TRUSTED_PROXY_COUNT: v.optional(
+    v.pipe(integerText(0, 10), v.description('proxies in front that append to `X-Forwarded-For`')),
+    '0',
+  ),
   SHUTDOWN_TIMEOUT_MS: v.optional(
     v.pipe(integerText(0, 600_000), v.description('how long requests in flight may take to finish after SIGTERM')),
     '8000',
@@ -203,6 +223,12 @@ export function readConfig(environment: Environment) {
     reportTimeZone: settings.REPORT_TIME_ZONE,
     bodyLimitBytes: settings.BODY_LIMIT_BYTES,
     auditRetentionDays: settings.AUDIT_RETENTION_DAYS,
+    requestTimeoutMs: settings.REQUEST_TIMEOUT_MS,
+    corsOrigins: settings.CORS_ORIGINS ?? [],
+    rateLimit: {
+      perMinute: settings.RATE_LIMIT_PER_MINUTE ?? (settings.NODE_ENV === 'production' ? 600 : 0),
+      trustedProxyCount: settings.TRUSTED_PROXY_COUNT,
+    },
     shutdownTimeoutMs: settings.SHUTDOWN_TIMEOUT_MS,
     logLevel: settings.LOG_LEVEL,
     seedDemo: settings.SEED_DEMO ?? settings.NODE_ENV !== 'production',

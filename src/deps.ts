@@ -1,13 +1,18 @@
 import type { VerifyToken } from './auth/token-verifier';
 import type { Config } from './config';
 import type { Database } from './db/client';
+import type { RateLimits } from './http/rate-limits';
 import type { Log } from './log';
 import type { Carrier } from './modules/coverage/carrier/carrier';
 
 /** What the app touches outside itself. Everything else it makes from these. */
 export interface AppDeps {
-  readonly config: Pick<Config, 'bodyLimitBytes' | 'chat' | 'publicUrl' | 'reportTimeZone'> & {
+  readonly config: Pick<
+    Config,
+    'bodyLimitBytes' | 'chat' | 'corsOrigins' | 'publicUrl' | 'reportTimeZone' | 'requestTimeoutMs'
+  > & {
     readonly carrier: Pick<Config['carrier'], 'attempts' | 'timeoutMs'>;
+    readonly database: Pick<Config['database'], 'timeoutMs'>;
   };
   readonly carrier: Carrier;
   /** Takes all writes, and the reads that must see them. */
@@ -18,6 +23,8 @@ export interface AppDeps {
   readonly replica: Database | undefined;
   readonly clock: () => Date;
   readonly verifyToken: VerifyToken;
+  /** Undefined when they are off. */
+  readonly rateLimits: RateLimits | undefined;
   readonly log: Log;
   readonly newId: () => string;
   /** Base of every absolute link, without a last slash; known once the service listens. */

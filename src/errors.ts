@@ -46,6 +46,13 @@ export const problemKinds = {
     meaning: 'The request broke off, or is not well-formed HTTP.',
     remedy: 'Send the request again, whole.',
   },
+  'request-timeout': {
+    code: 205,
+    status: 408,
+    title: 'The body took too long',
+    meaning: 'The whole request body did not arrive in time. Nothing was stored.',
+    remedy: 'Send the request again, on a new connection.',
+  },
   unauthenticated: {
     code: 210,
     status: 401,
@@ -111,6 +118,14 @@ export const problemKinds = {
     title: 'The record has changed',
     meaning: 'The record is not in the version that `If-Match` names. Nothing was stored.',
     remedy: 'Read the record, decide again, and save with its new ETag.',
+  },
+  'rate-limited': {
+    code: 250,
+    status: 429,
+    title: 'Too many requests',
+    meaning: 'The caller has used up what `RateLimit-Policy` grants. Nothing was done.',
+    remedy: 'Send the request again after the seconds in `Retry-After`.',
+    retryAfterSeconds: 60,
   },
   'internal-error': {
     code: 300,

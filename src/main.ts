@@ -8,6 +8,7 @@ import { findDatabaseError, reasonOf } from './db/errors';
 import { migrateDatabase } from './db/migrate';
 import { schemaFit, unfitDetail } from './db/schema-fit';
 import type { AppDeps, Lifecycle } from './deps';
+import { createRateLimits } from './http/rate-limits';
 import { createLog, describeError, type Log } from './log';
 import { listedFields } from './log-fields';
 import { openLogOutput } from './log-output';
@@ -76,6 +77,7 @@ async function start(): Promise<void> {
     clock,
     log,
     lifecycle,
+    rateLimits: createRateLimits(config.rateLimit, clock),
     verifyToken: await createTokenVerifier(tokens.settings, clock),
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => publicUrl,

@@ -80,6 +80,16 @@ export const Origin = v.pipe(
   ),
 );
 
+/** Each as a browser sends it, which is how it is compared. */
+export const OriginList = v.pipe(
+  v.string(),
+  v.transform((text) => text.split(',').map((origin) => origin.trim())),
+  v.check(
+    (origins) => origins.every((origin) => isHttpAddress(origin) && new URL(origin).origin === origin),
+    'must be origins such as https://app.example.com, with commas between, without paths and wildcards',
+  ),
+);
+
 export const TimeZone = v.pipe(
   v.string(),
   v.check((zone) => {

@@ -15,8 +15,11 @@ export interface Caller {
   readonly roles: readonly string[];
 }
 
-/** @throws AppError `unauthenticated` or `auth-keys-unavailable` */
-export type VerifyToken = (token: string) => Promise<Caller>;
+/**
+ * @param onUnseen called before the signature of a token is checked that has never passed; it may throw to refuse that
+ * @throws AppError `unauthenticated` or `auth-keys-unavailable`
+ */
+export type VerifyToken = (token: string, onUnseen?: () => void) => Promise<Caller>;
 
 export interface TokenSettings {
   readonly key: Exclude<AuthKey, { kind: 'development' }>;
@@ -55,12 +58,13 @@ export async function createTokenVerifier(settings: TokenSettings, clock: () => 
   const verify = await createSignatureCheck(settings.key, clock);
   const seen = new LRUCache<string, { caller: Caller; seenAtMs: number; goodUntilMs: number }>({ max: cachedTokens });
 
-  return async (token) => {
+  return async (token, onUnseen) => {
     const now = clock();
     const known = seen.get(token);
     // A clock that was set back must not lengthen the minute.
     if (known !== undefined && known.seenAtMs <= now.getTime() && now.getTime() < known.goodUntilMs)
       return known.caller;
+    if (known === undefined) onUnseen?.();
     seen.delete(token);
 
     let payload: Awaited<ReturnType<typeof verify>>;
@@ -68,6 +72,7 @@ export async function createTokenVerifier(settings: TokenSettings, clock: () => 
       payload = await verify(token, { ...options, currentDate: now });
     } catch (error) {
       if (error instanceof AppError) throw error;
+      seen.delete(token);
       const isExpired = error instanceof JWTExpired;
       throw unauthenticated(isExpired ? 'The token has expired.' : 'The token is not valid.', error);
     }

@@ -3,22 +3,38 @@ import { type Caller, unauthenticated } from '../auth/token-verifier';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { readJsonBody } from './json-body';
+import type { LimitedExchange } from './rate-limits';
 
 /**
  * What every private module uses: the caller, known before anything else of the request is looked at. A `resolve`
  * or `beforeHandle` would run after validation and answer 422 to a stranger, and the body is parsed earlier still,
  * so the parser checks the token too; the second check is a look into the verifier's cache.
  */
-export function createAuth({ verifyToken, config }: Pick<AppDeps, 'verifyToken' | 'config'>) {
-  const authenticate = (request: Request): Promise<Caller> => verifyToken(bearerToken(request));
+export function createAuth({
+  verifyToken,
+  config,
+  rateLimits,
+}: Pick<AppDeps, 'verifyToken' | 'config' | 'rateLimits'>) {
+  const authenticate = async (exchange: LimitedExchange): Promise<Caller> => {
+    if (rateLimits === undefined) return verifyToken(bearerToken(exchange.request));
+    let caller: Caller;
+    try {
+      caller = await verifyToken(bearerToken(exchange.request), () => rateLimits.requireStranger(exchange));
+    } catch (error) {
+      if (error instanceof AppError && error.slug === 'unauthenticated') rateLimits.takeStranger(exchange);
+      throw error;
+    }
+    rateLimits.takeCaller(caller.id, exchange);
+    return caller;
+  };
 
   return new Elysia({ name: 'http.auth' })
-    .onParse({ as: 'scoped' }, async function readBody({ request }) {
-      await authenticate(request);
-      return readJsonBody(request, config.bodyLimitBytes);
+    .onParse({ as: 'scoped' }, async function readBody({ request, server, set }) {
+      await authenticate({ request, server, set });
+      return readJsonBody(request, { limitBytes: config.bodyLimitBytes, timeoutMs: config.requestTimeoutMs });
     })
-    .derive({ as: 'scoped' }, async function identifyCaller({ request }) {
-      return { caller: await authenticate(request) };
+    .derive({ as: 'scoped' }, async function identifyCaller({ request, server, set }) {
+      return { caller: await authenticate({ request, server, set }) };
     });
 }
 

@@ -4,7 +4,9 @@ import { gateCodes, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import { AppError, causeChain, problemKinds } from '../errors';
 import { describeError } from '../log';
+import type { Cors } from './cors';
 import { pathOf, problemMediaType, toProblem } from './problem';
+import type { LimitedExchange } from './rate-limits';
 import { requestIdOf } from './request-context';
 import type { RouteTable } from './route-table';
 
@@ -12,11 +14,34 @@ import type { RouteTable } from './route-table';
  * Turns whatever was thrown into a problem body. It must be mounted before every module: a hook applies only to
  * routes that come after it.
  */
-export function createErrorHandler({ log }: Pick<AppDeps, 'log'>, routeTable: RouteTable) {
+export function createErrorHandler(
+  { log, rateLimits }: Pick<AppDeps, 'log' | 'rateLimits'>,
+  { routeTable, cors }: { routeTable: RouteTable; cors: Cors },
+) {
+  /** The refusal of somebody who has asked too often for what is not there. */
+  const visitorFailure = (exchange: LimitedExchange): AppError | undefined => {
+    try {
+      rateLimits?.takeVisitor(exchange);
+      return undefined;
+    } catch (error) {
+      return toAppError(error);
+    }
+  };
+
   return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function answerProblem(context) {
-    const { error, request, set } = context;
+    const { error, request, server, set } = context;
     const requestId = requestIdOf(set);
-    const failure = toAppError(error, () => routeTable.allowedMethods(pathOf(request)));
+    let failure: AppError;
+    if (error instanceof NotFoundError) {
+      const preflight = cors.answerPreflight(request);
+      if (preflight !== undefined) {
+        set.status = preflight.status;
+        return preflight;
+      }
+      failure = visitorFailure({ request, server, set }) ?? notFound(routeTable.allowedMethods(pathOf(request)));
+    } else {
+      failure = toAppError(error);
+    }
     const kind = problemKinds[failure.slug];
     if (kind.status >= 500) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
     else log.debug({ requestId, problem: failure.slug, ...refusalOf(failure) }, 'request refused');
@@ -44,15 +69,15 @@ export function problemResponse(failure: AppError, request: Request, requestId: 
   });
 }
 
+function notFound(allowedMethods: readonly string[]): AppError {
+  return allowedMethods.length === 0
+    ? new AppError('route-not-found')
+    : new AppError('method-not-allowed', { headers: { allow: allowedMethods.join(', ') } });
+}
+
 /** Decides by class, never by `code`: any error may carry a `code` that looks like one of Elysia's. */
-function toAppError(error: unknown, allowedMethods: () => string[]): AppError {
+function toAppError(error: unknown): AppError {
   for (const cause of causeChain(error)) if (cause instanceof AppError) return cause;
-  if (error instanceof NotFoundError) {
-    const allow = allowedMethods();
-    return allow.length === 0
-      ? new AppError('route-not-found')
-      : new AppError('method-not-allowed', { headers: { allow: allow.join(', ') } });
-  }
   const failure = findDatabaseError(error);
   const unfit = gateCodes.find(({ code }) => code === failure?.code);
   if (unfit !== undefined)

@@ -14,7 +14,12 @@ export const iconRoutes = new Elysia({ name: 'http.icons' }).get(
     const icon = Bun.file(new URL(`src/icons/${name}`, packageRoot));
     if (!(await icon.exists())) throw new AppError('route-not-found');
     return new Response(icon, {
-      headers: { 'content-type': 'image/svg+xml', 'cache-control': 'public, max-age=86400' },
+      headers: {
+        'content-type': 'image/svg+xml',
+        'cache-control': 'public, max-age=86400',
+        // Frontends of other hosts show it.
+        'cross-origin-resource-policy': 'cross-origin',
+      },
     });
   },
   { params: requestParameters(v.object({ name: v.string() })), detail: { hide: true } },

@@ -4,13 +4,19 @@ const jsonMediaType = /^application\/json\s*(?:;|$)/i;
 const otherCharset = /;\s*charset\s*=\s*(?!"?utf-8"?\s*(?:;|$))/i;
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
+export interface BodyLimits {
+  readonly limitBytes: number;
+  /** From now until all of it has arrived. */
+  readonly timeoutMs: number;
+}
+
 /**
  * Reads the request body as JSON; null when there is none, whatever its Content-Type.
  *
- * @throws AppError `payload-too-large`, `unsupported-media-type`, `malformed-json` or `malformed-request`
+ * @throws AppError `payload-too-large`, `request-timeout`, `unsupported-media-type`, `malformed-json` or `malformed-request`
  */
-export async function readJsonBody(request: Request, limitBytes: number): Promise<unknown> {
-  const bytes = await readBytes(request, limitBytes);
+export async function readJsonBody(request: Request, limits: BodyLimits): Promise<unknown> {
+  const bytes = await readBytes(request, limits);
   if (bytes.byteLength === 0) return null;
   const type = request.headers.get('content-type') ?? '';
   if (!jsonMediaType.test(type) || otherCharset.test(type)) throw new AppError('unsupported-media-type');
@@ -28,15 +34,31 @@ function parseJson(bytes: Uint8Array): unknown {
   }
 }
 
-async function readBytes(request: Request, limitBytes: number): Promise<Uint8Array> {
+async function readBytes(request: Request, { limitBytes, timeoutMs }: BodyLimits): Promise<Uint8Array> {
   const announced = request.headers.get('content-length');
   if (announced !== null && Number(announced) > limitBytes) throw tooLarge(limitBytes);
   try {
-    if (announced !== null) return await request.bytes();
-    return await readStream(request.body, limitBytes);
+    const bytes = announced === null ? readStream(request.body, limitBytes) : request.bytes();
+    return await inTime(bytes, timeoutMs);
   } catch (error) {
     if (error instanceof AppError) throw error;
     throw new AppError('malformed-request', { cause: error });
+  }
+}
+
+/** Most bodies are there already, and need no timer. */
+async function inTime(bytes: Promise<Uint8Array>, timeoutMs: number): Promise<Uint8Array> {
+  if (Bun.peek.status(bytes) !== 'pending') return bytes;
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(
+    // What is still to come of the body would be taken for the next request.
+    () => reject(new AppError('request-timeout', { headers: { connection: 'close' } })),
+    timeoutMs,
+  );
+  try {
+    return await Promise.race([bytes, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

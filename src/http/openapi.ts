@@ -32,9 +32,10 @@ const RequestExamples = v.optional(
 
 function operation({ path, hooks }: DocumentedRoute, models: Models): Record<string, unknown> {
   const { parameters, requestBody, ...detail } = hooks.detail ?? {};
+  const isPrivate = path.startsWith('/v2/private/');
   return {
     ...detail,
-    security: path.startsWith('/v2/private/') ? [{ [bearerScheme]: [] }] : [],
+    security: isPrivate ? [{ [bearerScheme]: [] }] : [],
     parameters: [...pathParameters(path), ...queryParameters(hooks.query, models), ...asArray(parameters)],
     ...(isValibotSchema(hooks.body) && {
       requestBody: {
@@ -48,27 +49,47 @@ function operation({ path, hooks }: DocumentedRoute, models: Models): Record<str
       },
     }),
     responses: Object.fromEntries(
-      Object.entries(hooks.response ?? {}).map(([status, schema]) => [status, response(status, schema, models)]),
+      Object.entries(hooks.response ?? {}).map(([status, schema]) => [
+        status,
+        response(status, schema, { models, isLimited: isPrivate }),
+      ]),
     ),
   };
 }
 
-function response(status: string, schema: unknown, models: Models): Record<string, unknown> {
+function response(
+  status: string,
+  schema: unknown,
+  { models, isLimited }: { models: Models; isLimited: boolean },
+): Record<string, unknown> {
   const mediaType = Number(status) < 400 ? 'application/json' : problemMediaType;
   return {
     description: STATUS_CODES[status] ?? status,
-    headers: Object.fromEntries(headersOf(Number(status)).map((name) => [name, { schema: { type: 'string' } }])),
+    headers: Object.fromEntries(headersOf(Number(status), isLimited).map((name) => [name, headerDoc(name)])),
     ...(isValibotSchema(schema) &&
       schema.type !== 'void' && { content: { [mediaType]: { schema: jsonSchema(schema, models) } } }),
   };
 }
 
-function headersOf(status: number): string[] {
+/** The headers of rate limits are there while the service has them switched on. */
+const headerMeanings: Readonly<Record<string, string>> = {
+  RateLimit: 'What is left of each policy, and the seconds until all of it is there again: `"default";r=599;t=42`',
+  'RateLimit-Policy': 'How many requests a caller has in how many seconds: `"default";q=600;w=60`',
+  'Retry-After': 'Seconds after which a repeat may succeed',
+};
+
+function headerDoc(name: string): object {
+  const description = headerMeanings[name];
+  return { ...(description === undefined ? {} : { description }), schema: { type: 'string' } };
+}
+
+function headersOf(status: number, isLimited: boolean): string[] {
   return [
     'X-Request-Id',
     'Cache-Control',
     ...(status === 401 ? ['WWW-Authenticate'] : []),
-    ...(status === 503 ? ['Retry-After'] : []),
+    ...([409, 429, 502, 503, 504].includes(status) ? ['Retry-After'] : []),
+    ...(isLimited ? ['RateLimit-Policy', 'RateLimit'] : []),
   ];
 }
 

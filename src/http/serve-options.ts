@@ -1,11 +1,22 @@
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { describeError } from '../log';
+import { answerHeaders } from './answer-headers';
 import { problemResponse } from './error-handler';
 
+/** How many queries in a row the longest answer waits for. */
+const longestQueries = 6;
+const idleSeconds = 10;
+
+type ServeConfig = Pick<AppDeps['config'], 'carrier' | 'database' | 'publicUrl'>;
+
 /** How Bun serves the app. */
-export function serveOptions({ log, newId }: Pick<AppDeps, 'log' | 'newId'>) {
+export function serveOptions({ config, log, newId }: Pick<AppDeps, 'log' | 'newId'> & { config: ServeConfig }) {
+  const { carrier, database, publicUrl } = config;
+  const longestAnswerMs = (carrier.attempts + 1) * carrier.timeoutMs + longestQueries * database.timeoutMs;
   return {
+    // Counts from the last answer, not from the last byte, so it cuts whoever sends a request slowly too.
+    idleTimeout: Math.ceil(longestAnswerMs / 1000) + idleSeconds,
     // Two services on one port would share its requests silently.
     reusePort: false,
     // What escapes the error handler (a header that cannot be sent, `throw null`) would show Bun's own page.
@@ -17,6 +28,7 @@ export function serveOptions({ log, newId }: Pick<AppDeps, 'log' | 'newId'>) {
       log.error({ requestId, problem: 'internal-error', ...describeError(error) }, 'request failed');
       const answer = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
       answer.headers.set('x-request-id', requestId);
+      for (const [name, value] of Object.entries(answerHeaders(publicUrl))) answer.headers.set(name, value);
       return answer;
     },
   };

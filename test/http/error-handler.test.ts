@@ -4,12 +4,13 @@ import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { users } from '../../src/db/schema';
 import { problemKinds } from '../../src/errors';
+import { createCors } from '../../src/http/cors';
 import { createErrorHandler } from '../../src/http/error-handler';
 import { createRequestContext } from '../../src/http/request-context';
 import { createRouteTable } from '../../src/http/route-table';
 import { serveOptions } from '../../src/http/serve-options';
 import { createLog } from '../../src/log';
-import { createTestApp, readAnswer } from '../support/app';
+import { createTestApp, readAnswer, testConfig } from '../support/app';
 import { connectRaw } from '../support/raw-socket';
 
 const canary = 'canary-4711';
@@ -17,7 +18,7 @@ const logLines: string[] = [];
 const log = createLog('debug', { write: (line) => logLines.push(line) });
 
 /** Routes that fail in every way that a handler can, behind the real error handler. */
-const failing = new Elysia({ serve: serveOptions({ log, newId: () => crypto.randomUUID() }) })
+const failing = new Elysia({ serve: serveOptions({ config: testConfig, log, newId: () => crypto.randomUUID() }) })
   .use(
     createRequestContext({
       log,
@@ -25,7 +26,12 @@ const failing = new Elysia({ serve: serveOptions({ log, newId: () => crypto.rand
       lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
     }),
   )
-  .use(createErrorHandler({ log }, createRouteTable()))
+  .use(
+    createErrorHandler(
+      { log, rateLimits: undefined },
+      { routeTable: createRouteTable(), cors: createCors(testConfig) },
+    ),
+  )
   .get('/error', () => {
     throw new Error(`secret ${canary}`, { cause: new Error(canary) });
   })

@@ -14,8 +14,11 @@ export const testConfig = {
   bodyLimitBytes: 262_144,
   carrier: { attempts: 2, timeoutMs: 500 },
   chat: { id: 'test-chat', token: 'test-chat-token' },
+  corsOrigins: [],
+  database: { timeoutMs: 2_000 },
   publicUrl: undefined,
   reportTimeZone: 'UTC',
+  requestTimeoutMs: 10_000,
 } satisfies AppDeps['config'];
 const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
 
@@ -65,6 +68,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     log: createLog('debug', { write: (line) => logLines.push(line) }),
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => 'http://localhost',
+    rateLimits: undefined,
     reads: replica === undefined ? primary : replicaOrPrimary(replica, primary),
     replica,
     verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),

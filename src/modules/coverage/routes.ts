@@ -1,5 +1,6 @@
-import { Elysia } from 'elysia';
+import { type Context, Elysia } from 'elysia';
 import * as v from 'valibot';
+import type { Caller } from '../../auth/token-verifier';
 import { calendarDateAt } from '../../calendar';
 import type { ApplicationRow } from '../../db/schema/applications';
 import type { AppDeps } from '../../deps';
@@ -32,17 +33,32 @@ export function createCoverageRoutes(deps: AppDeps) {
     return answerUser(await service.start(coverage), { request, set });
   };
 
+  /** After the caller is known, before anything is validated. */
+  const transform = ({
+    caller,
+    request,
+    server,
+    set,
+  }: Pick<Context, 'request' | 'server' | 'set'> & { caller: Caller }) =>
+    deps.rateLimits?.takeCoverage(caller.id, { request, server, set });
+
   return new Elysia({ tags: ['Coverage'] })
     .use(createAuth(deps))
     .post(
       '/ltc/totalCoverage',
       ({ body, caller, headers, request, set }) => start('ltc', body, { caller, headers, request, set }),
-      { body, headers, response: responses, detail: coverageDetail('long-term-care', 'startLtcApplication') },
+      {
+        transform,
+        body,
+        headers,
+        response: responses,
+        detail: coverageDetail('long-term-care', 'startLtcApplication'),
+      },
     )
     .post(
       '/life/totalCoverage',
       ({ body, caller, headers, request, set }) => start('life', body, { caller, headers, request, set }),
-      { body, headers, response: responses, detail: coverageDetail('life', 'startLifeApplication') },
+      { transform, body, headers, response: responses, detail: coverageDetail('life', 'startLifeApplication') },
     )
     .get(
       '/user/applications',

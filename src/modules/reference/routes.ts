@@ -3,6 +3,7 @@ import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { ifNoneMatchParameter, notModified } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
+import { addToHeader } from '../../http/list-header';
 import { readProblems } from '../../http/problem';
 import { HealthAndCareBody } from './model';
 import { createReferenceService } from './service';
@@ -22,7 +23,7 @@ export function createReferenceRoutes(deps: AppDeps) {
       const { json, entityTag } = await service.healthAndCare();
       set.headers.etag = entityTag;
       set.headers['cache-control'] = 'private, max-age=300';
-      set.headers.vary = 'Authorization';
+      addToHeader(set.headers, 'vary', 'Authorization');
       return answerJson(json, { request, set });
     },
     {

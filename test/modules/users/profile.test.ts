@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { createTestApp } from '../../support/app';
+import { createTestApp, testConfig } from '../../support/app';
 
 const testApp = await createTestApp();
 testApp.now = new Date('2026-03-10T12:00:00.000Z');
@@ -44,13 +44,7 @@ describe('the profile', () => {
 
   test('reckons the past in the configured time zone', async () => {
     const lateEvening = new Date('2026-03-11T03:30:00.000Z');
-    const config = {
-      bodyLimitBytes: 262_144,
-      carrier: { attempts: 2, timeoutMs: 500 },
-      chat: { id: '', token: '' },
-      publicUrl: undefined,
-      reportTimeZone: 'America/New_York',
-    };
+    const config = { ...testConfig, reportTimeZone: 'America/New_York' };
     const newYork = await createTestApp({ config });
     newYork.now = lateEvening;
     const save = (dateOfBirth: string) =>
