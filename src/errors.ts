@@ -123,7 +123,7 @@ export const problemKinds = {
     code: 250,
     status: 429,
     title: 'Too many requests',
-    meaning: 'The caller has used up what `RateLimit-Policy` grants. Nothing was done.',
+    meaning: 'The caller has used up its requests of this minute. Nothing was done.',
     remedy: 'Send the request again after the seconds in `Retry-After`.',
     retryAfterSeconds: 60,
   },

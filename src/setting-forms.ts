@@ -85,7 +85,8 @@ export const OriginList = v.pipe(
   v.string(),
   v.transform((text) => text.split(',').map((origin) => origin.trim())),
   v.check(
-    (origins) => origins.every((origin) => isHttpAddress(origin) && new URL(origin).origin === origin),
+    (origins) =>
+      origins.every((origin) => isHttpAddress(origin) && !origin.includes('*') && new URL(origin).origin === origin),
     'must be origins such as https://app.example.com, with commas between, without paths and wildcards',
   ),
 );

@@ -45,6 +45,34 @@ describe('the settings', () => {
     });
   });
 
+  test('switch rate limits on in production alone, and off by 0', () => {
+    expect(readConfig({}).rateLimit).toEqual({ perMinute: 0, trustedProxyCount: 0 });
+    expect(readConfig(production).rateLimit.perMinute).toBe(600);
+    expect(readConfig({ ...production, RATE_LIMIT_PER_MINUTE: '0' }).rateLimit.perMinute).toBe(0);
+  });
+
+  test('take origins as browsers send them, and no wildcard', () => {
+    expect(readConfig({}).corsOrigins).toEqual([]);
+    const list = 'https://app.example.com, http://localhost:5173';
+    expect(readConfig({ CORS_ORIGINS: list }).corsOrigins).toEqual([
+      'https://app.example.com',
+      'http://localhost:5173',
+    ]);
+    for (const bad of [
+      '*',
+      '',
+      ',',
+      'https://a.example,',
+      'https://a.example/',
+      'https://*.example',
+      'a.example',
+      'null',
+    ])
+      expect(faultsOf({ CORS_ORIGINS: bad })).toEqual(['CORS_ORIGINS']);
+    for (const bad of ['HTTPS://a.example', 'https://a.example:443', 'https://u@a.example', 'ftp://a.example'])
+      expect(faultsOf({ CORS_ORIGINS: bad })).toEqual(['CORS_ORIGINS']);
+  });
+
   test('name one replica at most, and only of a libSQL server', () => {
     const remote = { DATABASE_URL: 'libsql://db.example' };
     const server = { DATABASE_READ_URL: 'https://replica.example' };

@@ -33,16 +33,21 @@ export const scriptPath = '/swagger/scalar.js';
 export function createDocs({ publicUrl, models }: Omit<DocsSubject, 'routes'>) {
   let routes: readonly DocumentedRoute[] = [];
   const page = onceLoaded(async () => {
-    const { createDocsPage } = await import('./docs-page');
-    return createDocsPage({ publicUrl, models, routes });
+    const [{ createDocsPage }, { underPolicy }] = await Promise.all([import('./docs-page'), import('./docs-policy')]);
+    const app = createDocsPage({ publicUrl, models, routes });
+    return {
+      html: async (address: string) => underPolicy(await (await app.handle(new Request(address))).text(), publicUrl),
+      document: (address: string) => app.handle(new Request(address)),
+    };
   });
   /** A HEAD is answered by the outer app, from the answer to a GET. */
-  const serve = async ({ request }: { request: Request }) => (await page()).handle(new Request(request.url));
+  const serveHtml = async ({ request }: { request: Request }) => (await page()).html(request.url);
+  const serveDocument = async ({ request }: { request: Request }) => (await page()).document(request.url);
   const hidden = { detail: { hide: true } };
 
   const plugin = new Elysia({ name: 'http.docs' })
-    .get(swaggerPath, serve, hidden)
-    .get(specPath, serve, hidden)
+    .get(swaggerPath, serveHtml, hidden)
+    .get(specPath, serveDocument, hidden)
     .get(scriptPath, serveScript, hidden)
     // A browser asks for it on every page of this host.
     .get('/favicon.ico', () => new Response(null, { status: 204 }), hidden);

@@ -2,7 +2,7 @@ import { afterAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
 import { users } from '../../src/db/schema';
 import { createTestApp, readAnswer, testToken } from '../support/app';
-import { saveRoutes } from '../support/contract';
+import { privateRoutes, saveRoutes } from '../support/contract';
 
 /** Over a real socket: what Bun does before the app sees a request is part of the answer. */
 const testApp = await createTestApp();
@@ -179,6 +179,33 @@ describe('a bad body', () => {
     expect(answer.status).toBe(422);
     expect(answer.body).toMatchObject({ errors: [{ rule: 'max_length', message: 'must have at most 100 items' }] });
     expect(performance.now() - startedAtMs).toBeLessThan(1000);
+  });
+
+  test.each([
+    ['100,000 lists in each other', '['.repeat(100_000) + ']'.repeat(100_000)],
+    ['130,000 lists that are never closed', '['.repeat(130_000)],
+    ['40,000 objects in each other', `${'{"a":'.repeat(40_000)}1${'}'.repeat(40_000)}`],
+    ['40,000 objects in each other in a known field', `{"selections":${'{"a":'.repeat(30_000)}1${'}'.repeat(30_000)}}`],
+    ['20,000 unknown fields', `{${Array.from({ length: 20_000 }, (_, index) => `"u${index}":1`).join()}}`],
+    ['an unknown field of 250,000 letters', `{"${'a'.repeat(250_000)}":1}`],
+    ['a number of 250,000 digits', `{"careCosts":${'9'.repeat(250_000)}}`],
+    ['an exponent of 200,000 digits', `{"careCosts":1e${'9'.repeat(200_000)}}`],
+    ['the same bad field 15,000 times', `{${Array(15_000).fill('"careCosts":"x"').join()}}`],
+  ])('of %s is refused quickly by every route that takes one', async (_, body) => {
+    for (const { path } of privateRoutes.filter(({ method }) => method === 'POST')) {
+      const startedAtMs = performance.now();
+      const { status, text } = await post(path, body);
+      expect([400, 422]).toContain(status);
+      expect(text.length).toBeLessThan(30_000);
+      expect(performance.now() - startedAtMs).toBeLessThan(2000);
+    }
+    expect(await testApp.db.$count(users)).toBe(0);
+  });
+
+  test('with the same field twice counts by the last one', async () => {
+    const answer = await post(ltc, '{"careCosts":1,"careCosts":2}');
+    expect(answer.body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 2 } } } });
+    await testApp.db.delete(users);
   });
 
   test('with more faults than anybody reads is answered by the first hundred', async () => {

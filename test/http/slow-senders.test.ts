@@ -1,0 +1,194 @@
+import { describe, expect, test } from 'bun:test';
+import { Elysia } from 'elysia';
+import { serveOptions } from '../../src/http/serve-options';
+import { createLog } from '../../src/log';
+import { createTestApp, testConfig, testToken } from '../support/app';
+import { atEnd } from '../support/cleanup';
+import { amount, isLong } from '../support/long';
+import { connectRaw } from '../support/raw-socket';
+import { until } from '../support/until';
+
+const testLog = createLog('silent', { write() {} });
+/** Catches a hang, on a machine that others load as well. */
+const patienceMs = 10_000;
+const profile = '/v2/private/user/profile';
+
+async function listen(requestTimeoutMs: number) {
+  const testApp = await createTestApp({ config: { ...testConfig, requestTimeoutMs } });
+  testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+  atEnd(() => testApp.app.stop(true));
+  const port = testApp.app.server?.port ?? 0;
+  const token = await testToken({ id: 'sender', now: testApp.now });
+  const head = (fields: string) =>
+    `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\n${fields}\r\n`;
+  const read = async () => {
+    const answer = await fetch(`http://127.0.0.1:${port}/v2/private/healthAndCare/`, {
+      headers: { authorization: `Bearer ${token}` },
+    });
+    await answer.bytes();
+    return answer.status;
+  };
+  return { testApp, port, token, head, read };
+}
+
+/** The longest that one of many requests, one after the other, has to wait. */
+async function worstWaitMs(read: () => Promise<number>): Promise<number> {
+  let worstMs = 0;
+  for (let turn = 0; turn < 20; turn += 1) {
+    const startedAtMs = performance.now();
+    expect(await read()).toBe(200);
+    worstMs = Math.max(worstMs, performance.now() - startedAtMs);
+  }
+  return worstMs;
+}
+
+describe('a body that does not arrive in time', () => {
+  test.each([
+    ['by its length', 'Content-Length: 100\r\n', '{"firstName":', ' '],
+    ['in chunks', 'Transfer-Encoding: chunked\r\n', 'd\r\n{"firstName":\r\n', '1\r\n \r\n'],
+  ])('%s is answered 408, however often a byte comes, and its connection is closed', async (_, fields, start, drip) => {
+    const { testApp, port, head } = await listen(400);
+    const { socket, exchange } = await connectRaw(port);
+    const answering = exchange(`${head(fields)}${start}`);
+    const dripping = setInterval(() => socket.write(drip), 50);
+    const answer = await answering;
+    clearInterval(dripping);
+    expect(answer).toStartWith('HTTP/1.1 408 ');
+    expect(answer).toMatch(/\r\nconnection: close\r\n/i);
+    expect(answer).toContain('"type":"/problems/request-timeout"');
+    expect(answer).toContain('"code":205');
+    expect((await testApp.db.$client.execute('SELECT * FROM users')).rows).toEqual([]);
+    expect(testApp.logLines.join('\n')).not.toContain('request failed');
+  });
+
+  test('of a stranger is not waited for at all', async () => {
+    const { port } = await listen(60_000);
+    const { socket, exchange } = await connectRaw(port);
+    const answering = exchange(
+      `POST ${profile} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{`,
+    );
+    expect(await answering).toStartWith('HTTP/1.1 401 ');
+    socket.end();
+  });
+
+  test('but in pieces within the time is taken', async () => {
+    const { port, head } = await listen(5_000);
+    const { socket, exchange } = await connectRaw(port);
+    const answering = exchange(head('Connection: close\r\nContent-Length: 19\r\n'));
+    for (const piece of ['{"first', 'Name":', '"Ada"}']) {
+      await Bun.sleep(50);
+      socket.write(piece);
+    }
+    expect(await answering).toStartWith('HTTP/1.1 200 ');
+  });
+});
+
+describe('a head', () => {
+  test.each([
+    ['an address of 20,000 letters', `GET /${'a'.repeat(20_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
+    ['a field of 20,000 letters', `GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`],
+    ['a thousand fields', `GET / HTTP/1.1\r\nHost: x\r\n${'X: y\r\n'.repeat(1000)}\r\n`],
+    ['a field of 20,000 letters without an end', `GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}`],
+  ])('with %s is refused, and its connection closed', async (_, request) => {
+    const { port } = await listen(1000);
+    const { exchange } = await connectRaw(port);
+    expect(await exchange(request)).toStartWith('HTTP/1.1 431 ');
+  });
+
+  test.skipIf(!isLong)('that drips in is cut within twenty seconds, although bytes keep coming', async () => {
+    const { port } = await listen(1000);
+    const startedAtMs = performance.now();
+    const { socket, exchange } = await connectRaw(port);
+    const cut = exchange('GET /health/live HTTP/1.1\r\nHost: x\r\n');
+    const dripping = setInterval(() => socket.write('X: y\r\n'), 1000);
+    expect(await cut).toBe('');
+    clearInterval(dripping);
+    expect(performance.now() - startedAtMs).toBeLessThan(20_000);
+  });
+});
+
+describe('others are served', () => {
+  test('while many connections hold half a request', async () => {
+    const { port, head, read } = await listen(20_000);
+    const halves = [
+      '',
+      'GET / HTTP/1.1\r\nHos',
+      head('Content-Length: 100\r\n'),
+      `${head('Transfer-Encoding: chunked\r\n')}5\r\n{`,
+    ];
+    const count = amount({ long: 2000, short: 400 });
+    const sockets = await Promise.all(
+      Array.from({ length: count }, async (_, index) => {
+        const { socket } = await connectRaw(port);
+        socket.write(halves[index % halves.length] ?? '');
+        return socket;
+      }),
+    );
+    expect(await worstWaitMs(read)).toBeLessThan(patienceMs);
+    for (const socket of sockets) socket.terminate();
+    expect(await read()).toBe(200);
+  });
+
+  test('while one connection sends thousands of requests at once', async () => {
+    const { port, token, read } = await listen(20_000);
+    const one = `GET /v2/private/healthAndCare/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\n\r\n`;
+    let answers = 0;
+    const socket = await Bun.connect({
+      hostname: '127.0.0.1',
+      port,
+      socket: {
+        data(_, chunk) {
+          answers += chunk.toString().split('HTTP/1.1 200 ').length - 1;
+        },
+      },
+    });
+    const flood = Buffer.from(one.repeat(amount({ long: 20_000, short: 2000 })));
+    let sent = socket.write(flood);
+    const feeding = setInterval(() => {
+      sent += Math.max(0, socket.write(flood.subarray(sent)));
+    }, 5);
+    expect(await worstWaitMs(read)).toBeLessThan(patienceMs);
+    await until(() => answers > 100);
+    clearInterval(feeding);
+    socket.terminate();
+  });
+
+  test('while a connection sends a body without end that nobody wants', async () => {
+    const { port, head, read } = await listen(20_000);
+    const socket = await Bun.connect({ hostname: '127.0.0.1', port, socket: { data() {} } });
+    socket.write(head('Content-Length: 4000000000\r\n'));
+    const megabyte = Buffer.alloc(1_000_000, 'x');
+    const before = process.memoryUsage.rss();
+    for (let turn = 0; turn < 200; turn += 1) {
+      socket.write(megabyte);
+      await Bun.sleep(1);
+    }
+    expect(process.memoryUsage.rss() - before).toBeLessThan(150 * 1024 * 1024);
+    expect(await worstWaitMs(read)).toBeLessThan(patienceMs);
+    socket.terminate();
+  });
+});
+
+describe('an answer that takes long', () => {
+  test('has more time than any carrier and database may take, within what Bun can count', () => {
+    const timeout = (carrier: { attempts: number; timeoutMs: number }, timeoutMs: number) => {
+      const config = { ...testConfig, carrier, database: { timeoutMs } };
+      return serveOptions({ config, log: testLog, newId: () => '' }).idleTimeout;
+    };
+    expect(timeout({ attempts: 3, timeoutMs: 5000 }, 2000)).toBeGreaterThan(3 * 5 + 5 + 2);
+    expect(timeout({ attempts: 5, timeoutMs: 8000 }, 20_000)).toBeGreaterThan(5 * 8 + 8 + 5 * 20);
+    expect(timeout({ attempts: 5, timeoutMs: 8000 }, 20_000)).toBeLessThan(256);
+  });
+
+  test.skipIf(!isLong)('is given, although Elysia’s own idle time is over', async () => {
+    const options = serveOptions({ config: testConfig, log: testLog, newId: () => '' });
+    const app = new Elysia({ serve: { ...options, idleTimeout: 45 } })
+      .get('/', async () => {
+        await Bun.sleep(36_000);
+        return 'late';
+      })
+      .listen({ port: 0, hostname: '127.0.0.1' });
+    expect(await (await fetch(`http://127.0.0.1:${app.server?.port}/`)).text()).toBe('late');
+    await app.stop(true);
+  });
+});

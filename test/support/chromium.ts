@@ -1,0 +1,116 @@
+import * as v from 'valibot';
+import { atEnd } from './cleanup';
+import { temporaryFolder } from './database';
+
+const program = Bun.which('chromium') ?? Bun.which('chromium-browser') ?? Bun.which('google-chrome');
+
+/** Why there is no browser to test with; undefined where there is one. */
+export const noChromium = program === null ? 'no Chromium is installed' : undefined;
+
+const Message = v.object({
+  id: v.optional(v.number()),
+  method: v.optional(v.string()),
+  params: v.optional(v.record(v.string(), v.unknown())),
+  result: v.optional(v.record(v.string(), v.unknown())),
+  error: v.optional(v.object({ message: v.string() })),
+});
+const Evaluated = v.object({ result: v.object({ value: v.optional(v.unknown()) }) });
+const Target = v.object({ targetId: v.string() });
+const Session = v.object({ sessionId: v.string() });
+const Requested = v.object({ request: v.object({ url: v.string() }) });
+
+/** A page in a real browser, and all that went wrong on it. */
+export interface BrowserPage {
+  /** Addresses that it asked for. */
+  readonly requests: readonly string[];
+  /** Console errors, exceptions, and violations of the page’s policy. */
+  readonly complaints: readonly string[];
+  evaluate(expression: string): Promise<unknown>;
+}
+
+/** Opens an address in a Chromium of its own, without a display. */
+export async function openInChromium(address: string): Promise<BrowserPage> {
+  const child = Bun.spawn(
+    [
+      program ?? '',
+      '--headless=new',
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-dev-shm-usage',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--remote-debugging-port=0',
+      `--user-data-dir=${temporaryFolder()}`,
+      'about:blank',
+    ],
+    { stdout: 'ignore', stderr: 'pipe' },
+  );
+  atEnd(async () => {
+    child.kill('SIGKILL');
+    await child.exited;
+  });
+  const send = await connect(await debuggerAddress(child.stderr));
+  const requests: string[] = [];
+  const complaints: string[] = [];
+  const { targetId } = v.parse(Target, await send.call('Target.createTarget', { url: 'about:blank' }));
+  const { sessionId } = v.parse(Session, await send.call('Target.attachToTarget', { targetId, flatten: true }));
+  send.onEvent = (method, params) => {
+    if (method === 'Network.requestWillBeSent') requests.push(v.parse(Requested, params).request.url);
+    else if (method === 'Runtime.consoleAPICalled' && params.type === 'error')
+      complaints.push(JSON.stringify(params.args));
+    else if (method === 'Runtime.exceptionThrown') complaints.push(JSON.stringify(params.exceptionDetails));
+    else if (method === 'Log.entryAdded') complaints.push(JSON.stringify(params.entry));
+    else if (method === 'Audits.issueAdded' && JSON.stringify(params).includes('ContentSecurityPolicyIssue'))
+      complaints.push(JSON.stringify(params.issue));
+  };
+  for (const domain of ['Page', 'Network', 'Runtime', 'Log', 'Audits'])
+    await send.call(`${domain}.enable`, {}, sessionId);
+  await send.call('Page.navigate', { url: address }, sessionId);
+  return {
+    requests,
+    complaints,
+    async evaluate(expression) {
+      const answer = await send.call('Runtime.evaluate', { expression, returnByValue: true }, sessionId);
+      return v.parse(Evaluated, answer).result.value;
+    },
+  };
+}
+
+async function debuggerAddress(errors: ReadableStream<Uint8Array>): Promise<string> {
+  let text = '';
+  for await (const chunk of errors) {
+    text += Buffer.from(chunk).toString();
+    const address = /DevTools listening on (ws:\/\/\S+)/.exec(text)?.[1];
+    if (address !== undefined) return address;
+  }
+  throw new Error(`Chromium did not start:\n${text}`);
+}
+
+/** A connection that speaks the browser's debugging protocol. */
+async function connect(address: string) {
+  const socket = new WebSocket(address);
+  const waiting = new Map<number, PromiseWithResolvers<Record<string, unknown>>>();
+  let lastId = 0;
+  const connection = {
+    onEvent: (_method: string, _params: Record<string, unknown>): void => undefined,
+    call(method: string, params: object, sessionId?: string): Promise<Record<string, unknown>> {
+      lastId += 1;
+      const answer = Promise.withResolvers<Record<string, unknown>>();
+      waiting.set(lastId, answer);
+      socket.send(JSON.stringify({ id: lastId, method, params, ...(sessionId === undefined ? {} : { sessionId }) }));
+      return answer.promise;
+    },
+  };
+  socket.addEventListener('message', ({ data }) => {
+    const { id, method, params = {}, result = {}, error } = v.parse(Message, JSON.parse(String(data)));
+    if (id === undefined) return connection.onEvent(method ?? '', params);
+    if (error === undefined) waiting.get(id)?.resolve(result);
+    else waiting.get(id)?.reject(new Error(error.message));
+    waiting.delete(id);
+  });
+  await new Promise((resolve, reject) => {
+    socket.addEventListener('open', resolve);
+    socket.addEventListener('error', reject);
+  });
+  return connection;
+}
