@@ -62,7 +62,11 @@ export function createApp(deps: AppDeps) {
   const limitVisitor = ({ request, server, set }: LimitedExchange) =>
     deps.rateLimits?.takeVisitor({ request, server, set });
 
-  const app = new Elysia({ serve: serveOptions(deps) })
+  const app = new Elysia({
+    serve: serveOptions(deps),
+    // Else the path begins further right under a `Host` of less than four letters.
+    handler: { standardHostname: false },
+  })
     .headers(answerHeaders(deps.config.publicUrl))
     .use(createRequestContext(deps))
     .use(cors.plugin)

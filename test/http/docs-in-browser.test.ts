@@ -13,42 +13,48 @@ async function listen(publicUrl?: string): Promise<string> {
   return `http://127.0.0.1:${app.server?.port}`;
 }
 
+/** A page of five megabytes of script takes its time where others load the machine. */
+const patienceMs = 120_000;
+
 describe.skipIf(noChromium !== undefined)('in a real browser', () => {
-  test('the documentation obeys its policy, asks no other host, and shows every endpoint', async () => {
-    const address = await listen('http://127.0.0.1:9');
-    const page = await openInChromium(`${address}/swagger`);
-    const shows = (text: string) => page.evaluate(`document.body.innerText.includes(${JSON.stringify(text)})`);
-    await until(async () => (await shows('/v2/private/user/profile')) === true);
-    await page.evaluate(`for (const button of document.querySelectorAll('button')) button.click()`);
-    await Bun.sleep(1000);
-    expect(page.complaints).toEqual([]);
-    expect(page.requests.filter((url) => !url.startsWith(`${address}/`) && !url.startsWith('data:'))).toEqual([]);
-    expect(await page.evaluate(`getComputedStyle(document.querySelector('.scalar-app')).display`)).not.toBe('inline');
-  });
+  test(
+    'the documentation obeys its policy, asks no other host, shows every endpoint, and runs nothing that is brought in',
+    async () => {
+      const address = await listen('http://127.0.0.1:9');
+      const page = await openInChromium(`${address}/swagger`);
+      await page.until(`document.body?.innerText.includes('/v2/private/user/profile')`);
+      await page.evaluate(`for (const button of document.querySelectorAll('button')) button.click()`);
+      await Bun.sleep(1000);
+      expect(page.complaints).toEqual([]);
+      expect(page.requests.filter((url) => !url.startsWith(`${address}/`) && !url.startsWith('data:'))).toEqual([]);
+      expect(await page.evaluate(`[...document.querySelectorAll('style')].every(({ sheet }) => sheet !== null)`)).toBe(
+        true,
+      );
 
-  test('a page about a problem obeys its policy, and has its looks', async () => {
-    const address = await listen();
-    const page = await openInChromium(`${address}/problems/rate-limited`);
-    await until(async () => (await page.evaluate('document.title')) === 'Too many requests');
-    expect(await page.evaluate('getComputedStyle(document.body).maxWidth')).toBe('640px');
-    expect(page.complaints).toEqual([]);
-  });
+      await page.evaluate(`
+        const script = document.createElement('script');
+        script.textContent = 'globalThis.isIntruded = true';
+        document.body.append(script);
+        const picture = document.createElement('div');
+        picture.innerHTML = '<img src="x" onerror="globalThis.isIntruded = true">';
+        document.body.append(picture);`);
+      await until(() => page.complaints.length >= 2);
+      expect(await page.evaluate('globalThis.isIntruded')).toBeUndefined();
+    },
+    patienceMs,
+  );
 
-  test('a script that somebody brings into the documentation does not run', async () => {
-    const address = await listen();
-    const page = await openInChromium(`${address}/swagger`);
-    await until(async () => (await page.evaluate(`document.querySelector('.scalar-app') !== null`)) === true);
-    await page.evaluate(`
-      const script = document.createElement('script');
-      script.textContent = 'globalThis.isIntruded = true';
-      document.body.append(script);
-      const link = document.createElement('div');
-      link.innerHTML = '<img src="x" onerror="globalThis.isIntruded = true">';
-      document.body.append(link);
-      try { eval('globalThis.isIntruded = true'); } catch {}`);
-    await until(() => page.complaints.length >= 2);
-    expect(await page.evaluate('globalThis.isIntruded')).toBeUndefined();
-  });
+  test(
+    'a page about a problem obeys its policy, and has its looks',
+    async () => {
+      const address = await listen();
+      const page = await openInChromium(`${address}/problems/rate-limited`);
+      await page.until(`document.title === 'Too many requests' && document.body !== null`);
+      expect(await page.evaluate('getComputedStyle(document.body).maxWidth')).toBe('640px');
+      expect(page.complaints).toEqual([]);
+    },
+    patienceMs,
+  );
 });
 
 test('the policy of the documentation allows nothing in general, and is made anew for each answer', async () => {

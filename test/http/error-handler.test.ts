@@ -104,6 +104,22 @@ describe('a Host header of any shape', () => {
   );
 });
 
+test('a Host header of one letter leads to the same route', async () => {
+  const testApp = await createTestApp();
+  testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+  for (const path of ['/v2/private/healthAndCare/', '/v2/private/user/', '/health/live/']) {
+    const { exchange } = await connectRaw(testApp.app.server?.port ?? 0);
+    const answer = await exchange(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    expect(answer).toStartWith(path.startsWith('/health/') ? 'HTTP/1.1 200 ' : 'HTTP/1.1 401 ');
+  }
+  for (const path of ['/a/v2/private/user/', '/private/user/']) {
+    const { exchange } = await connectRaw(testApp.app.server?.port ?? 0);
+    const answer = await exchange(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    expect(answer).toStartWith('HTTP/1.1 404 ');
+  }
+  await testApp.app.stop(true);
+});
+
 describe('a fault of the database', () => {
   test('that may pass answers 503 with Retry-After', async () => {
     const testApp = await createTestApp();

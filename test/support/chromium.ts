@@ -26,6 +26,8 @@ export interface BrowserPage {
   /** Console errors, exceptions, and violations of the page’s policy. */
   readonly complaints: readonly string[];
   evaluate(expression: string): Promise<unknown>;
+  /** Waits until an expression is true. */
+  until(expression: string): Promise<void>;
 }
 
 /** Opens an address in a Chromium of its own, without a display. */
@@ -66,12 +68,16 @@ export async function openInChromium(address: string): Promise<BrowserPage> {
   for (const domain of ['Page', 'Network', 'Runtime', 'Log', 'Audits'])
     await send.call(`${domain}.enable`, {}, sessionId);
   await send.call('Page.navigate', { url: address }, sessionId);
+  const evaluate = async (expression: string) => {
+    const answer = await send.call('Runtime.evaluate', { expression, returnByValue: true }, sessionId);
+    return v.parse(Evaluated, answer).result.value;
+  };
   return {
     requests,
     complaints,
-    async evaluate(expression) {
-      const answer = await send.call('Runtime.evaluate', { expression, returnByValue: true }, sessionId);
-      return v.parse(Evaluated, answer).result.value;
+    evaluate,
+    async until(expression) {
+      while ((await evaluate(expression)) !== true) await Bun.sleep(100);
     },
   };
 }
