@@ -7,6 +7,7 @@ import { createDocs } from './http/docs';
 import { createErrorHandler } from './http/error-handler';
 import { createHealthRoutes } from './http/health';
 import { iconRoutes } from './http/icons';
+import { createMetricsRoute } from './http/metrics';
 import { Problem } from './http/problem';
 import { problemPages } from './http/problem-pages';
 import type { LimitedExchange } from './http/rate-limits';
@@ -18,6 +19,7 @@ import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
 import { ApplicationsBody } from './modules/coverage/model';
 import { createCoverageRoutes } from './modules/coverage/routes';
+import { createApplicationStore } from './modules/coverage/store';
 import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers } from './modules/deep-dives/model';
 import { createDeepDiveRoutes } from './modules/deep-dives/routes';
 import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
@@ -73,6 +75,7 @@ export function createApp(deps: AppDeps) {
     .use(createErrorHandler(deps, { routeTable, cors }))
     .use(rawQuery)
     .use(createHealthRoutes(deps))
+    .use(createMetricsRoute({ ...deps, countApplications: createApplicationStore(deps.reads).countByState }))
     .guard({ beforeHandle: limitVisitor }, (pages) => pages.use(problemPages).use(docs.plugin))
     .use(iconRoutes)
     .group('/v2/private', (privateRoutes) =>

@@ -7,6 +7,7 @@ import {
   Flag,
   HttpUrl,
   integerText,
+  isLoopback,
   NonEmpty,
   Origin,
   OriginList,
@@ -15,6 +16,7 @@ import {
   Secret,
   TimeZone,
 } from './setting-forms';
+import { telemetryFaults, telemetrySettings, tracingOf } from './telemetry/settings';
 
 /**
  * Every setting with its default and meaning; the README's table is tested against it.
@@ -143,6 +145,7 @@ export const Settings = v.object({
     ),
     'info',
   ),
+  ...telemetrySettings,
   SEED_DEMO: v.optional(
     v.pipe(
       Flag,
@@ -231,6 +234,8 @@ export function readConfig(environment: Environment) {
     },
     shutdownTimeoutMs: settings.SHUTDOWN_TIMEOUT_MS,
     logLevel: settings.LOG_LEVEL,
+    metricsToken: settings.METRICS_TOKEN,
+    tracing: tracingOf(settings),
     seedDemo: settings.SEED_DEMO ?? settings.NODE_ENV !== 'production',
   };
 }
@@ -283,12 +288,7 @@ function productionFaults(environment: Environment) {
   if (environment.CARRIER_URL?.startsWith('http:') && !isLoopback(environment.CARRIER_URL)) {
     faults.push({ key: 'CARRIER_URL', rule: 'must be an https address in production' });
   }
+  faults.push(...telemetryFaults(environment));
   if (environment.SEED_DEMO === 'true') faults.push({ key: 'SEED_DEMO', rule: 'must not be true in production' });
   return faults;
-}
-
-function isLoopback(address: string): boolean {
-  if (!URL.canParse(address)) return false;
-  const { hostname } = new URL(address);
-  return hostname === 'localhost' || hostname === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(hostname);
 }

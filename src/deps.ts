@@ -4,12 +4,13 @@ import type { Database } from './db/client';
 import type { RateLimits } from './http/rate-limits';
 import type { Log } from './log';
 import type { Carrier } from './modules/coverage/carrier/carrier';
+import type { Metrics, Tracing } from './telemetry/observers';
 
 /** What the app touches outside itself. Everything else it makes from these. */
 export interface AppDeps {
   readonly config: Pick<
     Config,
-    'bodyLimitBytes' | 'chat' | 'corsOrigins' | 'publicUrl' | 'reportTimeZone' | 'requestTimeoutMs'
+    'bodyLimitBytes' | 'chat' | 'corsOrigins' | 'metricsToken' | 'publicUrl' | 'reportTimeZone' | 'requestTimeoutMs'
   > & {
     readonly carrier: Pick<Config['carrier'], 'attempts' | 'timeoutMs'>;
     readonly database: Pick<Config['database'], 'timeoutMs'>;
@@ -30,6 +31,9 @@ export interface AppDeps {
   /** Base of every absolute link, without a last slash; known once the service listens. */
   readonly publicUrl: () => string;
   readonly lifecycle: Lifecycle;
+  /** Undefined, like `tracing`, where nobody has asked for it. */
+  readonly metrics: Metrics | undefined;
+  readonly tracing: Tracing | undefined;
 }
 
 /** What the process tells the app of itself, and hears from it. */

@@ -58,7 +58,6 @@ export const logFields = {
   endpoint: v.picklist(['start', 'find']),
   /** The id of an application, which the carrier is given as its reference. */
   application: Identifier,
-  attempt: Whole,
   settled: Whole,
   removed: Whole,
   durationMs: v.pipe(v.number(), v.finite(), v.minValue(0)),

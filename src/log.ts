@@ -19,6 +19,8 @@ interface Write {
 
 export interface RequestLine {
   readonly requestId: string;
+  /** Of the request's trace, while there are traces. */
+  readonly traceId?: string | undefined;
   readonly method: string;
   /** The pattern of the route, never the address. */
   readonly route: string | undefined;
@@ -76,10 +78,10 @@ const routeShape = /^[\w/:.*?-]{1,200}$/;
 const requestIdShape = /^[\w-]{1,64}$/;
 
 /** By hand, as it is written once a request; whatever is put between quotes has been seen to need no escaping. */
-function printRequest({ requestId, method, route = 'none', status = 200, durationMs }: RequestLine): string {
+function printRequest({ requestId, traceId, method, route = 'none', status = 200, durationMs }: RequestLine): string {
   return `{"level":"info","time":"${new Date().toISOString()}","requestId":"${
     requestIdShape.test(requestId) ? requestId : 'none'
-  }","method":"${methods.has(method) ? method : 'OTHER'}","route":"${
+  }"${traceId === undefined || !requestIdShape.test(traceId) ? '' : `,"traceId":"${traceId}"`},"method":"${methods.has(method) ? method : 'OTHER'}","route":"${
     routeShape.test(route) ? route : 'none'
   }","status":${typeof status === 'number' ? status : 0},"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0},"msg":"request"}\n`;
 }

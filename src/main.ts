@@ -14,10 +14,11 @@ import { listedFields } from './log-fields';
 import { openLogOutput } from './log-output';
 import { startAuditRetention } from './modules/audit/retention';
 import type { Carrier } from './modules/coverage/carrier/carrier';
-import type { CarrierAttempt, HttpCarrierSettings } from './modules/coverage/carrier/http-carrier';
+import type { HttpCarrierSettings } from './modules/coverage/carrier/http-carrier';
 import { startReconciler } from './modules/coverage/reconciler';
 import { onceLoaded } from './once-loaded';
 import { seedDatabase } from './seed';
+import { openTelemetry, type Telemetry } from './telemetry/telemetry';
 
 /**
  * How long after SIGTERM the service goes on accepting, with `Connection: close` on every answer and 503 from
@@ -49,7 +50,10 @@ async function start(): Promise<void> {
   const clock = () => new Date();
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
 
+  const telemetry = await openTelemetry(config, log);
+  const { metrics, tracing } = telemetry;
   const db = await openPreparedDatabase(config, log, clock(), {
+    observers: telemetry.databaseObservers('primary'),
     onSyncFailure(failure) {
       lifecycle.hasLostDisk = true;
       log.fatal(
@@ -62,9 +66,9 @@ async function start(): Promise<void> {
       else log.error({ code }, 'the schema does not fit this build: nothing is sent to the database');
     },
   });
-  const { reads, replica } = await openConfiguredReplica(config, db, log);
+  const { reads, replica } = await openConfiguredReplica(config, db, log, telemetry);
   const tokens = await tokenSettings(config, clock());
-  const { carrier, sandbox } = await openCarrier(config, clock, log);
+  const { carrier, sandbox } = await openCarrier(config, clock, telemetry);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
   let retention: ReturnType<typeof startAuditRetention> | undefined;
   let publicUrl = config.publicUrl ?? '';
@@ -78,6 +82,8 @@ async function start(): Promise<void> {
     log,
     lifecycle,
     rateLimits: createRateLimits(config.rateLimit, clock),
+    metrics,
+    tracing,
     verifyToken: await createTokenVerifier(tokens.settings, clock),
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => publicUrl,
@@ -98,6 +104,7 @@ async function start(): Promise<void> {
     await Promise.race([Promise.all([isReconciled, retention?.stop()]), timeout]);
     await sandbox?.stop();
     await finishedLogging();
+    await tracing?.stop();
     await output.flush(logPatienceMs);
     replica?.$client.close();
     db.$client.close();
@@ -157,6 +164,7 @@ async function openConfiguredReplica(
   config: Config,
   db: Database,
   log: Log,
+  { metrics, databaseObservers }: Telemetry,
 ): Promise<Pick<AppDeps, 'reads' | 'replica'>> {
   if (config.replica === undefined) return { reads: db, replica: undefined };
   const { openReplica, replicaOrPrimary } = await import('./db/replica');
@@ -164,7 +172,10 @@ async function openConfiguredReplica(
   try {
     replica = openReplica(config.replica, db, config.database, {
       environment: process.env,
+      observers: databaseObservers('replica'),
+      onSynced: () => metrics?.replicaSynced(),
       onChange(reason) {
+        metrics?.replicaChanged(reason === undefined);
         if (reason === undefined) log.info('the replica follows the primary');
         else log.warn({ reason }, 'the replica cannot follow the primary');
       },
@@ -181,17 +192,16 @@ function codeOf(error: unknown): string {
 }
 
 /** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
-async function openCarrier(config: Config, clock: () => Date, log: Log) {
+async function openCarrier(config: Config, clock: () => Date, { carrierObservers: observers }: Telemetry) {
   const { url } = config.carrier;
-  const onAttempt = (attempt: CarrierAttempt) => log.debug(attempt, 'the carrier was asked');
   if (url !== undefined)
-    return { carrier: carrierOnFirstCall({ ...config.carrier, url, onAttempt }), sandbox: undefined };
+    return { carrier: carrierOnFirstCall({ ...config.carrier, url, observers }), sandbox: undefined };
   const { listenCarrierSandbox } = await import('./carrier-sandbox/server');
   const apiKey = crypto.randomUUID();
   const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
     throw new StartError(`The sandbox carrier’s database SANDBOX_DATABASE_URL cannot be used (${codeOf(error)}).`);
   });
-  return { carrier: carrierOnFirstCall({ ...config.carrier, url: sandbox.url, apiKey, onAttempt }), sandbox };
+  return { carrier: carrierOnFirstCall({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
 }
 
 /** What speaks to a carrier is loaded with the first application, so that no start waits for it. */

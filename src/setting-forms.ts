@@ -128,3 +128,9 @@ export function signatureAlgorithm(pem: string): 'EdDSA' | 'ES256' | 'RS256' | u
     return undefined;
   }
 }
+
+export function isLoopback(address: string): boolean {
+  if (!URL.canParse(address)) return false;
+  const { hostname } = new URL(address);
+  return hostname === 'localhost' || hostname === '[::1]' || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+}

@@ -58,7 +58,6 @@ describe('a log line', () => {
     ['reason', canary],
     ['endpoint', canary],
     ['application', `${canary}@example.com`],
-    ['attempt', canary],
     ['settled', 1.5],
     ['durationMs', Number.NaN],
     ['address', 'x'.repeat(1001)],

@@ -2,9 +2,11 @@ import { resolve } from 'node:path';
 import type { Client, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
+import type { DatabaseObserver } from '../telemetry/observers';
 import type { DatabaseError } from './errors';
 import { openFileClient } from './file-client';
 import { openLocalClient } from './local-client';
+import { observeClient } from './observed-client';
 import { gateBySchema } from './schema-gate';
 
 export type Database = LibSQLDatabase & { $client: Client };
@@ -19,6 +21,7 @@ export interface DatabaseSettings {
 export interface DatabaseWatch {
   readonly onSyncFailure?: (failure: DatabaseError) => void;
   readonly onSchemaChange?: (code?: string) => void;
+  readonly observers?: readonly DatabaseObserver[];
 }
 
 /** The path of a `file:` address, or undefined for a remote database. */
@@ -52,18 +55,17 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  * @param watch.onSchemaChange called when the schema does not fit any more (with a code), and when it does again
  */
 export async function openServiceDatabase(settings: DatabaseSettings, watch: DatabaseWatch = {}): Promise<Database> {
-  const { onSyncFailure, onSchemaChange } = watch;
+  const { onSyncFailure, onSchemaChange, observers = [] } = watch;
   const path = localPath(settings.url);
   const client =
     path === undefined
-      ? await loadGroupingClient(settings)
-      : openLocalClient({ ...settings, path, ...(onSyncFailure === undefined ? {} : { onSyncFailure }) });
-  return drizzle({
-    client: gateBySchema(client, {
-      timeoutMs: settings.timeoutMs,
-      ...(onSchemaChange && { onChange: onSchemaChange }),
-    }),
+      ? await loadGroupingClient(settings, observers)
+      : openLocalClient({ ...settings, path, observers, ...(onSyncFailure === undefined ? {} : { onSyncFailure }) });
+  const gated = gateBySchema(client, {
+    timeoutMs: settings.timeoutMs,
+    ...(onSchemaChange && { onChange: onSchemaChange }),
   });
+  return drizzle({ client: observeClient(gated, observers) });
 }
 
 /** What speaks to a server is large, and a start on a file needs none of it. */
@@ -72,9 +74,9 @@ async function loadRemoteClient(settings: DatabaseSettings): Promise<Client> {
   return openRemoteClient(settings);
 }
 
-async function loadGroupingClient(settings: DatabaseSettings): Promise<Client> {
+async function loadGroupingClient(settings: DatabaseSettings, observers: readonly DatabaseObserver[]): Promise<Client> {
   const { groupWrites } = await import('./grouped-client');
-  return groupWrites(await loadRemoteClient(settings), settings);
+  return groupWrites(await loadRemoteClient(settings), { ...settings, observers });
 }
 
 /**

@@ -1,5 +1,6 @@
 import { type Client, type InArgs, type InStatement, LibsqlBatchError, type ResultSet } from '@libsql/client';
 import { causeChain } from '../errors';
+import type { DatabaseObserver } from '../telemetry/observers';
 import { type DatabaseError, toDatabaseError } from './errors';
 import { kindOf, toStatement } from './statement';
 import { wrapClient } from './wrap-client';
@@ -12,8 +13,12 @@ const maxStatementsABatch = 64;
  * A client of a libSQL server that sends the writes of many callers in one batch, one after the other: a server takes
  * as long for one as for all of them.
  */
-export function groupWrites(client: Client, { timeoutMs }: { timeoutMs: number }): Client {
+export function groupWrites(
+  client: Client,
+  { timeoutMs, observers = [] }: { timeoutMs: number; observers?: readonly DatabaseObserver[] },
+): Client {
   const queue = createWriteQueue({
+    observers,
     commit: (units) => commitBatch(client, units),
     timeoutMs,
     maxStatements: maxStatementsABatch,

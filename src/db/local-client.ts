@@ -1,5 +1,6 @@
 import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
+import type { DatabaseObserver } from '../telemetry/observers';
 import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
 import { createLogSync, type LogSync } from './log-sync';
@@ -19,6 +20,7 @@ interface LocalSettings {
   /** Called once, when the disk has failed to sync: from then on nothing is written until the process is started anew. */
   readonly onSyncFailure?: (failure: DatabaseError) => void;
   readonly openLog?: (databasePath: string) => LogSync;
+  readonly observers?: readonly DatabaseObserver[];
 }
 
 /**
@@ -28,7 +30,13 @@ interface LocalSettings {
  *
  * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
  */
-export function openLocalClient({ path, timeoutMs, onSyncFailure, openLog = createLogSync }: LocalSettings): Client {
+export function openLocalClient({
+  path,
+  timeoutMs,
+  onSyncFailure,
+  openLog = createLogSync,
+  observers = [],
+}: LocalSettings): Client {
   let current: Opened | undefined;
   let isClosed = false;
   /** After it the kernel may take for written what is not, and a later sync would say that all is well. */
@@ -142,6 +150,7 @@ export function openLocalClient({ path, timeoutMs, onSyncFailure, openLog = crea
     commit,
     timeoutMs,
     maxStatements: maxStatementsACommit,
+    observers,
   });
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {

@@ -22,6 +22,8 @@ export interface ReplicaProcessSettings {
   readonly isPrimaryAnswering: () => Promise<boolean>;
   /** Called when the outcome of syncing is another than before, and each time that the file was made anew. */
   readonly onSyncChange: (report: SyncReport) => void;
+  /** Called each time that it was synced. */
+  readonly onSynced?: (() => void) | undefined;
 }
 
 /**
@@ -51,7 +53,10 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
   const hear = (report: SyncReport) => {
     const isChange = report.kind !== lastReport?.kind || report.reason !== lastReport.reason;
     lastReport = report;
-    if (report.kind === 'synced') syncedAtMs = performance.now();
+    if (report.kind === 'synced') {
+      syncedAtMs = performance.now();
+      settings.onSynced?.();
+    }
     if (report.reason === 'made-anew') syncedAtMs = Number.NEGATIVE_INFINITY;
     if (isChange || report.reason === 'made-anew') onSyncChange(report);
   };

@@ -1,6 +1,8 @@
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
+import type { DatabaseObserver } from '../telemetry/observers';
 import type { Database, DatabaseSettings } from './client';
 import { findDatabaseError } from './errors';
+import { observeClient } from './observed-client';
 import { openReplicaServer, readThrough } from './read-through';
 import { openReplicaFile } from './replica-file';
 import { schemaFit } from './schema-fit';
@@ -17,6 +19,9 @@ interface ReplicaWatch {
   readonly environment: Readonly<Record<string, string | undefined>>;
   /** Called when the replica is not read any more, with the reason, and when it is read again. */
   readonly onChange: (reason?: string) => void;
+  /** Called each time that the file of an embedded replica was brought up to date. */
+  readonly onSynced?: () => void;
+  readonly observers?: readonly DatabaseObserver[];
 }
 
 /**
@@ -27,7 +32,7 @@ export function openReplica(
   place: Place,
   { $client: primary }: Database,
   { url, authToken, timeoutMs }: DatabaseSettings,
-  { environment, onChange }: ReplicaWatch,
+  { environment, onChange, onSynced, observers = [] }: ReplicaWatch,
 ): Database {
   const client =
     place.kind === 'server'
@@ -40,6 +45,7 @@ export function openReplica(
           primaryUrl: url,
           authToken,
           onSyncChange: ({ reason }) => onChange(reason),
+          onSynced,
           isPrimaryAnswering: () =>
             // Whoever refuses answers too.
             schemaFit(primary).then(
@@ -47,9 +53,8 @@ export function openReplica(
               (error: unknown) => findDatabaseError(error)?.isUnavailable !== true,
             ),
         });
-  return drizzle({
-    client: gateBySchema(client, { timeoutMs: Math.min(timeoutMs, maxGateMs), replicaOf: primary, onChange }),
-  });
+  const gated = gateBySchema(client, { timeoutMs: Math.min(timeoutMs, maxGateMs), replicaOf: primary, onChange });
+  return drizzle({ client: observeClient(gated, observers) });
 }
 
 /** The replica, and in its place the primary whenever the replica cannot answer. */

@@ -1,4 +1,5 @@
 import type { InStatement, ResultSet } from '@libsql/client';
+import type { DatabaseObserver } from '../telemetry/observers';
 import { DatabaseError } from './errors';
 
 /** What became of a unit: the results of its statements, or why it was not stored. */
@@ -10,6 +11,8 @@ export class Unit {
   readonly results: Promise<ResultSet[]>;
   /** What to tell the caller if it is still so at the deadline. */
   heldUpBy: DatabaseError | undefined;
+  /** Called when its transaction begins. */
+  onBegin: (() => void)[] = [];
   readonly #settle: (outcome: Outcome) => void;
   readonly #onSettled: () => void;
   readonly #timer: Timer;
@@ -57,18 +60,32 @@ interface QueueSettings {
   readonly maxStatements: number;
   /** Most units that may wait, for their turn or for their outcome; past it they are refused at once. */
   readonly maxWaiting?: number;
+  readonly observers?: readonly DatabaseObserver[];
 }
 
 /**
  * Stores what many callers write at the same time in one transaction, in the order in which they came: a commit costs
  * the same for one as for all of them. Whoever is alone waits for nobody.
  */
-export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting = maxWaitingUnits }: QueueSettings) {
+export function createWriteQueue({
+  commit,
+  timeoutMs,
+  maxStatements,
+  maxWaiting = maxWaitingUnits,
+  observers = [],
+}: QueueSettings) {
   const queued: Unit[] = [];
   let isRunning = false;
   let waiting = 0;
   const onSettled = () => {
     waiting -= 1;
+    for (const observer of observers) observer.waitingChanged(waiting);
+  };
+  const tellBegin = (group: readonly Unit[]) => {
+    if (observers.length === 0 || group.length === 0) return;
+    const statements = group.reduce((sum, unit) => sum + unit.statements.length, 0);
+    for (const observer of observers) observer.groupBegun(group.length, statements);
+    for (const unit of group) for (const begin of unit.onBegin) begin();
   };
 
   const takeGroup = (): Unit[] => {
@@ -83,6 +100,7 @@ export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting 
   const run = async () => {
     while (queued.length > 0) {
       const group = takeGroup();
+      tellBegin(group);
       try {
         await commit(group);
       } catch (error) {
@@ -99,6 +117,10 @@ export function createWriteQueue({ commit, timeoutMs, maxStatements, maxWaiting 
     waiting += 1;
     const unit = new Unit(statements, timeoutMs, onSettled);
     queued.push(unit);
+    if (observers.length > 0) {
+      unit.onBegin = observers.map((observer) => observer.unitAdded());
+      for (const observer of observers) observer.waitingChanged(waiting);
+    }
     if (!isRunning) {
       isRunning = true;
       setImmediate(run);

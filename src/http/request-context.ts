@@ -14,10 +14,24 @@ export function requestIdOf({ headers }: Context['set']): string {
  * Gives every request an id that its answer and its one log line carry. The line names the route pattern, never
  * the address, which may hold personal data.
  */
-export function createRequestContext({ log, newId, lifecycle }: Pick<AppDeps, 'log' | 'newId' | 'lifecycle'>) {
+export function createRequestContext({
+  log,
+  newId,
+  lifecycle,
+  metrics,
+  tracing,
+}: Pick<AppDeps, 'log' | 'newId' | 'lifecycle' | 'metrics' | 'tracing'>) {
   const begun = new WeakMap<Request, { readonly startedAtMs: number; readonly requestId: string }>();
 
-  return new Elysia({ name: 'http.request-context' })
+  const plugin = new Elysia({ name: 'http.request-context' });
+  if (tracing !== undefined) {
+    plugin.wrap(
+      (handle, request) =>
+        (...args: unknown[]) =>
+          tracing.inSpanOf(request, () => handle(...args)),
+    );
+  }
+  return plugin
     .onRequest(function identify({ request, set }) {
       const sent = request.headers.get(requestIdHeader);
       const requestId = sent !== null && requestIdShape.test(sent) ? sent : newId();
@@ -31,7 +45,16 @@ export function createRequestContext({ log, newId, lifecycle }: Pick<AppDeps, 'l
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
       // Nothing may throw here: it would end the process (elysia#1474).
       const { startedAtMs = Number.NaN, requestId = '' } = begun.get(request) ?? {};
+      const { method } = request;
+      const status = Number(set.status ?? 200);
       const durationMs = performance.now() - startedAtMs;
-      log.request({ requestId, method: request.method, route, status: set.status, durationMs });
+      log.request({ requestId, traceId: tracing?.traceIdOf(request), method, route, status, durationMs });
+      const answer = { requestId, method, route, status, durationMs };
+      try {
+        metrics?.answered(answer);
+        tracing?.answered(request, answer);
+      } catch {
+        // What is watched matters more than the watching.
+      }
     });
 }

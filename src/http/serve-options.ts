@@ -11,7 +11,12 @@ const idleSeconds = 10;
 type ServeConfig = Pick<AppDeps['config'], 'carrier' | 'database' | 'publicUrl'>;
 
 /** How Bun serves the app. */
-export function serveOptions({ config, log, newId }: Pick<AppDeps, 'log' | 'newId'> & { config: ServeConfig }) {
+export function serveOptions({
+  config,
+  log,
+  metrics,
+  newId,
+}: Pick<AppDeps, 'log' | 'newId'> & Partial<Pick<AppDeps, 'metrics'>> & { config: ServeConfig }) {
   const { carrier, database, publicUrl } = config;
   const longestAnswerMs = (carrier.attempts + 1) * carrier.timeoutMs + longestQueries * database.timeoutMs;
   return {
@@ -26,6 +31,7 @@ export function serveOptions({ config, log, newId }: Pick<AppDeps, 'log' | 'newI
     error(error: unknown) {
       const requestId = newId();
       log.error({ requestId, problem: 'internal-error', ...describeError(error) }, 'request failed');
+      metrics?.escaped();
       const answer = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
       answer.headers.set('x-request-id', requestId);
       for (const [name, value] of Object.entries(answerHeaders(publicUrl))) answer.headers.set(name, value);

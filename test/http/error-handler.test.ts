@@ -18,12 +18,16 @@ const logLines: string[] = [];
 const log = createLog('debug', { write: (line) => logLines.push(line) });
 
 /** Routes that fail in every way that a handler can, behind the real error handler. */
-const failing = new Elysia({ serve: serveOptions({ config: testConfig, log, newId: () => crypto.randomUUID() }) })
+const failing = new Elysia({
+  serve: serveOptions({ config: testConfig, log, newId: () => crypto.randomUUID() }),
+})
   .use(
     createRequestContext({
       log,
       newId: () => crypto.randomUUID(),
       lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
+      metrics: undefined,
+      tracing: undefined,
     }),
   )
   .use(

@@ -13,6 +13,7 @@ export const testSecret = 'a secret that only the tests know, 32+';
 export const testConfig = {
   bodyLimitBytes: 262_144,
   carrier: { attempts: 2, timeoutMs: 500 },
+  metricsToken: undefined,
   chat: { id: 'test-chat', token: 'test-chat-token' },
   corsOrigins: [],
   database: { timeoutMs: 2_000 },
@@ -65,6 +66,8 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     db,
     clock,
     lifecycle,
+    metrics: undefined,
+    tracing: undefined,
     log: createLog('debug', { write: (line) => logLines.push(line) }),
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => 'http://localhost',

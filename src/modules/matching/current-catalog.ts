@@ -18,7 +18,8 @@ export function createCurrentCatalog({
   clock,
   publicUrl,
   log,
-}: { store: CatalogStore } & Pick<AppDeps, 'clock' | 'publicUrl' | 'log'>) {
+  metrics,
+}: { store: CatalogStore } & Pick<AppDeps, 'clock' | 'publicUrl' | 'log' | 'metrics'>) {
   let compiled: CompiledCatalog | undefined;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
   let checking: Promise<void> | undefined;
@@ -32,6 +33,7 @@ export function createCurrentCatalog({
           ...stored,
           products: stored.products.map((product) => ({ ...product, productIcon: absolute(product.productIcon) })),
         });
+        metrics?.catalogLoaded(compiled.version);
       }
     }
     checkedAtMs = clock().getTime();

@@ -25,7 +25,9 @@ export interface MatchRequest {
   readonly requestId: string;
 }
 
-export function createMatchingService(deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl' | 'log'>) {
+export function createMatchingService(
+  deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl' | 'log' | 'metrics'>,
+) {
   const users = createUserStore(deps.db);
   const currentCatalog = createCurrentCatalog({ ...deps, store: createCatalogStore(deps.db) });
   const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);

@@ -1,5 +1,6 @@
 import {
   BrokenCircuitError,
+  CircuitState,
   ConsecutiveBreaker,
   circuitBreaker,
   ExponentialBackoff,
@@ -8,6 +9,7 @@ import {
   wrap,
 } from 'cockatiel';
 import * as v from 'valibot';
+import type { BreakerState, CarrierEndpoint, CarrierObserver } from '../../../telemetry/observers';
 import { type Carrier, type CarrierDecision, CarrierError, CarrierPricing } from './carrier';
 
 export interface HttpCarrierSettings {
@@ -20,18 +22,7 @@ export interface HttpCarrierSettings {
   /** After so many failures in a row the carrier is left alone for `breakerMs`, and then asked by one call. */
   readonly breakerFailures: number;
   readonly breakerMs: number;
-  /** Told of each attempt that reached for the carrier. */
-  readonly onAttempt?: (attempt: CarrierAttempt) => void;
-}
-
-/** What became of one attempt, without anything of the application or the answer. */
-export interface CarrierAttempt {
-  readonly endpoint: 'start' | 'find';
-  /** Counts from 1 within one call. */
-  readonly attempt: number;
-  readonly durationMs: number;
-  /** The status of the answer, or why there is none. */
-  readonly code: string;
+  readonly observers?: readonly CarrierObserver[];
 }
 
 const backoffMs = { initialDelay: 200, maxDelay: 1000 };
@@ -49,11 +40,14 @@ const Refused = v.object({ decision: v.picklist(['declined', 'not-filed']) });
  * circuit breaker for each of its two endpoints, because an answer of the one says nothing of the other.
  */
 export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
-  const { url, apiKey, timeoutMs, attempts } = settings;
-  const breaker = () => {
+  const { url, apiKey, timeoutMs, attempts, observers = [] } = settings;
+  const breaker = (endpoint: CarrierEndpoint) => {
     const policy = circuitBreaker(handleWhen(isPassing), {
       halfOpenAfter: settings.breakerMs,
       breaker: new ConsecutiveBreaker(settings.breakerFailures),
+    });
+    policy.onStateChange((state) => {
+      for (const observer of observers) observer.breakerChanged(endpoint, breakerStates[state]);
     });
     let openedAtMs = Number.POSITIVE_INFINITY;
     policy.onBreak(() => {
@@ -61,46 +55,27 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     });
     return { policy, isOverdue: () => performance.now() - openedAtMs > settings.breakerMs };
   };
-  const breakers = { start: breaker(), find: breaker() };
-  const exchangeOnce = async (
-    endpoint: keyof typeof breakers,
-    attempt: number,
-    path: string,
-    init: RequestInit,
-    waitMs: number,
-  ) => {
-    const startedAtMs = performance.now();
-    const tell = (code: string) =>
-      settings.onAttempt?.({ endpoint, attempt, code, durationMs: Math.round(performance.now() - startedAtMs) });
-    try {
-      const answer = await exchange(`${url}${path}`, init, waitMs);
-      tell(`HTTP_${answer.status}`);
-      return answer;
-    } catch (error) {
-      tell(error instanceof CarrierError ? error.code : 'UNKNOWN');
-      throw error;
-    }
-  };
+  const breakers = { start: breaker('start'), find: breaker('find') };
   const authorization: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
 
   const ask = async (
-    endpoint: keyof typeof breakers,
+    endpoint: CarrierEndpoint,
     path: string,
-    init: RequestInit,
+    init: CarrierRequest,
     deadlineMs: number,
   ): Promise<Exchanged> => {
     const current = breakers[endpoint];
     const leftMs = () => deadlineMs - performance.now();
-    let asked = 0;
     const retrying = retry(
       handleWhen((error) => isPassing(error) && leftMs() > 0),
       { maxAttempts: attempts - 1, backoff: new ExponentialBackoff(backoffMs) },
     );
     try {
       return await wrap(retrying, current.policy).execute(async () => {
-        asked += 1;
-        const waitMs = Math.max(1, Math.min(timeoutMs, leftMs()));
-        const answer = await exchangeOnce(endpoint, asked, path, init, waitMs);
+        const answer = await attempt(endpoint, (headers) => {
+          const whole = { ...init, headers: { ...init.headers, ...headers } };
+          return exchange(`${url}${path}`, whole, Math.max(1, Math.min(timeoutMs, leftMs())));
+        });
         if (isPassingStatus(answer.status))
           throw new CarrierError('unavailable', kept(answer), { status: answer.status });
         return answer;
@@ -109,28 +84,39 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
       if (!(error instanceof BrokenCircuitError)) throw error;
       if (current.isOverdue()) {
         // The library counts by the machine's clock, which was set back since.
-        if (breakers[endpoint] === current) breakers[endpoint] = breaker();
+        if (breakers[endpoint] === current) breakers[endpoint] = breaker(endpoint);
         return ask(endpoint, path, init, deadlineMs);
       }
       throw new CarrierError('unavailable', 'not asked: circuit open', { cause: error, wasAsked: false });
     }
   };
 
+  const attempt = (endpoint: CarrierEndpoint, send: Send): Promise<Exchanged> =>
+    observers.reduceRight<Send>(
+      (inner, observer) => (outer) => observer.observeAttempt(endpoint, (headers) => inner({ ...outer, ...headers })),
+      send,
+    )({});
+
+  const start: Carrier['start'] = async ({ clientReference, flow, applicant }, mayBeKnown) => {
+    const deadlineMs = performance.now() + attempts * timeoutMs;
+    if (mayBeKnown) {
+      const path = `/applications/${encodeURIComponent(clientReference)}`;
+      const found = await ask('find', path, { headers: authorization }, deadlineMs);
+      if (found.status !== 404) return readDecision(found);
+    }
+    const init = {
+      method: 'POST',
+      headers: { ...authorization, 'content-type': 'application/json', 'idempotency-key': clientReference },
+      body: JSON.stringify({ clientReference, flow, applicant }),
+    };
+    return readDecision(await ask('start', '/applications', init, deadlineMs));
+  };
   return {
-    async start({ clientReference, flow, applicant }, mayBeKnown) {
-      const deadlineMs = performance.now() + attempts * timeoutMs;
-      if (mayBeKnown) {
-        const path = `/applications/${encodeURIComponent(clientReference)}`;
-        const found = await ask('find', path, { headers: authorization }, deadlineMs);
-        if (found.status !== 404) return readDecision(found);
-      }
-      const init = {
-        method: 'POST',
-        headers: { ...authorization, 'content-type': 'application/json', 'idempotency-key': clientReference },
-        body: JSON.stringify({ clientReference, flow, applicant }),
-      };
-      return readDecision(await ask('start', '/applications', init, deadlineMs));
-    },
+    start: (application, mayBeKnown) =>
+      observers.reduceRight<() => Promise<CarrierDecision>>(
+        (inner, observer) => () => observer.observeCall(inner),
+        () => start(application, mayBeKnown),
+      )(),
   };
 }
 
@@ -143,6 +129,16 @@ function isPassing(error: unknown): boolean {
 function isPassingStatus(status: number): boolean {
   return status >= 500 || [401, 403, 408, 425, 429].includes(status);
 }
+
+const breakerStates: Readonly<Record<CircuitState, BreakerState>> = {
+  [CircuitState.Closed]: 'closed',
+  [CircuitState.HalfOpen]: 'half-open',
+  [CircuitState.Open]: 'open',
+  [CircuitState.Isolated]: 'open',
+};
+
+type CarrierRequest = RequestInit & { readonly headers: Readonly<Record<string, string>> };
+type Send = (headers: Readonly<Record<string, string>>) => Promise<Exchanged>;
 
 interface Exchanged {
   readonly status: number;

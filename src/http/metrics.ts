@@ -1,0 +1,61 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { Elysia } from 'elysia';
+import { beforeDeadline } from '../db/deadline';
+import type { AppDeps } from '../deps';
+import { AppError } from '../errors';
+import type { ApplicationCounts } from '../telemetry/observers';
+
+/** A scrape is answered whatever the database does. */
+const countPatienceMs = 500;
+const countsKeptForMs = 5_000;
+
+interface MetricsDeps extends Pick<AppDeps, 'metrics'> {
+  readonly config: Pick<AppDeps['config'], 'metricsToken'>;
+  readonly countApplications: () => Promise<ApplicationCounts>;
+}
+
+/** `GET /metrics` for whoever has the token; without one in the settings there is no such path. */
+export function createMetricsRoute({ metrics, config, countApplications }: MetricsDeps) {
+  const plugin = new Elysia({ name: 'http.metrics' });
+  const { metricsToken } = config;
+  if (metrics === undefined || metricsToken === undefined) return plugin;
+  const expected = digest(`Bearer ${metricsToken}`);
+  const counts = keptForAWhile(countApplications);
+  plugin.get(
+    '/metrics',
+    async ({ request, server }) => {
+      if (!timingSafeEqual(digest(request.headers.get('authorization') ?? ''), expected)) {
+        throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
+      }
+      const applications = await counts();
+      const text = await metrics.print({ inFlight: server?.pendingRequests ?? 0, applications });
+      return new Response(text, { headers: { 'content-type': metrics.contentType, 'cache-control': 'no-store' } });
+    },
+    { detail: { hide: true } },
+  );
+  return plugin;
+}
+
+/** Of one length, so that comparing them takes one time. */
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}
+
+/** Counts once for all who ask within a while; undefined while that fails or takes too long. */
+function keptForAWhile(count: () => Promise<ApplicationCounts>): () => Promise<ApplicationCounts | undefined> {
+  let counting: Promise<ApplicationCounts> | undefined;
+  let last: { readonly counts: ApplicationCounts; readonly atMs: number } | undefined;
+  return async () => {
+    if (last !== undefined && performance.now() - last.atMs < countsKeptForMs) return last.counts;
+    counting ??= count().finally(() => {
+      counting = undefined;
+    });
+    try {
+      const counts = await beforeDeadline(counting, countPatienceMs);
+      last = { counts, atMs: performance.now() };
+      return counts;
+    } catch {
+      return undefined;
+    }
+  };
+}

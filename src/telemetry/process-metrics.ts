@@ -1,0 +1,73 @@
+import { readdirSync } from 'node:fs';
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+
+const loopProbeMs = 100;
+const loopSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+
+/** What the process itself uses, read when somebody asks, and how late its timers are. */
+export function registerProcessMetrics(registry: Registry, version: string): void {
+  const registers = [registry];
+  const gauge = (name: string, help: string, read: () => number | undefined) =>
+    new Gauge({
+      name,
+      help,
+      registers,
+      collect() {
+        const value = read();
+        if (value === undefined) this.remove();
+        else this.set(value);
+      },
+    });
+  gauge('process_resident_memory_bytes', 'Resident memory', () => process.memoryUsage.rss());
+  gauge('process_heap_bytes', 'Memory of the JavaScript heap in use', () => process.memoryUsage().heapUsed);
+  gauge('process_open_fds', 'Open file descriptors', openDescriptors);
+  const startedAtSeconds = Math.round(Date.now() / 1000 - process.uptime());
+  gauge('process_start_time_seconds', 'When the process was started, in seconds since 1970', () => startedAtSeconds);
+  let countedSeconds = 0;
+  new Counter({
+    name: 'process_cpu_seconds_total',
+    help: 'Processor time that the process has used',
+    registers,
+    collect() {
+      const { user, system } = process.cpuUsage();
+      const seconds = (user + system) / 1e6;
+      this.inc(Math.max(0, seconds - countedSeconds));
+      countedSeconds = seconds;
+    },
+  });
+  new Gauge({
+    name: 'planning_build_info',
+    help: 'Always 1; what runs',
+    labelNames: ['version', 'bun'],
+    registers,
+  }).set({ version, bun: Bun.version }, 1);
+  watchEventLoop(registers);
+}
+
+/** A histogram adds up over scrapes and instances, which percentiles that somebody else has computed do not. */
+function watchEventLoop(registers: Registry[]): void {
+  const delay = new Histogram({
+    name: 'event_loop_delay_seconds',
+    help: `How late a timer is that is due every ${loopProbeMs} ms`,
+    buckets: loopSeconds,
+    registers,
+  });
+  let dueAtMs = performance.now() + loopProbeMs;
+  const probe = () => {
+    const nowMs = performance.now();
+    delay.observe(Math.max(0, nowMs - dueAtMs) / 1000);
+    dueAtMs = nowMs + loopProbeMs;
+    setTimeout(probe, loopProbeMs).unref();
+  };
+  setTimeout(probe, loopProbeMs).unref();
+}
+
+/** Undefined where the system does not say. */
+function openDescriptors(): number | undefined {
+  try {
+    // Reading the folder opens one more.
+    return readdirSync('/proc/self/fd').length - 1;
+  } catch {
+    return undefined;
+  }
+}

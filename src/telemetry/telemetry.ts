@@ -1,0 +1,40 @@
+import packageJson from '../../package.json' with { type: 'json' };
+import type { Config } from '../config';
+import type { Log } from '../log';
+import { createAttemptLog } from './attempt-log';
+import type { CarrierObserver, DatabaseName, DatabaseObserver, Metrics, Tracing } from './observers';
+
+/** What watches the service, as far as the settings ask for it. */
+export interface Telemetry {
+  readonly metrics: Metrics | undefined;
+  readonly tracing: Tracing | undefined;
+  databaseObservers(name: DatabaseName): DatabaseObserver[];
+  readonly carrierObservers: readonly CarrierObserver[];
+}
+
+/** Loads nothing of what is not asked for. */
+export async function openTelemetry(
+  { metricsToken, tracing: exporter, replica }: Pick<Config, 'metricsToken' | 'tracing' | 'replica'>,
+  log: Log,
+): Promise<Telemetry> {
+  const { version } = packageJson;
+  const metrics =
+    metricsToken === undefined
+      ? undefined
+      : (await import('./prometheus')).createPrometheusMetrics({ version, replica: replica?.kind });
+  const onExportChange = (reason?: string) => {
+    if (reason === undefined) log.info('spans are exported');
+    else log.warn({ reason }, 'spans cannot be exported');
+  };
+  const tracing =
+    exporter === undefined
+      ? undefined
+      : (await import('./tracer')).createTracing({ ...exporter, version, onExportChange });
+  const watchers = [tracing, metrics].filter((watcher) => watcher !== undefined);
+  return {
+    metrics,
+    tracing,
+    databaseObservers: (name) => watchers.map((watcher) => watcher.database(name)),
+    carrierObservers: [...watchers.map(({ carrier }) => carrier), createAttemptLog(log)],
+  };
+}

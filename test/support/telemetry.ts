@@ -1,0 +1,171 @@
+import * as v from 'valibot';
+import { openServiceDatabase } from '../../src/db/client';
+import type { AppDeps } from '../../src/deps';
+import { createLog } from '../../src/log';
+import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
+import { openTelemetry } from '../../src/telemetry/telemetry';
+import { createTestApp, type TestApp, testConfig } from './app';
+import { atEnd } from './cleanup';
+import { temporaryDatabase } from './database';
+import { type Sandbox, startSandbox, testCarrier } from './sandbox';
+
+export const metricsToken = 'the-token-of-whoever-scrapes-0123456789';
+
+interface Watched {
+  /** Where spans go; none are made without it. */
+  readonly receiver?: Pick<Receiver, 'url'>;
+  readonly ratio?: number;
+  readonly carrierUrl?: string;
+  readonly databaseTimeoutMs?: number;
+  readonly overrides?: Partial<AppDeps>;
+}
+
+export interface WatchedApp extends TestApp {
+  readonly sandbox: Sandbox;
+  readonly tracing: AppDeps['tracing'];
+  /** What whoever has the token reads. */
+  scrape(): Promise<string>;
+  /** The value of the one sample with this name and these labels; 0 where there is none. */
+  sample(name: string, labels?: Readonly<Record<string, string>>): Promise<number>;
+}
+
+/** The real app with its metrics, and with its traces where there is a receiver for them. */
+export async function createWatchedApp(options: Watched = {}): Promise<WatchedApp> {
+  const { receiver, ratio = 1, databaseTimeoutMs = 2_000, overrides } = options;
+  const telemetryLog: string[] = [];
+  const tracing =
+    receiver &&
+    ({ endpoint: receiver.url, headers: { 'x-key': 'for-the-receiver' }, serviceName: 'test', ratio } as const);
+  const log = createLog('debug', { write: (line) => telemetryLog.push(line) });
+  const telemetry = await openTelemetry({ metricsToken, tracing, replica: undefined }, log);
+  atEnd(() => telemetry.tracing?.stop());
+  const { url } = await temporaryDatabase();
+  const watch = { observers: telemetry.databaseObservers('primary') };
+  const db = await openServiceDatabase({ url, timeoutMs: databaseTimeoutMs }, watch);
+  atEnd(() => db.$client.close());
+  const sandbox = await startSandbox();
+  const { carrierObservers: observers } = telemetry;
+  const carrierUrl = options.carrierUrl ?? sandbox.url;
+  const testApp = await createTestApp({
+    carrier: createHttpCarrier({ ...testCarrier, url: carrierUrl, apiKey: 'test-key', observers }),
+    config: { ...testConfig, metricsToken },
+    db,
+    log: createLog('debug', {
+      write(line) {
+        telemetryLog.push(line);
+      },
+    }),
+    metrics: telemetry.metrics,
+    tracing: telemetry.tracing,
+    ...overrides,
+  });
+  const scrape = async () => {
+    const headers = { authorization: `Bearer ${metricsToken}` };
+    return (await testApp.call('GET', '/metrics', { headers })).text;
+  };
+  return Object.assign(testApp, {
+    db,
+    url,
+    logLines: telemetryLog,
+    sandbox,
+    tracing: telemetry.tracing,
+    scrape,
+    sample: async (name: string, labels: Readonly<Record<string, string>> = {}) =>
+      readSamples(await scrape()).find(
+        (each) => each.name === name && Object.entries(labels).every(([label, value]) => each.labels[label] === value),
+      )?.value ?? 0,
+  });
+}
+
+export interface Sample {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly value: number;
+}
+
+/** The samples of a scrape; fails for a line that is none. */
+export function readSamples(text: string): Sample[] {
+  return text
+    .split('\n')
+    .filter((line) => line !== '' && !line.startsWith('#'))
+    .map((line) => {
+      const [, name, labels = '', value] = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+      if (name === undefined) throw new Error(`${line} is no sample`);
+      const pairs = [...labels.matchAll(/(\w+)="([^"]*)"/g)].map(([, label = '', text = '']) => [label, text]);
+      return { name, labels: Object.fromEntries(pairs), value: Number(value) };
+    });
+}
+
+const Value = v.union([
+  v.pipe(
+    v.strictObject({ stringValue: v.string() }),
+    v.transform(({ stringValue }): string | number => stringValue),
+  ),
+  v.pipe(
+    v.strictObject({ intValue: v.number() }),
+    v.transform(({ intValue }): string | number => intValue),
+  ),
+]);
+const Attributes = v.pipe(
+  v.array(v.strictObject({ key: v.string(), value: Value })),
+  v.transform((pairs) => Object.fromEntries(pairs.map(({ key, value }) => [key, value]))),
+);
+const Span = v.looseObject({
+  traceId: v.pipe(v.string(), v.regex(/^[\da-f]{32}$/)),
+  spanId: v.pipe(v.string(), v.regex(/^[\da-f]{16}$/)),
+  parentSpanId: v.optional(v.string()),
+  name: v.string(),
+  kind: v.number(),
+  startTimeUnixNano: v.pipe(
+    v.string(),
+    v.transform((text) => BigInt(text)),
+  ),
+  endTimeUnixNano: v.pipe(
+    v.string(),
+    v.transform((text) => BigInt(text)),
+  ),
+  attributes: Attributes,
+  events: v.array(v.looseObject({ name: v.string(), attributes: v.array(v.never()) })),
+  status: v.looseObject({ code: v.number(), message: v.optional(v.never()) }),
+});
+export type Span = v.InferOutput<typeof Span>;
+const Export = v.strictObject({
+  resourceSpans: v.array(
+    v.looseObject({
+      resource: v.looseObject({ attributes: Attributes }),
+      scopeSpans: v.array(v.looseObject({ spans: v.array(Span) })),
+    }),
+  ),
+});
+
+export interface Receiver {
+  readonly url: string;
+  readonly spans: Span[];
+  readonly resources: Record<string, string | number>[];
+  /** All that was sent: addresses, headers and bodies. */
+  readonly sent: string[];
+  /** The status to answer with, or never to answer. */
+  answer: number | 'never';
+}
+
+/** A receiver of OTLP on the loopback. */
+export function startReceiver(): Receiver {
+  const server = Bun.serve({
+    port: 0,
+    hostname: '127.0.0.1',
+    async fetch(request) {
+      const text = await request.text();
+      receiver.sent.push(`${request.method} ${request.url} ${JSON.stringify(request.headers)} ${text}`);
+      if (receiver.answer === 'never') await new Promise(() => undefined);
+      if (receiver.answer !== 200) return new Response('no', { status: Number(receiver.answer) });
+      for (const { resource, scopeSpans } of v.parse(Export, JSON.parse(text)).resourceSpans) {
+        receiver.resources.push(resource.attributes);
+        receiver.spans.push(...scopeSpans.flatMap(({ spans }) => spans));
+      }
+      return Response.json({});
+    },
+  });
+  atEnd(() => server.stop(true));
+  const receiver: Receiver = { url: server.url.origin, spans: [], resources: [], sent: [], answer: 200 };
+  return receiver;
+}

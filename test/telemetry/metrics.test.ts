@@ -1,0 +1,434 @@
+import { describe, expect, test } from 'bun:test';
+import { createClient } from '@libsql/client';
+import { Elysia } from 'elysia';
+import { createCors } from '../../src/http/cors';
+import { createErrorHandler } from '../../src/http/error-handler';
+import { createMetricsRoute } from '../../src/http/metrics';
+import { createRouteTable } from '../../src/http/route-table';
+import { serveOptions } from '../../src/http/serve-options';
+import { createLog } from '../../src/log';
+import { readShippedCatalog } from '../../src/modules/matching/shipped-catalog';
+import { createCatalogStore } from '../../src/modules/matching/store';
+import { createPrometheusMetrics } from '../../src/telemetry/prometheus';
+import { startPrimary } from '../scale/cluster';
+import { callerOf, createTestApp, testConfig, testSecret } from '../support/app';
+import { applicant as anApplicant } from '../support/applicant';
+import { startService } from '../support/service';
+import { hasSqld } from '../support/sqld';
+import { createWatchedApp, metricsToken, readSamples, type Sample } from '../support/telemetry';
+import { until } from '../support/until';
+
+const authorization = `Bearer ${metricsToken}`;
+const readme = await Bun.file(new URL('../../README.md', import.meta.url)).text();
+
+describe('GET /metrics', () => {
+  test('is no path at all without a token in the settings', async () => {
+    const testApp = await createTestApp();
+    for (const path of ['/metrics', '/metrics/']) {
+      for (const headers of [{}, { authorization }, { authorization: 'Bearer undefined' }]) {
+        const answer = await testApp.call('GET', path, { headers });
+        expect(answer.status).toBe(404);
+        expect(answer.body).toMatchObject({ type: '/problems/route-not-found', instance: path });
+      }
+    }
+  });
+
+  test('is for whoever has the token alone, and tells nobody else how far they are from it', async () => {
+    const testApp = await createWatchedApp();
+    const refused = [
+      undefined,
+      '',
+      metricsToken,
+      'Bearer',
+      'Bearer ',
+      `Bearer ${metricsToken.slice(0, -1)}`,
+      `Bearer ${metricsToken}x`,
+      `Bearer ${metricsToken.toUpperCase()}`,
+      `Basic ${btoa(`metrics:${metricsToken}`)}`,
+    ];
+    const bodies = new Set<string>();
+    for (const sent of refused) {
+      const headers: Record<string, string> = sent === undefined ? {} : { authorization: sent };
+      const answer = await testApp.call('GET', '/metrics', { headers: { ...headers, 'x-request-id': 'the-same-id' } });
+      expect(answer.status).toBe(401);
+      expect(answer.headers.get('cache-control')).toBe('no-store');
+      bodies.add(answer.text);
+    }
+    expect(bodies.size).toBe(1);
+    const user = await testApp.call('GET', '/metrics', { as: 'somebody', roles: ['salesManager'] });
+    expect(user.status).toBe(401);
+  });
+
+  test('answers text that nobody may keep, a HEAD without it, and 405 to other methods', async () => {
+    const testApp = await createWatchedApp();
+    const answer = await testApp.call('GET', '/metrics', { headers: { authorization } });
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
+    expect(answer.headers.get('cache-control')).toBe('no-store');
+    const head = await testApp.call('HEAD', '/metrics', { headers: { authorization } });
+    expect({ status: head.status, text: head.text }).toEqual({ status: 200, text: '' });
+    expect((await testApp.call('HEAD', '/metrics')).status).toBe(401);
+    const post = await testApp.call('POST', '/metrics', { headers: { authorization } });
+    expect(post.status).toBe(405);
+    expect(post.headers.get('allow')).toBe('GET, HEAD');
+  });
+
+  test('answers while the database is away, without what the database alone knows', async () => {
+    const testApp = await createWatchedApp();
+    expect(await testApp.scrape()).toContain('planning_applications{');
+    const away = await createWatchedApp();
+    away.db.$client.close();
+    const text = await away.scrape();
+    expect(text).toContain('process_open_fds');
+    expect(text).not.toContain('planning_applications{');
+    expect(text).toMatch(/planning_database_calls_total\{database="primary",kind="read",outcome="unavailable"\} 1\n/);
+  });
+
+  test('answers while the database says nothing, and asks it once for all who scrape', async () => {
+    let asked = 0;
+    const route = createMetricsRoute({
+      metrics: createPrometheusMetrics({ version: '1', replica: undefined }),
+      config: { metricsToken },
+      countApplications() {
+        asked += 1;
+        return new Promise(() => undefined);
+      },
+    });
+    const app = new Elysia().use(route);
+    const scrape = () => app.handle(new Request('http://localhost/metrics', { headers: { authorization } }));
+    const answers = await Promise.all([scrape(), scrape(), scrape()]);
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    expect((await scrape()).status).toBe(200);
+    expect(asked).toBe(1);
+  });
+});
+
+describe('the metrics of requests', () => {
+  const requestsOf = (samples: readonly Sample[]) =>
+    samples
+      .filter(({ name }) => name === 'http_requests_total')
+      .map(({ labels: { method, route, status }, value }) => `${method} ${route} ${status} ${value}`);
+
+  test('count by pattern and by the status that went out', async () => {
+    const testApp = await createWatchedApp();
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'a', body: {} });
+    await testApp.call('POST', '/v2/private/user/profile/', { as: 'b', body: {} });
+    await testApp.call('POST', '/v2/private/user/profile', { as: 'a', body: { firstName: 5 } });
+    await testApp.call('POST', '/v2/private/user/profile', { body: {} });
+    await testApp.call('GET', '/problems/forbidden?a=b');
+    await testApp.call('DELETE', '/health/live');
+    await Bun.sleep(0);
+    const samples = readSamples(await testApp.scrape());
+    expect(requestsOf(samples)).toEqual([
+      'POST /v2/private/user/profile 200 2',
+      'POST /v2/private/user/profile 422 1',
+      'POST /v2/private/user/profile 401 1',
+      'GET /problems/:slug 200 1',
+      'DELETE none 405 1',
+    ]);
+    const timed = samples.filter(({ name }) => name === 'http_request_duration_seconds_count');
+    expect(timed.map(({ labels, value }) => `${labels.route} ${value}`)).toEqual([
+      '/v2/private/user/profile 4',
+      '/problems/:slug 1',
+      'none 1',
+    ]);
+  });
+
+  test('have as many series as there are routes, whatever is asked', async () => {
+    const testApp = await createWatchedApp();
+    const odd = ['PROPFIND', 'MKCOL', 'LOCK', 'SEARCH', 'PURGE', 'TRACE', 'QUERY'];
+    for (let index = 0; index < 200; index += 1) {
+      await testApp.call('GET', `/secret-${index}@example.com?a=${index}`);
+    }
+    for (const method of odd) {
+      await testApp.call(method, '/v2/private/user');
+      await testApp.call(method, `/secret-${method}`);
+    }
+    await Bun.sleep(0);
+    expect(requestsOf(readSamples(await testApp.scrape())).toSorted()).toEqual([
+      'GET none 404 200',
+      `other none 404 ${odd.length}`,
+      `other none 405 ${odd.length}`,
+    ]);
+  });
+
+  test('count the failures that no handler sees', async () => {
+    const metrics = createPrometheusMetrics({ version: '1', replica: undefined });
+    const log = createLog('silent');
+    const app = new Elysia({
+      serve: serveOptions({ config: testConfig, log, metrics, newId: () => crypto.randomUUID() }),
+    })
+      .use(
+        createErrorHandler(
+          { log, rateLimits: undefined },
+          { routeTable: createRouteTable(), cors: createCors(testConfig) },
+        ),
+      )
+      .get('/null', () => {
+        throw null;
+      })
+      .listen({ port: 0, hostname: '127.0.0.1' });
+    try {
+      expect((await fetch(`http://127.0.0.1:${app.server?.port}/null`)).status).toBe(500);
+      expect(requestsOf(readSamples(await metrics.print({ inFlight: 0, applications: undefined })))).toEqual([
+        'other none 500 1',
+      ]);
+    } finally {
+      await app.stop(true);
+    }
+  });
+});
+
+describe('the metrics of the database', () => {
+  test('tell how many saves share a transaction, and that none waits any more', async () => {
+    const testApp = await createWatchedApp();
+    const save = (index: number) =>
+      testApp.call('POST', '/v2/private/user/profile', { as: `person-${index}`, body: { firstName: 'Ada' } });
+    const answers = await Promise.all(Array.from({ length: 40 }, (_, index) => save(index)));
+    expect(answers.every(({ status }) => status === 200)).toBeTrue();
+    expect(await testApp.sample('planning_write_group_units_sum')).toBe(40);
+    expect(await testApp.sample('planning_write_group_units_count')).toBeLessThan(40);
+    expect(await testApp.sample('planning_write_group_statements_sum')).toBe(40);
+    expect(await testApp.sample('planning_write_wait_seconds_count')).toBe(40);
+    expect(await testApp.sample('planning_write_queue_units')).toBe(0);
+    const ok = { database: 'primary', kind: 'write', outcome: 'ok' };
+    expect(await testApp.sample('planning_database_calls_total', ok)).toBe(40);
+    expect(
+      await testApp.sample('planning_database_call_duration_seconds_count', { database: 'primary', kind: 'write' }),
+    ).toBe(40);
+  });
+
+  test('tell a lock from a database that is away, and that somebody waits meanwhile', async () => {
+    const testApp = await createWatchedApp({ databaseTimeoutMs: 1_500 });
+    const save = () => testApp.call('POST', '/v2/private/user/profile', { as: 'person', body: { firstName: 'Ada' } });
+    expect((await save()).status).toBe(200);
+    const other = createClient({ url: testApp.url });
+    const lock = await other.transaction('write');
+    const saving = save();
+    await until(async () => (await testApp.sample('planning_write_queue_units')) === 1);
+    expect((await saving).status).toBe(503);
+    await lock.rollback();
+    other.close();
+    const calls = (outcome: string) =>
+      testApp.sample('planning_database_calls_total', { database: 'primary', kind: 'write', outcome });
+    expect(await calls('busy')).toBe(1);
+    expect((await save()).status).toBe(200);
+    expect(await calls('ok')).toBe(2);
+    testApp.db.$client.close();
+    expect((await save()).status).toBe(503);
+    expect(await calls('unavailable')).toBe(1);
+  });
+
+  test.skipIf(!hasSqld)('tell what a replica answers, and that it follows', async () => {
+    const primary = await startPrimary();
+    const service = await startService({
+      environment: {
+        AUTH_SECRET: testSecret,
+        DATABASE_URL: primary.url,
+        DATABASE_REPLICA_PATH: 'replica.db',
+        METRICS_TOKEN: metricsToken,
+      },
+    });
+    const call = callerOf(service.address);
+    const sample = async (name: string, labels: Readonly<Record<string, string>> = {}) => {
+      const { text } = await call('GET', '/metrics', { headers: { authorization } });
+      return readSamples(text).find(
+        (each) => each.name === name && Object.entries(labels).every(([label, value]) => each.labels[label] === value),
+      )?.value;
+    };
+    await until(async () => (await sample('planning_replica_in_sync')) === 1);
+    expect(Date.now() / 1000 - ((await sample('planning_replica_last_sync_timestamp_seconds')) ?? 0)).toBeLessThan(30);
+    expect((await call('GET', '/v2/private/cemetery/all', { as: 'ada' })).status).toBe(200);
+    const read = { database: 'replica', kind: 'read', outcome: 'ok' };
+    expect(await sample('planning_database_calls_total', read)).toBeGreaterThan(0);
+    expect(await sample('http_requests_in_flight')).toBe(1);
+    await primary.kill();
+    await until(async () => (await sample('planning_replica_in_sync')) === 0);
+  });
+});
+
+describe('the metrics of the carrier', () => {
+  const apply = (testApp: Awaited<ReturnType<typeof createWatchedApp>>, lastName: string) =>
+    testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: lastName, body: { ...anApplicant, lastName } });
+
+  test('tell calls by what became of them, and each attempt', async () => {
+    const testApp = await createWatchedApp();
+    for (const lastName of ['Byron', 'Declined', 'Garbled', 'Broken']) await apply(testApp, lastName);
+    const calls = (outcome: string) => testApp.sample('planning_carrier_call_duration_seconds_count', { outcome });
+    expect(await calls('accepted')).toBe(1);
+    expect(await calls('declined')).toBe(1);
+    expect(await calls('bad-answer')).toBe(1);
+    expect(await calls('unavailable')).toBe(1);
+    const attempts = (outcome: string) =>
+      testApp.sample('planning_carrier_attempts_total', { endpoint: 'start', outcome });
+    expect(await attempts('2xx')).toBe(2);
+    expect(await attempts('4xx')).toBe(1);
+    expect(await attempts('5xx')).toBe(2);
+  });
+
+  test('tell that the breaker is open, what it kept from being asked, and that it closed again', async () => {
+    const testApp = await createWatchedApp();
+    const breaker = () => testApp.sample('planning_carrier_breaker_state', { endpoint: 'start' });
+    expect(await breaker()).toBe(0);
+    for (let index = 0; index < 3; index += 1) await apply(testApp, 'Broken').then(() => undefined);
+    for (const lastName of ['Busy', 'Dropped', 'Busy']) await apply(testApp, lastName);
+    expect(await breaker()).toBe(2);
+    await apply(testApp, 'Byron');
+    expect(
+      await testApp.sample('planning_carrier_call_duration_seconds_count', { outcome: 'not-asked' }),
+    ).toBeGreaterThan(0);
+    await until(async () => {
+      await apply(testApp, `Byron${crypto.randomUUID().replace(/[^a-f]/g, '')}`);
+      return (await breaker()) === 0;
+    });
+  });
+});
+
+describe('the metrics of what is stored', () => {
+  test('count applications by state as the table has them, through every move', async () => {
+    const testApp = await createWatchedApp();
+    for (const lastName of ['Byron', 'Lovelace', 'Declined', 'Garbled']) {
+      await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: lastName, body: { ...anApplicant, lastName } });
+    }
+    const { db } = testApp;
+    const counted = async () => {
+      const { rows } = await db.$client.execute(
+        "SELECT table_name, row_count FROM row_counts WHERE table_name LIKE 'applications:%' AND row_count <> 0 ORDER BY 1",
+      );
+      return rows.map((row) => `${row.table_name} ${row.row_count}`);
+    };
+    const there = async () => {
+      const { rows } = await db.$client.execute(
+        "SELECT 'applications:' || state AS name, count(*) AS n FROM applications GROUP BY state ORDER BY 1",
+      );
+      return rows.map((row) => `${row.name} ${row.n}`);
+    };
+    expect(await counted()).toEqual(['applications:declined 1', 'applications:submitted 2', 'applications:unknown 1']);
+    for (const [state, count] of [
+      ['submitted', 2],
+      ['declined', 1],
+      ['unknown', 1],
+      ['submitting', 0],
+    ] as const) {
+      expect(await testApp.sample('planning_applications', { state })).toBe(count);
+    }
+    for (const change of [
+      "UPDATE applications SET state = 'submitting' WHERE state = 'unknown'",
+      "UPDATE applications SET state = 'unknown', attempt = attempt + 1",
+      'UPDATE applications SET attempt = attempt + 1',
+      'INSERT OR IGNORE INTO applications SELECT * FROM applications',
+      'DELETE FROM applications WHERE rowid % 2',
+      "UPDATE applications SET state = 'declined'",
+    ]) {
+      await db.$client.execute(change);
+      expect(await counted()).toEqual(await there());
+    }
+  });
+
+  test('name the catalogue that matches are made by', async () => {
+    const testApp = await createWatchedApp();
+    expect(await testApp.sample('planning_catalog_version')).toBe(0);
+    const match = () => testApp.call('POST', '/v2/private/engine/matches', { as: 'somebody' });
+    await match();
+    expect(await testApp.sample('planning_catalog_version')).toBe(1);
+    const catalog = readShippedCatalog();
+    await createCatalogStore(testApp.db).add(
+      { ...catalog, products: catalog.products.slice(1) },
+      { source: 'imported', contentHash: 'another', now: testApp.now },
+    );
+    testApp.now = new Date(testApp.now.getTime() + 10_000);
+    await match();
+    expect(await testApp.sample('planning_catalog_version')).toBe(2);
+  });
+});
+
+describe('the metrics of the process', () => {
+  test('tell memory, files, time, the build and a loop that stood still', async () => {
+    const testApp = await createWatchedApp();
+    const before = await testApp.sample('event_loop_delay_seconds_sum');
+    await Bun.sleep(150);
+    Bun.sleepSync(400);
+    await until(async () => (await testApp.sample('event_loop_delay_seconds_sum')) - before > 0.25);
+    expect(await testApp.sample('process_resident_memory_bytes')).toBeGreaterThan(10_000_000);
+    expect(await testApp.sample('process_heap_bytes')).toBeGreaterThan(100_000);
+    if (process.platform === 'linux') expect(await testApp.sample('process_open_fds')).toBeGreaterThan(3);
+    expect(Math.abs((await testApp.sample('process_start_time_seconds')) - performance.timeOrigin / 1000)).toBeLessThan(
+      5,
+    );
+    const first = await testApp.sample('process_cpu_seconds_total');
+    expect(first).toBeGreaterThan(0);
+    expect(await testApp.sample('process_cpu_seconds_total')).toBeGreaterThanOrEqual(first);
+    expect(await testApp.sample('planning_build_info', { bun: Bun.version })).toBe(1);
+  });
+});
+
+describe('the metrics that the README lists', () => {
+  const listed = [...readme.matchAll(/^\| `((?:http|planning|process|event)_\w+)` \| (\w+) \|([^|]*)\|/gm)].map(
+    ([, name = '', type = '', labels = '']) => ({
+      name,
+      type,
+      labels: [...labels.matchAll(/`(\w+)`/g)].map(([, label]) => label),
+    }),
+  );
+  const given = async () => {
+    const testApp = await createWatchedApp();
+    const body = { ...anApplicant, lastName: 'Broken' };
+    await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'somebody', body });
+    await Bun.sleep(0);
+    const withReplica = createPrometheusMetrics({ version: '1', replica: 'file' });
+    const text = `${await testApp.scrape()}\n${await withReplica.print({ inFlight: 0, applications: {} })}`;
+    const types = new Map([...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => [name, type]));
+    const samples = readSamples(text);
+    return [...types].map(([name, type]) => {
+      const own = samples.filter(
+        (each) => each.name.replace(/_(?:sum|count|bucket)$/, '') === name || each.name === name,
+      );
+      const labels = new Set(own.flatMap(({ labels }) => Object.keys(labels)));
+      labels.delete('le');
+      return { name, type, labels: [...labels] };
+    });
+  };
+  const sorted = (metrics: readonly { name: string; type: string; labels: readonly (string | undefined)[] }[]) =>
+    metrics.map(({ name, type, labels }) => `${name} ${type} ${labels.toSorted().join(' ')}`).toSorted();
+
+  test('are those that there are, with their types and labels', async () => {
+    expect(listed.length).toBeGreaterThan(15);
+    expect(sorted(listed)).toEqual(sorted(await given()));
+  });
+
+  test('are all that its alerts are made of', async () => {
+    const alerts = /```promql\n([\s\S]*?)```/.exec(readme)?.[1] ?? '';
+    const named = [...alerts.matchAll(/\b(?:http|planning|process|event)_\w+/g)].map(([name]) => name);
+    expect(named.length).toBeGreaterThan(5);
+    const names = new Set(
+      listed.flatMap(({ name, type }) =>
+        type === 'histogram' ? [name, `${name}_bucket`, `${name}_count`, `${name}_sum`] : [name],
+      ),
+    );
+    expect(named.filter((name) => !names.has(name))).toEqual([]);
+  });
+});
+
+test('nothing of a person is in the metrics, whatever fails', async () => {
+  const testApp = await createWatchedApp();
+  const canaries = ['Canaryname', 'canary@example.com', '1951-07-19', 'canary-subject', 'canary-title', 'CANARYMETHOD'];
+  const as = 'canary-subject';
+  const person = { ...anApplicant, firstName: 'Canaryname', email: 'canary@example.com', dateOfBirth: '1951-07-19' };
+  for (const lastName of ['Canaryname', 'Broken', 'Garbled', 'Declined', 'Dropped']) {
+    await testApp.call('POST', '/v2/private/life/totalCoverage', { as, body: { ...person, lastName } });
+  }
+  await testApp.call('POST', '/v2/private/user/profile', { as, body: { Canaryname: 'canary-title' } });
+  await testApp.call('GET', '/v2/private/canary-title?email=canary@example.com', { as });
+  await testApp.call('CANARYMETHOD', '/v2/private/user', { as });
+  testApp.db.$client.close();
+  await testApp.call('POST', '/v2/private/user/profile', { as, body: { firstName: 'Canaryname' } });
+  await Bun.sleep(0);
+  const text = await testApp.scrape();
+  expect(text).toContain('status="503"');
+  for (const canary of canaries) expect(text).not.toContain(canary);
+});
+
+test('what is not asked for is not loaded', async () => {
+  expect(testConfig.metricsToken).toBeUndefined();
+  expect((await createTestApp()).app.routes.some(({ path }) => path === '/metrics')).toBeFalse();
+});
