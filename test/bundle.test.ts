@@ -13,6 +13,8 @@ import { temporaryFolder } from './support/database';
 import { runToEnd } from './support/run-to-end';
 import { startService } from './support/service';
 import { hasSqld } from './support/sqld';
+import { metricsToken, startReceiver } from './support/telemetry';
+import { until } from './support/until';
 
 const root = new URL('..', import.meta.url).pathname;
 const nowhere = temporaryFolder();
@@ -78,7 +80,15 @@ describe('the bundle', () => {
 
   test('carries the licences of what it is made of', async () => {
     const text = await Bun.file(join(bundle, 'THIRD-PARTY-LICENSES')).text();
-    for (const name of ['elysia', 'drizzle-orm', '@libsql/client', '@scalar/api-reference', 'libsql', 'valibot']) {
+    for (const name of [
+      'elysia',
+      'drizzle-orm',
+      '@libsql/client',
+      '@scalar/api-reference',
+      'libsql',
+      'prom-client',
+      'valibot',
+    ]) {
       expect(text).toMatch(new RegExp(`^${name} \\d+\\.\\d+\\.\\d+ \\(MIT|Apache-2.0\\)$`, 'm'));
     }
     expect(text).toMatch(/^@libsql\/\S+ \d/m);
@@ -102,6 +112,20 @@ describe('the service of the bundle', () => {
     expect(answer.status).toBe(500);
     while (!other.output().includes('"frames"')) await Bun.sleep(10);
     expect(other.output()).toContain('src/modules/users/store.ts:');
+  });
+
+  test('counts and traces where it is asked to', async () => {
+    const receiver = startReceiver();
+    const watched = await startService({
+      program,
+      environment: { ...environment, METRICS_TOKEN: metricsToken, OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url },
+    });
+    const call = callerOf(watched.address);
+    expect((await call('GET', '/v2/private/cemetery/all', { as: 'ada' })).status).toBe(200);
+    const { text } = await call('GET', '/metrics', { headers: { authorization: `Bearer ${metricsToken}` } });
+    expect(text).toContain('route="/v2/private/cemetery/all",status="200"} 1\n');
+    expect(text).toContain(`planning_build_info{version="${packageJson.version}"`);
+    await until(() => receiver.spans.some(({ name }) => name === 'GET /v2/private/cemetery/all'));
   });
 
   test.skipIf(!hasSqld)('keeps an embedded replica', async () => {

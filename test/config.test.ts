@@ -131,6 +131,10 @@ describe('the settings', () => {
     ['REPORT_TIME_ZONE', ['Mars/Olympus', 'x']],
     ['BODY_LIMIT_BYTES', ['0', '1023', '16777217']],
     ['LOG_LEVEL', ['verbose', 'INFO']],
+    ['METRICS_TOKEN', ['x'.repeat(31), `${'x'.repeat(32)} x`, 'é'.repeat(32)]],
+    ['OTEL_EXPORTER_OTLP_ENDPOINT', ['collector:4318', 'https://a:b@collector', 'https://collector?a=b']],
+    ['OTEL_EXPORTER_OTLP_HEADERS', ['key', '=value', 'a=b,', 'a=b c', 'a=%0d%0ab', 'a=%', 'ä=b']],
+    ['OTEL_TRACES_SAMPLER_ARG', ['-0.1', '1.1', '2', '1e-3', '.5', 'all']],
     ['SEED_DEMO', ['yes', '1', 'TRUE']],
   ])('refuse a %s that cannot be used, by name', (key, values) => {
     for (const value of values) {
@@ -152,6 +156,9 @@ describe('the settings', () => {
     ['AUTH_PUBLIC_KEY', [pem('ed25519'), rsaPem(2048), ecPem('P-256'), pem('ed25519').replaceAll('\n', '\\n')]],
     ['AUTH_SECRET', ['é'.repeat(16)]],
     ['REPORT_TIME_ZONE', ['America/New_York', 'Pacific/Kiritimati']],
+    ['METRICS_TOKEN', ['x'.repeat(32)]],
+    ['OTEL_EXPORTER_OTLP_HEADERS', ['a=', 'x-key=a%2Cb%3D,y=z=', 'authorization=Basic%20abc=']],
+    ['OTEL_TRACES_SAMPLER_ARG', ['0', '0.05', '1', '1.0']],
     ['PORT', ['0', '65535']],
   ])('take a good %s', (key, values) => {
     for (const value of values) expect(faultsOf({ [key]: value })).toEqual([]);
@@ -173,6 +180,17 @@ describe('the settings', () => {
       'PORT',
       'SEED_DEMO',
     ]);
+  });
+
+  test('name a receiver of traces, and what it must be told', () => {
+    expect(readConfig({}).tracing).toBeUndefined();
+    const receiver = { OTEL_EXPORTER_OTLP_ENDPOINT: 'https://collector.example/base/' };
+    expect(readConfig({ ...receiver, OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a%2Cb%20c,y=z=' }).tracing).toEqual({
+      endpoint: 'https://collector.example/base',
+      headers: { 'x-key': 'a,b c', y: 'z=' },
+      serviceName: 'personal-planning-service',
+      ratio: 1,
+    });
   });
 
   test('take one way of checking tokens', () => {
@@ -197,8 +215,18 @@ describe('production', () => {
     ['AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL', { AUTH_SECRET: undefined }],
     ['AUTH_JWKS_URL', { AUTH_SECRET: undefined, AUTH_JWKS_URL: 'http://issuer.example/jwks' }],
     ['SEED_DEMO', { SEED_DEMO: 'true' }],
+    [
+      'OTEL_EXPORTER_OTLP_ENDPOINT',
+      { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.example', OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a' },
+    ],
   ])('refuses one insecure setting alone: %s', (key, change) => {
     expect(faultsOf({ ...production, ...change })).toEqual([key]);
+  });
+
+  test('takes a receiver of traces without https where no header goes there, or it is on this machine', () => {
+    expect(faultsOf({ ...production, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.example' })).toEqual([]);
+    const local = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318', OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a' };
+    expect(faultsOf({ ...production, ...local })).toEqual([]);
   });
 
   test('names every insecure setting at once, and each again where the value itself is bad', () => {

@@ -30,6 +30,11 @@ describe('a start', () => {
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 
+  test('loads nothing that counts or traces where nobody has asked for it', async () => {
+    const idle = /\/node_modules\/(prom-client|@opentelemetry)\/|\/src\/telemetry\/(prometheus|tracer)\b/;
+    expect((await modulesOfStart()).filter((path) => idle.test(path))).toEqual([]);
+  });
+
   test('loads no client of a carrier before an application is sent', async () => {
     expect((await modulesOfStart()).filter((path) => path.includes('/node_modules/cockatiel/'))).toEqual([]);
   });

@@ -1,19 +1,18 @@
 import * as v from 'valibot';
 import { BaseUrl, isLoopback, NonEmpty } from '../setting-forms';
 
-const headersRule = 'must be name=value pairs with commas between, values percent-encoded';
+const headersShape = /^[\w.-]+=[\x21-\x2b\x2d-\x7e]*(?:,[\w.-]+=[\x21-\x2b\x2d-\x7e]*)*$/;
 
 /** As the OpenTelemetry specification writes them. */
 const ExporterHeaders = v.pipe(
   v.string(),
-  v.regex(/^[\w.-]+=[\x21-\x2b\x2d-\x7e]*(?:,[\w.-]+=[\x21-\x2b\x2d-\x7e]*)*$/, headersRule),
   v.check((text) => {
     try {
-      return /^[\x20-\x7e]*$/.test(decodeURIComponent(text));
+      return headersShape.test(text) && /^[\x20-\x7e]*$/.test(decodeURIComponent(text));
     } catch {
       return false;
     }
-  }, headersRule),
+  }, 'must be name=value pairs with commas between, values percent-encoded'),
   v.transform((text) =>
     Object.fromEntries(
       text.split(',').map((pair) => {
