@@ -115,7 +115,7 @@ export function createTracing(settings: TracerSettings): Tracing {
     answered(request, { method: sent, route, status, requestId }) {
       const { span, isOfCaller } = begun.get(request) ?? {};
       // One that is never ended is never exported: whoever has no token decides nothing.
-      if (span === undefined || (isOfCaller && status === 401)) return;
+      if (span?.isRecording() !== true || (isOfCaller && status === 401)) return;
       const method = foldMethod(sent);
       span.setAttribute('http.request.method', method);
       span.updateName(route === undefined ? method : `${method} ${route}`);
