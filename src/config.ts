@@ -1,13 +1,14 @@
 import * as v from 'valibot';
 import { logLevels } from './log';
+import { authKeys, productionFaults, productionWarnings } from './production-rules';
 import {
   BaseUrl,
   DatabaseUrl,
+  EncryptionKey,
   FilePath,
   Flag,
   HttpUrl,
   integerText,
-  isLoopback,
   NonEmpty,
   Origin,
   OriginList,
@@ -16,7 +17,7 @@ import {
   Secret,
   TimeZone,
 } from './setting-forms';
-import { telemetryFaults, telemetrySettings, tracingOf } from './telemetry/settings';
+import { telemetrySettings, tracingOf } from './telemetry/settings';
 
 /**
  * Every setting with its default and meaning; the README's table is tested against it.
@@ -53,6 +54,12 @@ export const Settings = v.object({
   DATABASE_SYNC_INTERVAL_MS: v.optional(
     v.pipe(integerText(50, 3_600_000), v.description('how often that file is brought up to date')),
     '1000',
+  ),
+  DATABASE_ENCRYPTION_KEY: v.optional(
+    v.pipe(
+      EncryptionKey,
+      v.description('encrypts `file:` databases, their backups and the replica’s file; at least 32 characters'),
+    ),
   ),
   AUTH_SECRET: v.optional(
     v.pipe(
@@ -182,21 +189,25 @@ export class ConfigError extends Error {
 /**
  * Reads the settings from an environment.
  *
+ * @param developmentSecret the key of development that lies in `data/`, which production refuses
  * @throws ConfigError that names every bad key
  */
-export function readConfig(environment: Environment) {
+export function readConfig(environment: Environment, developmentSecret?: string) {
   const parsed = v.safeParse(Settings, environment);
   const faults = [
     ...(parsed.issues ?? []).map((issue) => ({ key: v.getDotPath(issue) ?? '', rule: issue.message })),
     ...authFaults(environment),
     ...replicaFaults(environment),
-    ...(environment.NODE_ENV === 'production' ? productionFaults(environment) : []),
+    ...encryptionFaults(environment),
+    ...(environment.NODE_ENV === 'production' ? productionFaults(environment, developmentSecret) : []),
   ];
   if (!parsed.success || faults.length > 0) throw new ConfigError(faults);
 
   const settings = parsed.output;
   return {
     isProduction: settings.NODE_ENV === 'production',
+    /** What production takes, and an operator should have decided. */
+    warnings: settings.NODE_ENV === 'production' ? productionWarnings(environment, developmentSecret) : [],
     host: settings.HOST,
     port: settings.PORT,
     /** Unset: the address that the service listens on, known once it does. */
@@ -204,6 +215,7 @@ export function readConfig(environment: Environment) {
     database: {
       url: settings.DATABASE_URL,
       authToken: settings.DATABASE_AUTH_TOKEN,
+      encryptionKey: settings.DATABASE_ENCRYPTION_KEY,
       timeoutMs: settings.DATABASE_TIMEOUT_MS,
     },
     replica: replicaOf(settings),
@@ -254,8 +266,6 @@ function authKey(settings: v.InferOutput<typeof Settings>): AuthKey {
   return { kind: 'development' };
 }
 
-const authKeys = ['AUTH_SECRET', 'AUTH_PUBLIC_KEY', 'AUTH_JWKS_URL'] as const;
-
 function authFaults(environment: Environment) {
   const present = authKeys.filter((key) => environment[key] !== undefined);
   return present.length > 1
@@ -273,22 +283,9 @@ function replicaFaults(environment: Environment) {
   return isLocal ? present.map((key) => ({ key, rule: 'needs a DATABASE_URL that is a libSQL server' })) : [];
 }
 
-/** What development does without and production must not. Bad values are reported by the schema already. */
-function productionFaults(environment: Environment) {
-  const missing = (key: string) => ({ key, rule: 'must be set in production' });
-  const faults = (['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN'] as const)
-    .filter((key) => environment[key] === undefined)
-    .map(missing);
-  if (authKeys.every((key) => environment[key] === undefined)) {
-    faults.push({ key: authKeys.join(' or '), rule: 'must be set in production' });
-  }
-  if (environment.AUTH_JWKS_URL?.startsWith('http:') && !isLoopback(environment.AUTH_JWKS_URL)) {
-    faults.push({ key: 'AUTH_JWKS_URL', rule: 'must be an https address in production' });
-  }
-  if (environment.CARRIER_URL?.startsWith('http:') && !isLoopback(environment.CARRIER_URL)) {
-    faults.push({ key: 'CARRIER_URL', rule: 'must be an https address in production' });
-  }
-  faults.push(...telemetryFaults(environment));
-  if (environment.SEED_DEMO === 'true') faults.push({ key: 'SEED_DEMO', rule: 'must not be true in production' });
-  return faults;
+function encryptionFaults(environment: Environment) {
+  const { DATABASE_ENCRYPTION_KEY, DATABASE_URL = 'file:', DATABASE_REPLICA_PATH } = environment;
+  if (!DATABASE_ENCRYPTION_KEY || DATABASE_URL.startsWith('file:') || DATABASE_REPLICA_PATH !== undefined) return [];
+  const rule = 'has no use: a libSQL server encrypts its own files, and no replica is kept here';
+  return [{ key: 'DATABASE_ENCRYPTION_KEY', rule }];
 }

@@ -60,6 +60,9 @@ export const logFields = {
   application: Identifier,
   settled: Whole,
   removed: Whole,
+  /** A setting's key, and what is said of it. */
+  setting: v.pipe(v.string(), v.regex(/^[A-Z_]{1,60}$/)),
+  rule: Setting,
   durationMs: v.pipe(v.number(), v.finite(), v.minValue(0)),
   address: Setting,
   docs: Setting,

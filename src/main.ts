@@ -1,9 +1,11 @@
 import { resolve } from 'node:path';
 import { type App, createApp } from './app';
 import type { DemoTokens } from './auth/development-key';
+import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier, type TokenSettings } from './auth/token-verifier';
 import { type Config, ConfigError, readConfig } from './config';
 import { type Database, type DatabaseWatch, localPath, openDatabase, openServiceDatabase, placeOf } from './db/client';
+import { keyRemedy } from './db/encryption';
 import { findDatabaseError, reasonOf } from './db/errors';
 import { migrateDatabase } from './db/migrate';
 import { schemaFit, unfitDetail } from './db/schema-fit';
@@ -44,9 +46,10 @@ try {
 }
 
 async function start(): Promise<void> {
-  const config = readConfig(process.env);
+  const config = readConfig(process.env, keptDevelopmentSecret());
   const output = openLogOutput(1);
   const log = createLog(config.logLevel, output);
+  for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting leaves something open');
   const clock = () => new Date();
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
 
@@ -134,7 +137,7 @@ async function start(): Promise<void> {
 async function openPreparedDatabase(config: Config, log: Log, now: Date, watch: DatabaseWatch): Promise<Database> {
   const place = placeOf(config.database.url);
   const db = await openDatabase(config.database).catch((error: unknown) => {
-    throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).`);
+    throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${keyRemedy(codeOf(error))}`);
   });
   if (localPath(config.database.url) !== undefined) {
     try {
@@ -199,7 +202,9 @@ async function openCarrier(config: Config, clock: () => Date, { carrierObservers
   const { listenCarrierSandbox } = await import('./carrier-sandbox/server');
   const apiKey = crypto.randomUUID();
   const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
-    throw new StartError(`The sandbox carrier’s database SANDBOX_DATABASE_URL cannot be used (${codeOf(error)}).`);
+    const code = codeOf(error);
+    const setting = 'The sandbox carrier’s database SANDBOX_DATABASE_URL';
+    throw new StartError(`${setting} cannot be used (${code}).${keyRemedy(code)}`);
   });
   return { carrier: carrierOnFirstCall({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
 }

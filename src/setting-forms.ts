@@ -60,6 +60,9 @@ export const Secret = v.pipe(
   v.check((text) => new TextEncoder().encode(text).byteLength >= 32, 'must be at least 32 bytes'),
 );
 
+/** The driver takes an empty or a short one without a word. */
+export const EncryptionKey = v.pipe(v.string(), v.minLength(32, 'must be at least 32 characters'));
+
 export const HttpUrl = v.pipe(v.string(), v.check(isHttpAddress, 'must be an http or https address'));
 
 /** Paths are appended to it, and its key has a setting of its own. */
@@ -75,8 +78,8 @@ export const BaseUrl = v.pipe(
 export const Origin = v.pipe(
   v.string(),
   v.check(
-    (url) => isHttpAddress(url) && new URL(url).pathname === '/' && !/[?#]/.test(url),
-    'must be an http or https address without a path',
+    (url) => isHttpAddress(url) && new URL(url).pathname === '/' && !/[?#]/.test(url) && new URL(url).username === '',
+    'must be an http or https address without a path and a user name',
   ),
 );
 

@@ -11,7 +11,7 @@ const ecPem = (namedCurve: string) =>
 
 const production = {
   NODE_ENV: 'production',
-  AUTH_SECRET: 'x'.repeat(32),
+  AUTH_SECRET: 'u7Xw2Qm9Zk4Tn8Rb1Vc6Ld3Hs5Jf0PgAy',
   AUTH_ISSUER: 'https://issuer.example',
   AUTH_AUDIENCE: 'planning',
   CARRIER_URL: 'https://carrier.example',

@@ -1,15 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import { chmodSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { keptDevelopmentSecret, keptSecretPath as keyPath } from './kept-secret';
 import { signToken } from './sign-token';
 
-const keyPath = 'data/development-auth-secret';
 export const demoTokensPath = 'data/demo-tokens.json';
 const demoTokenTtlSeconds = 365 * 24 * 60 * 60;
 
 /** The HS256 secret of a development machine: made by whoever asks first, kept for every later start. */
 export function developmentSecret(): string {
-  const known = readIfPresent(keyPath);
+  const known = keptDevelopmentSecret();
   if (known !== undefined) return known;
   mkdirSync(dirname(keyPath), { recursive: true, mode: 0o700 });
   const draft = `${keyPath}.${process.pid}`;
@@ -45,15 +45,6 @@ export async function writeDemoTokens(
   writeFileSync(demoTokensPath, `${JSON.stringify(tokens, null, 2)}\n`, { mode: 0o600 });
   chmodSync(demoTokensPath, 0o600);
   return tokens;
-}
-
-function readIfPresent(path: string): string | undefined {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (error) {
-    if (isErrno(error, 'ENOENT')) return undefined;
-    throw error;
-  }
 }
 
 function isErrno(error: unknown, code: string): boolean {

@@ -13,7 +13,8 @@ interface ListenOptions {
 
 /** The sandbox carrier on 127.0.0.1 with its own database, until `stop` cuts off whoever still waits for it. */
 export async function listenCarrierSandbox({ config, clock, apiKey, port }: ListenOptions) {
-  const db = await openDatabase({ url: config.sandboxDatabaseUrl, timeoutMs: config.database.timeoutMs });
+  const { timeoutMs, encryptionKey } = config.database;
+  const db = await openDatabase({ url: config.sandboxDatabaseUrl, timeoutMs, encryptionKey });
   const sandbox = createCarrierSandbox({ store: await createSandboxStore(db), clock, apiKey });
   sandbox.listen({ hostname: '127.0.0.1', port });
   return {

@@ -4,6 +4,7 @@ import { Argument, Command } from 'commander';
 import { readConfig } from '../config';
 import { copyDatabase, examineCopy, UnfitError } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
+import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import {
   companionSuffixes,
@@ -39,14 +40,15 @@ be removed. “bun planning restore” puts a backup in place.`,
 }
 
 async function backUp(file: string, options: BackupOptions): Promise<void> {
-  const database = databaseToBackUp(readConfig(process.env).database.url);
+  const { url, encryptionKey } = readConfig(process.env).database;
+  const database = databaseToBackUp(url);
   refuseTarget(file, database, options);
   const startedAt = new Date();
   await withPartial(file, async (partial, steps) => {
     await steps.begin(`Copying ${database}`);
-    copyTo(database, partial, file);
+    copyTo(database, partial, file, encryptionKey);
     await steps.begin('Checking the copy');
-    const contents = examineBackup(partial);
+    const contents = examineBackup(partial, encryptionKey);
     await steps.begin('Bringing it to the disk');
     syncToDisk(partial);
     // Somebody else may have taken the name meanwhile.
@@ -98,25 +100,26 @@ function refuseTarget(file: string, database: string, { replace }: BackupOptions
   if (found?.isFile() !== true) throw new OperatorError(`${file} is not a file: name another one.`);
 }
 
-function copyTo(database: string, partial: string, file: string): void {
+function copyTo(database: string, partial: string, file: string, encryptionKey: string | undefined): void {
   try {
-    copyDatabase(database, partial);
+    copyDatabase(database, partial, encryptionKey);
   } catch (error) {
     const code = error instanceof DatabaseError ? error.code : undefined;
     if (code === 'SQLITE_FULL') {
       throw new OperatorError(`There is no backup: the disk of ${dirname(file)} is full (SQLITE_FULL).`);
     }
     if (code === 'SQLITE_NOTADB' || code === 'SQLITE_CORRUPT') {
-      throw new OperatorError(`There is no backup: ${database} is damaged or no database (${code}).`);
+      const remedy = code === 'SQLITE_NOTADB' ? keyRemedy(keyFaultOf(database, encryptionKey)) : '';
+      throw new OperatorError(`There is no backup: ${database} is damaged or no database (${code}).${remedy}`);
     }
     if (code === undefined || code === 'SQLITE_BUSY') throw error;
     throw new OperatorError(`There is no backup: ${database} cannot be read or ${file} not be written (${code}).`);
   }
 }
 
-function examineBackup(partial: string) {
+function examineBackup(partial: string, encryptionKey: string | undefined) {
   try {
-    return examineCopy(partial);
+    return examineCopy(partial, encryptionKey);
   } catch (error) {
     if (!(error instanceof UnfitError)) throw error;
     throw new OperatorError(`There is no backup: ${reasons[error.kind]}.`);
@@ -125,6 +128,9 @@ function examineBackup(partial: string) {
 
 const reasons: Readonly<Record<UnfitError['kind'], string>> = {
   'not a database': 'what was copied is not a database, so look after the disk',
+  NOT_ENCRYPTED: 'the copy is not encrypted, and DATABASE_ENCRYPTION_KEY is set',
+  WRONG_ENCRYPTION_KEY: 'the copy cannot be opened with DATABASE_ENCRYPTION_KEY, so look after the disk',
+  ENCRYPTION_KEY_NEEDED: 'what was copied is not a database, so look after the disk',
   damaged: 'the copy is damaged, so look after the database and the disk',
   foreign: 'DATABASE_URL is not a database of this service, or was never migrated',
   newer: 'the database has a newer schema than this build knows, so use the build that runs on it',

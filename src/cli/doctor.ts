@@ -1,8 +1,10 @@
 import { existsSync } from 'node:fs';
 import { Command } from 'commander';
+import { keptDevelopmentSecret } from '../auth/kept-secret';
 import { type Config, readConfig } from '../config';
 import { type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { databaseClock } from '../db/clock';
+import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createCatalogStore } from '../modules/matching/store';
@@ -26,7 +28,7 @@ export function doctorCommand(): Command {
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
     .action(async (options: { json: boolean }) => {
-      const config = readConfig(process.env);
+      const config = readConfig(process.env, keptDevelopmentSecret());
       const findings = [
         ...settingsFindings(config),
         ...(await databaseFindings(config)),
@@ -41,7 +43,7 @@ export function doctorCommand(): Command {
     });
 }
 
-function settingsFindings({ isProduction, reportTimeZone }: Config): Finding[] {
+function settingsFindings({ isProduction, warnings, reportTimeZone }: Config): Finding[] {
   const mode = isProduction ? 'production' : 'development, with defaults that production refuses';
   return [
     {
@@ -49,6 +51,7 @@ function settingsFindings({ isProduction, reportTimeZone }: Config): Finding[] {
       result: isProduction ? 'ok' : 'warning',
       detail: `${mode}; months and ages in ${reportTimeZone}`,
     },
+    ...warnings.map(({ key, rule }): Finding => ({ check: 'settings', result: 'warning', detail: `${key} ${rule}` })),
   ];
 }
 
@@ -68,17 +71,24 @@ async function databaseFindings(config: Config): Promise<Finding[]> {
     const reachable = {
       check: 'database',
       result: 'ok',
-      detail: `${place} answers in ${tookMs.toFixed(1)} ms`,
+      detail: `${place} answers in ${tookMs.toFixed(1)} ms${path === undefined ? '' : encryptionOf(config)}`,
     } as const;
     const clock = clockFinding('the database', databaseMs, tookMs);
     return [reachable, clock, ...(await schemaFindings(db))];
   } catch (error) {
     const code = findDatabaseError(error)?.code;
     if (code === undefined) throw error;
-    return [{ check: 'database', result: 'failed', detail: `${place} cannot be used (${code})` }];
+    const remedy = keyRemedy(code);
+    const detail = `${place} cannot be used (${code})${remedy === '' ? '' : `.${remedy}`}`;
+    return [{ check: 'database', result: 'failed', detail }];
   } finally {
     db?.$client.close();
   }
+}
+
+/** What was opened with a key is encrypted, and what was opened without one is not. */
+function encryptionOf({ database }: Config): string {
+  return database.encryptionKey === undefined ? '; it is not encrypted' : '; it is encrypted';
 }
 
 async function schemaFindings(db: Database): Promise<Finding[]> {

@@ -1,4 +1,4 @@
-import { closeSync, fsyncSync, lstatSync, openSync, rmSync, type Stats, statSync } from 'node:fs';
+import { chownSync, closeSync, fsyncSync, lstatSync, openSync, rmSync, type Stats, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { createSteps, type Steps } from './steps';
 
@@ -63,4 +63,13 @@ export function isTaken(path: string): boolean {
 /** Whether two names lead to one file. */
 export function isSameFile(a: Stats | undefined, b: Stats | undefined): boolean {
   return a !== undefined && b !== undefined && a.dev === b.dev && a.ino === b.ino;
+}
+
+/** Whoever runs a command, the service must be able to open the file that takes the place of another. */
+export function keepOwner(partial: string, database: string): void {
+  const before = statOrNothing(database);
+  const now = statOrNothing(partial);
+  if (before !== undefined && (before.uid !== now?.uid || before.gid !== now.gid)) {
+    chownSync(partial, before.uid, before.gid);
+  }
 }

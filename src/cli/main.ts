@@ -1,4 +1,5 @@
 import { ConfigError } from '../config';
+import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { OperatorError } from './operator-error';
 import { createProgram } from './program';
@@ -25,6 +26,8 @@ function operatorMessage(error: unknown): string | undefined {
   const failure = findDatabaseError(error);
   if (failure === undefined) return systemSentence(error);
   if (failure.code === 'SQLITE_BUSY') return 'Another process is writing to the database (SQLITE_BUSY): try again.';
+  const remedy = keyRemedy(failure.code);
+  if (remedy !== '') return `The database cannot be opened (${failure.code}).${remedy}`;
   return failure.isUnavailable
     ? `The database cannot be used right now (${failure.code}).`
     : `The database refuses this (${failure.code}): ${reasonOf(failure)}`;

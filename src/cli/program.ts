@@ -11,6 +11,7 @@ import { importProductsCommand } from './import-products';
 import { importRowsCommand } from './import-rows';
 import { staffImport } from './import-staff';
 import { migrateCommand, seedCommand } from './migrate';
+import { rekeyCommand } from './rekey';
 import { restoreCommand } from './restore';
 import { tokenCommand } from './token';
 import { userCommand } from './user';
@@ -37,6 +38,7 @@ export function createProgram(): Command {
     .addCommand(catalogCommand())
     .addCommand(backupCommand())
     .addCommand(restoreCommand())
+    .addCommand(rekeyCommand())
     .addCommand(doctorCommand())
     .addCommand(carrierCommand())
     .addHelpText('after', '\nExit codes: 0 it is done; 1 it is not, for a reason that standard error gives.');

@@ -1,15 +1,17 @@
-import { chmodSync, chownSync, copyFileSync, linkSync, mkdirSync, realpathSync, renameSync, rmSync } from 'node:fs';
+import { chmodSync, copyFileSync, linkSync, mkdirSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import { readConfig } from '../config';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
+import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import { confirm } from './confirm';
 import {
   companionSuffixes,
   isSameFile,
   isTaken,
+  keepOwner,
   statOrNothing,
   syncFolderOf,
   syncToDisk,
@@ -41,9 +43,10 @@ date by “bun planning migrate”, or by the start of the service.`,
 }
 
 async function restore(file: string, options: RestoreOptions): Promise<void> {
-  const database = databaseToReplace(readConfig(process.env).database.url);
+  const { url, encryptionKey: key } = readConfig(process.env).database;
+  const database = databaseToReplace(url);
   const backup = refuseSource(file, database);
-  refuseWhileUsed(database);
+  await refuseWhileUsed(database, key);
   if (isTaken(database) && !options.yes) {
     const from = `${file} (${readableSize(backup.size)}, written ${backup.mtime.toISOString()})`;
     await confirm(`Replace the database ${database} by ${from}?`, 'Nothing was restored');
@@ -54,12 +57,12 @@ async function restore(file: string, options: RestoreOptions): Promise<void> {
     copyFileSync(file, partial);
     chmodSync(partial, 0o600);
     await steps.begin('Checking the copy');
-    const contents = examine(partial, file);
+    const contents = examine(partial, file, key);
     await steps.begin('Bringing it to the disk');
     keepOwner(partial, database);
     syncToDisk(partial);
     await steps.begin('Putting it in place');
-    const kept = putInPlace(partial, database);
+    const kept = await putInPlace(partial, database, key);
     printResult(options, { database, ...contents, kept: kept ?? null }, sentence(database, contents, kept));
   });
 }
@@ -92,9 +95,9 @@ function refuseSource(file: string, database: string) {
 }
 
 /** Also empties the log of a service that was killed. */
-function refuseWhileUsed(database: string): void {
+async function refuseWhileUsed(database: string, key: string | undefined): Promise<void> {
   if (isTaken(database)) {
-    useAlone(database, () => undefined);
+    await useAlone(database, key, () => undefined);
     return;
   }
   const left = companionSuffixes.map((suffix) => `${database}${suffix}`).filter(isTaken);
@@ -103,9 +106,9 @@ function refuseWhileUsed(database: string): void {
   }
 }
 
-function useAlone<Result>(database: string, work: () => Result): Result {
+async function useAlone<Result>(database: string, key: string | undefined, work: () => Result): Promise<Result> {
   try {
-    return withSoleUse(database, work);
+    return await withSoleUse(database, key, work);
   } catch (error) {
     const code = error instanceof DatabaseError ? error.code : undefined;
     if (code === 'SQLITE_BUSY') {
@@ -114,19 +117,11 @@ function useAlone<Result>(database: string, work: () => Result): Result {
     if (code === 'SQLITE_NOTADB' || code === 'SQLITE_CORRUPT') {
       throw new OperatorError(
         `Nothing was restored: ${database} cannot be read (${code}), so nobody can tell whether it is in use. See that ` +
-          `the service is stopped, move it away together with its -wal and -shm, and repeat this.`,
+          `the service is stopped, move it away together with its -wal and -shm, and repeat this.` +
+          (code === 'SQLITE_NOTADB' ? keyRemedy(keyFaultOf(database, key)) : ''),
       );
     }
     throw error;
-  }
-}
-
-/** Whoever restores, the service must be able to open the file. */
-function keepOwner(partial: string, database: string): void {
-  const before = statOrNothing(database);
-  const now = statOrNothing(partial);
-  if (before !== undefined && (before.uid !== now?.uid || before.gid !== now.gid)) {
-    chownSync(partial, before.uid, before.gid);
   }
 }
 
@@ -135,9 +130,9 @@ function keepOwner(partial: string, database: string): void {
  *
  * @returns where the old database is kept, if there was one
  */
-function putInPlace(partial: string, database: string): string | undefined {
+async function putInPlace(partial: string, database: string, key: string | undefined): Promise<string | undefined> {
   if (!isTaken(database)) {
-    refuseWhileUsed(database);
+    await refuseWhileUsed(database, key);
     // A rename would replace what a service has made in this moment.
     linkSync(partial, database);
     rmSync(partial);
@@ -145,7 +140,7 @@ function putInPlace(partial: string, database: string): string | undefined {
     return undefined;
   }
   const kept = `${database}.before-restore-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
-  useAlone(database, () => {
+  await useAlone(database, key, () => {
     linkSync(database, kept);
     try {
       syncFolderOf(database);
@@ -159,9 +154,9 @@ function putInPlace(partial: string, database: string): string | undefined {
   return kept;
 }
 
-function examine(partial: string, file: string): Contents {
+function examine(partial: string, file: string, key: string | undefined): Contents {
   try {
-    return examineCopy(partial);
+    return examineCopy(partial, key);
   } catch (error) {
     if (!(error instanceof UnfitError)) throw error;
     throw new OperatorError(`Nothing was restored: ${file} ${reasons[error.kind]}.`);
@@ -170,6 +165,11 @@ function examine(partial: string, file: string): Contents {
 
 const reasons: Readonly<Record<UnfitError['kind'], string>> = {
   'not a database': 'is not a database',
+  NOT_ENCRYPTED:
+    'is not encrypted, and DATABASE_ENCRYPTION_KEY is set: restore it without the key, then `bun planning rekey`',
+  WRONG_ENCRYPTION_KEY:
+    'is not a database that DATABASE_ENCRYPTION_KEY opens: restore it with the key of its time, then `bun planning rekey`',
+  ENCRYPTION_KEY_NEEDED: 'is not a database, or one that is encrypted while DATABASE_ENCRYPTION_KEY is not set',
   damaged: 'is damaged or not whole',
   foreign: 'is not a database of this service',
   newer: 'has a newer schema than this build knows, so use the build that made it',

@@ -14,6 +14,8 @@ export type Database = LibSQLDatabase & { $client: Client };
 export interface DatabaseSettings {
   readonly url: string;
   readonly authToken?: string | undefined;
+  /** With which a local file is encrypted; of a libSQL server, what is kept of it beside this process. */
+  readonly encryptionKey?: string | undefined;
   /** The longest that any statement may take, waiting for a lock included. */
   readonly timeoutMs: number;
 }

@@ -1,12 +1,14 @@
 import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Client, createClient } from '@libsql/client/sqlite3';
+import { encryptionOption, withKeyFault } from './encryption';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import { overwriteWhatIsDeleted } from './local-client';
 import { type Guard, guardClient } from './wrap-client';
 
 interface FileSettings {
   readonly path: string;
+  readonly encryptionKey?: string | undefined;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
 }
@@ -18,14 +20,17 @@ interface FileSettings {
  * then rolled back (libsql-client-ts#352).
  *
  * While another process holds the lock, writes wait in their order on a timer, so that reads go on.
+ *
+ * @throws DatabaseError with the code of a key fault where the file is not what the key opens
  */
-export async function openFileClient({ path, timeoutMs }: FileSettings): Promise<Client> {
+export async function openFileClient({ path, encryptionKey, timeoutMs }: FileSettings): Promise<Client> {
   let client: Client;
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
     // The log files beside it take their mode from it.
     closeSync(openSync(path, 'a', 0o600));
-    client = createClient({ url: `file:${path}`, timeout: driverWaitMs, concurrency: 1 });
+    const encryption = encryptionOption(encryptionKey);
+    client = createClient({ url: `file:${path}`, timeout: driverWaitMs, concurrency: 1, ...encryption });
   } catch (error) {
     throw new DatabaseError('SQLITE_CANTOPEN', true, error);
   }
@@ -77,8 +82,13 @@ export async function openFileClient({ path, timeoutMs }: FileSettings): Promise
   };
 
   const guarded = guardClient(client, inTurn, write, reopen);
-  await guarded.execute('PRAGMA journal_mode = WAL');
-  await guarded.execute(overwriteWhatIsDeleted);
+  try {
+    await guarded.execute('PRAGMA journal_mode = WAL');
+    await guarded.execute(overwriteWhatIsDeleted);
+  } catch (error) {
+    client.close();
+    throw withKeyFault(toDatabaseError(error), path, encryptionKey);
+  }
   return guarded;
 }
 

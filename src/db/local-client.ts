@@ -1,6 +1,7 @@
 import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
 import type { DatabaseObserver } from '../telemetry/observers';
+import { encryptionOption } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
 import { createLogSync, type LogSync } from './log-sync';
@@ -15,6 +16,7 @@ export const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
 
 interface LocalSettings {
   readonly path: string;
+  readonly encryptionKey?: string | undefined;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
   /** Called once, when the disk has failed to sync: from then on nothing is written until the process is started anew. */
@@ -30,13 +32,8 @@ interface LocalSettings {
  *
  * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
  */
-export function openLocalClient({
-  path,
-  timeoutMs,
-  onSyncFailure,
-  openLog = createLogSync,
-  observers = [],
-}: LocalSettings): Client {
+export function openLocalClient(settings: LocalSettings): Client {
+  const { path, encryptionKey, timeoutMs, onSyncFailure, openLog = createLogSync, observers = [] } = settings;
   let current: Opened | undefined;
   let isClosed = false;
   /** After it the kernel may take for written what is not, and a later sync would say that all is well. */
@@ -44,7 +41,7 @@ export function openLocalClient({
 
   const use = (): Opened => {
     if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
-    current ??= open(path, openLog);
+    current ??= open(path, encryptionKey, openLog);
     return current;
   };
   /**
@@ -201,10 +198,10 @@ interface Opened {
 }
 
 /** @throws DatabaseError `SQLITE_BUSY` or `SQLITE_CANTOPEN` */
-function open(path: string, openLog: (databasePath: string) => LogSync): Opened {
+function open(path: string, encryptionKey: string | undefined, openLog: (databasePath: string) => LogSync): Opened {
   let connection: Connection.Database | undefined;
   try {
-    connection = new Connection(path, { timeout: 0 });
+    connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });
     connection.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; ${overwriteWhatIsDeleted}`);
     const statements = createStatementCache(connection);
     // The log is made by whoever reads first.

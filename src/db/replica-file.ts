@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
+import { encryptionOption } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
 import { inodeOf, syncedMark } from './replica-messages';
@@ -15,7 +16,7 @@ import { kindOf, toStatement } from './statement';
  * be.
  */
 export function openReplicaFile(settings: ReplicaProcessSettings): Client {
-  const { path } = settings;
+  const { path, encryptionKey } = settings;
   const syncing = startReplicaProcess(settings);
   let reader: Reader | undefined;
   let isClosed = false;
@@ -32,7 +33,7 @@ export function openReplicaFile(settings: ReplicaProcessSettings): Client {
     if (reader !== undefined && inodeOf(path) !== reader.inode) closeReader();
     if (reader === undefined) {
       if (!existsSync(syncedMark(path)) || !existsSync(path)) throw new DatabaseError('REPLICA_NOT_READY', true);
-      reader = openReader(path);
+      reader = openReader(path, encryptionKey);
     }
     try {
       return reader.statements.run(statement, true);
@@ -70,10 +71,10 @@ interface Reader {
   readonly statements: ReturnType<typeof createStatementCache>;
 }
 
-function openReader(path: string): Reader {
+function openReader(path: string, encryptionKey: string | undefined): Reader {
   try {
     const inode = inodeOf(path);
-    const connection = new Connection(path, { timeout: 0 });
+    const connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });
     connection.exec('PRAGMA query_only = ON');
     return { inode, connection, statements: createStatementCache(connection) };
   } catch (error) {

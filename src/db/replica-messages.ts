@@ -6,6 +6,7 @@ export const SyncSettings = v.object({
   path: v.string(),
   syncUrl: v.string(),
   authToken: v.optional(v.string()),
+  encryptionKey: v.optional(v.string()),
   intervalMs: v.number(),
 });
 export type SyncSettings = v.InferOutput<typeof SyncSettings>;
@@ -17,6 +18,7 @@ const replicaFaults = [
   'held-by-another-process',
   'made-anew',
   'not-a-replica',
+  'not-encrypted',
   'stands-still',
   'process-ended',
   'unknown',

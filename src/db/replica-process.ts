@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import { packageRoot } from '../package-root';
+import { encryptionOption } from './encryption';
 import { SyncReport, type SyncSettings, syncedMark } from './replica-messages';
 
 /** Its ending is left to Bun: it differs between the sources and the bundle. */
@@ -17,6 +18,7 @@ export interface ReplicaProcessSettings {
   readonly path: string;
   readonly primaryUrl: string;
   readonly authToken?: string | undefined;
+  readonly encryptionKey?: string | undefined;
   readonly intervalMs: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly isPrimaryAnswering: () => Promise<boolean>;
@@ -68,7 +70,7 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
       setTimeout(start, watchedEveryMs);
     };
     try {
-      syncing = Bun.spawn([process.execPath, '--no-install', syncProgram], {
+      syncing = Bun.spawn([process.execPath, '--no-install', '--no-env-file', syncProgram], {
         // The driver's own lines would stand between those of the log.
         env: { ...Object.fromEntries(passedOn.map((name) => [name, environment[name]])), RUST_LOG: 'off' },
         stdio: ['ignore', 'ignore', 'inherit'],
@@ -113,8 +115,15 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
   };
 }
 
-function syncSettings({ path, primaryUrl, authToken, intervalMs }: ReplicaProcessSettings): SyncSettings {
-  return { path, syncUrl: httpAddress(primaryUrl), intervalMs, ...(authToken === undefined ? {} : { authToken }) };
+function syncSettings(settings: ReplicaProcessSettings): SyncSettings {
+  const { path, primaryUrl, authToken, encryptionKey, intervalMs } = settings;
+  return {
+    path,
+    syncUrl: httpAddress(primaryUrl),
+    intervalMs,
+    ...(authToken === undefined ? {} : { authToken }),
+    ...encryptionOption(encryptionKey),
+  };
 }
 
 /** Replication speaks http, whichever protocol statements are sent by. */

@@ -32,6 +32,7 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
   if (isReplica(path) && !isThere(path)) removeReplica(path);
   let replica: Connection.Database | undefined;
   let opened: number | undefined;
+  let isChecked = false;
   /** The driver makes an empty file in the place of one that is gone, and goes on. */
   const isGone = () => opened !== undefined && (!isThere(path) || inodeOf(path) !== opened);
   for (;;) {
@@ -41,15 +42,19 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
       opened ??= inodeOf(path);
       replica.sync();
       if (isGone()) throw new Error('Somebody removed the replica');
+      if (primary.encryptionKey !== undefined && !isChecked) refusePlain(path);
+      isChecked = true;
       writeFileSync(syncedMark(path), '', { mode: 0o600 });
       report({ kind: 'synced' });
     } catch (error) {
-      const reason = isGone() ? 'made-anew' : failureOf(error);
+      const isPlain = error instanceof PlainReplicaError;
+      const reason = isGone() ? 'made-anew' : isPlain ? 'not-encrypted' : failureOf(error);
       replica?.close();
       replica = undefined;
       const isOurs = opened !== undefined || isReplica(path);
-      if (reason === 'made-anew' && isOurs) removeReplica(path, opened);
+      if ((reason === 'made-anew' || isPlain) && isOurs) removeReplica(path, opened);
       opened = undefined;
+      isChecked = false;
       report({ kind: 'failed', reason: isOurs ? reason : 'not-a-replica' });
     }
     await Bun.sleep(Math.max(1, intervalMs - (performance.now() - startedAtMs)));
@@ -92,6 +97,20 @@ async function untilAlone(lockPath: string): Promise<Connection.Database> {
       await Bun.sleep(lockRetryMs);
     }
   }
+}
+
+class PlainReplicaError extends Error {
+  override readonly name = 'PlainReplicaError';
+}
+
+/** Of what some servers send, the driver makes a file without the key, and says nothing (libsql#2165). */
+function refusePlain(path: string): void {
+  try {
+    new Connection(path, { timeout: 0 }).prepare('SELECT count(*) FROM sqlite_schema').all();
+  } catch {
+    return;
+  }
+  throw new PlainReplicaError();
 }
 
 /** The driver has no codes for it. */

@@ -31,7 +31,7 @@ interface ReplicaWatch {
 export function openReplica(
   place: Place,
   { $client: primary }: Database,
-  { url, authToken, timeoutMs }: DatabaseSettings,
+  { url, authToken, encryptionKey, timeoutMs }: DatabaseSettings,
   { environment, onChange, onSynced, observers = [] }: ReplicaWatch,
 ): Database {
   const client =
@@ -44,6 +44,7 @@ export function openReplica(
           environment,
           primaryUrl: url,
           authToken,
+          encryptionKey,
           onSyncChange: ({ reason }) => onChange(reason),
           onSynced,
           isPrimaryAnswering: () =>

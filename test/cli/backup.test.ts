@@ -367,7 +367,10 @@ describe('planning restore', () => {
       [join(line.cwd, 'data'), `${line.cwd}/data is not a file.`],
       [line.database, `${line.database} is the database itself.`],
       [withLog, `${withLog}-wal is there, so ${withLog} alone is not whole`],
-      [make('text.db', (path) => writeFileSync(path, 'no database '.repeat(1000))), /text\.db is not a database\.$/],
+      [
+        make('text.db', (path) => writeFileSync(path, 'no database '.repeat(1000))),
+        /text\.db is not a database, or one that is encrypted while DATABASE_ENCRYPTION_KEY is not set\.$/,
+      ],
       [make('empty.db', (path) => writeFileSync(path, '')), /empty\.db is not a database of this service\.$/],
       [foreign, /foreign\.db is not a database of this service\.$/],
       [make('short.db', (path) => truncateSync(path, lastPage(path))), /short\.db is damaged or not whole\.$/],
@@ -474,7 +477,7 @@ describe('planning restore', () => {
 
   test('is alone with the database while it works', async () => {
     const line = await setUp();
-    const seen = withSoleUse(line.database, () =>
+    const seen = await withSoleUse(line.database, undefined, () =>
       Bun.spawnSync([process.execPath, cli, 'user', 'show', 'ada'], {
         cwd: line.cwd,
         env: { PATH: process.env.PATH, DATABASE_TIMEOUT_MS: '100' },

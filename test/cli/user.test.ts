@@ -221,7 +221,12 @@ describe('planning doctor', () => {
         'replica',
         'http://127.0.0.1:2 cannot be used (ECONNREFUSED)',
       ],
-      [{ DATABASE_URL: `file:${notDatabase}` }, 'database', `${notDatabase} cannot be used (SQLITE_NOTADB)`],
+      [
+        { DATABASE_URL: `file:${notDatabase}` },
+        'database',
+        `${notDatabase} cannot be used (ENCRYPTION_KEY_NEEDED). ` +
+          'It is encrypted, and DATABASE_ENCRYPTION_KEY is not set; or it is no database.',
+      ],
     ];
     for (const [settings, check, detail] of ill) {
       const { exitCode, findings, stderr } = await examine(await set(settings));

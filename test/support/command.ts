@@ -11,7 +11,7 @@ const root = new URL('../..', import.meta.url).pathname;
  */
 export async function createCommandLine(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
   const cwd = temporaryFolder();
-  if (!isEmpty) await copyTemplate(join(cwd, 'data/planning.db'));
+  if (!isEmpty) await copyTemplate(join(cwd, 'data/planning.db'), environment.DATABASE_ENCRYPTION_KEY);
   const start = (args: readonly string[]) =>
     Bun.spawn([process.execPath, join(root, 'src/cli/main.ts'), ...args], {
       cwd,

@@ -1,6 +1,7 @@
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { withSoleUse } from '../../src/db/backup';
 import { type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
@@ -25,11 +26,15 @@ export async function temporaryDatabase(): Promise<{ db: Database; url: string }
   return { db, url };
 }
 
-/** Makes a database file that is migrated and seeded. */
-export async function copyTemplate(path: string): Promise<void> {
+/** Makes a database file that is migrated and seeded, and encrypted if there is a key. */
+export async function copyTemplate(path: string, encryptionKey?: string): Promise<void> {
   template ??= makeTemplate();
   mkdirSync(dirname(path), { recursive: true });
   copyFileSync(await template, path);
+  if (encryptionKey === undefined) return;
+  const encrypted = `${path}.encrypted`;
+  await withSoleUse(path, undefined, (copyTo) => copyTo(encrypted, encryptionKey));
+  renameSync(encrypted, path);
 }
 
 async function makeTemplate(): Promise<string> {

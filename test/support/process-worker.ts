@@ -6,7 +6,9 @@ import { users } from '../../src/db/schema';
 import { createUserStore } from '../../src/modules/users/store';
 
 const [url = '', task = '', argument = ''] = process.argv.slice(2);
-const db = await (task === 'migrate' ? openDatabase : openServiceDatabase)({ url, timeoutMs: 10_000 });
+const { DATABASE_ENCRYPTION_KEY: encryptionKey } = process.env;
+const settings = { url, timeoutMs: 10_000, encryptionKey };
+const db = await (task === 'migrate' ? openDatabase : openServiceDatabase)(settings);
 const store = createUserStore(db);
 const save = (section: 'ltcLifetimeCare' | 'lifetimeCare', patch: object) =>
   store.saveSection({ userId: 'shared', section, patch: { ...patch }, requestId: null, now: new Date() });

@@ -9,8 +9,12 @@ export async function runWorker(url: string, task: string, argument: string): Pr
 }
 
 /** Starts a task that goes on until it is stopped, and collects the lines that it prints. */
-export function startWorker(url: string, task: string, argument: string) {
-  const worker = Bun.spawn([process.execPath, path, url, task, argument], { stdout: 'pipe', stderr: 'inherit' });
+export function startWorker(url: string, task: string, argument: string, environment: Record<string, string> = {}) {
+  const worker = Bun.spawn([process.execPath, path, url, task, argument], {
+    env: { ...process.env, ...environment },
+    stdout: 'pipe',
+    stderr: 'inherit',
+  });
   atEnd(() => worker.kill('SIGKILL'));
   let output = '';
   const reading = (async () => {

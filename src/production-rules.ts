@@ -1,0 +1,101 @@
+import { isLoopback } from './setting-forms';
+import { telemetryFaults } from './telemetry/settings';
+
+/** What development does without and production must not, and what an operator should know that a setting means. */
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+interface Fault {
+  readonly key: string;
+  readonly rule: string;
+}
+
+export const authKeys = ['AUTH_SECRET', 'AUTH_PUBLIC_KEY', 'AUTH_JWKS_URL'] as const;
+
+const required = ['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN'] as const;
+/** What must be this deployment's own; everybody can read what stands in a document or in this repository. */
+const own = [...required, 'AUTH_SECRET', 'DATABASE_AUTH_TOKEN', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN'] as const;
+/** What would be sent in the clear, or lead others to where it is. */
+const withTls = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'CARRIER_URL'] as const;
+const drawn = ['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN'] as const;
+
+const placeholder =
+  /^(?:[<$%{[].*|(?:change|replace)[-_ ]?(?:me|this|it).*|(?:your|example|dummy|placeholder)(?:[-_ ].*)?|demo(?:-chat(?:-token)?)?|secret|password|test|todo|tbd|x+|\*+|\.+|…)$/i;
+/** A secret that was drawn by chance has more. */
+const leastDifferentCharacters = 10;
+
+/** Everything that production refuses. Bad values are reported by the schema already. */
+export function productionFaults(environment: Environment, developmentSecret: string | undefined): Fault[] {
+  const faults: Fault[] = required
+    .filter((key) => environment[key] === undefined)
+    .map((key) => ({ key, rule: 'must be set in production' }));
+  if (authKeys.every((key) => environment[key] === undefined)) {
+    faults.push({ key: authKeys.join(' or '), rule: 'must be set in production' });
+  }
+  for (const key of own) {
+    if (placeholder.test(environment[key]?.trim() ?? '')) {
+      faults.push({ key, rule: 'must not be a demo value or a placeholder in production' });
+    }
+  }
+  for (const key of drawn) {
+    const text = environment[key];
+    if (text !== undefined && text.length >= 32 && new Set(text).size < leastDifferentCharacters) {
+      faults.push({ key, rule: 'must be drawn by chance in production: it repeats a few characters' });
+    }
+  }
+  if (developmentSecret !== undefined && environment.AUTH_SECRET === developmentSecret) {
+    faults.push({ key: 'AUTH_SECRET', rule: 'must not be the key of development, which signed the tokens in data/' });
+  }
+  const { AUTH_SECRET, DATABASE_ENCRYPTION_KEY } = environment;
+  if (AUTH_SECRET !== undefined && AUTH_SECRET === DATABASE_ENCRYPTION_KEY) {
+    faults.push({ key: 'DATABASE_ENCRYPTION_KEY', rule: 'must be another one than AUTH_SECRET' });
+  }
+  for (const key of withTls) {
+    const address = environment[key];
+    if (address !== undefined && isSentPlainly(address)) {
+      faults.push({ key, rule: 'must be an https address in production' });
+    }
+  }
+  faults.push(...telemetryFaults(environment));
+  if (environment.SEED_DEMO === 'true') faults.push({ key: 'SEED_DEMO', rule: 'must not be true in production' });
+  return faults;
+}
+
+/** What is right in some places, and that an operator should have decided. */
+export function productionWarnings(environment: Environment, developmentSecret: string | undefined): Fault[] {
+  const { DATABASE_URL, DATABASE_AUTH_TOKEN, DATABASE_ENCRYPTION_KEY, DATABASE_REPLICA_PATH, PUBLIC_URL } = environment;
+  const isRemote = DATABASE_URL !== undefined && !DATABASE_URL.startsWith('file:');
+  const warnings: Fault[] = [];
+  if (DATABASE_ENCRYPTION_KEY === undefined && (!isRemote || DATABASE_REPLICA_PATH !== undefined)) {
+    warnings.push({
+      key: 'DATABASE_ENCRYPTION_KEY',
+      rule: 'is not set: whoever reads the disk or a backup reads the answers, unless what is below encrypts them',
+    });
+  }
+  for (const key of ['DATABASE_URL', 'DATABASE_READ_URL'] as const) {
+    const address = environment[key];
+    if (address !== undefined && isSentPlainly(address)) {
+      warnings.push({ key, rule: 'is reached without TLS: the network to it must be nobody else’s' });
+    }
+  }
+  if (isRemote && DATABASE_AUTH_TOKEN === undefined && !isLoopback(DATABASE_URL)) {
+    warnings.push({ key: 'DATABASE_AUTH_TOKEN', rule: 'is not set: whoever reaches the database can do anything' });
+  }
+  if (PUBLIC_URL === undefined) {
+    warnings.push({ key: 'PUBLIC_URL', rule: 'is not set: links lead to the address that the service listens on' });
+  }
+  if (developmentSecret !== undefined) {
+    warnings.push({
+      key: 'NODE_ENV',
+      rule: 'is production, and data/ holds a key and tokens of development: remove them',
+    });
+  }
+  return warnings;
+}
+
+/** Whether what is sent to an address leaves the machine without TLS. */
+function isSentPlainly(address: string): boolean {
+  if (!URL.canParse(address) || isLoopback(address)) return false;
+  const { protocol, searchParams } = new URL(address);
+  return protocol === 'http:' || protocol === 'ws:' || (protocol === 'libsql:' && searchParams.get('tls') === '0');
+}
