@@ -17,7 +17,7 @@ const required = ['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KE
 const own = [...required, 'AUTH_SECRET', 'DATABASE_AUTH_TOKEN', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN'] as const;
 /** What would be sent in the clear, or lead others to where it is. */
 const withTls = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'CARRIER_URL'] as const;
-const drawn = ['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN'] as const;
+const drawn: ReadonlySet<string> = new Set(['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN']);
 
 const placeholder =
   /^(?:[<$%{[].*|(?:change|replace)[-_ ]?(?:me|this|it).*|(?:your|example|dummy|placeholder)(?:[-_ ].*)?|demo(?:-chat(?:-token)?)?|secret|password|test|todo|tbd|x+|\*+|\.+|…)$/i;
@@ -33,13 +33,10 @@ export function productionFaults(environment: Environment, developmentSecret: st
     faults.push({ key: authKeys.join(' or '), rule: 'must be set in production' });
   }
   for (const key of own) {
-    if (placeholder.test(environment[key]?.trim() ?? '')) {
+    const text = environment[key] ?? '';
+    if (placeholder.test(text.trim())) {
       faults.push({ key, rule: 'must not be a demo value or a placeholder in production' });
-    }
-  }
-  for (const key of drawn) {
-    const text = environment[key];
-    if (text !== undefined && text.length >= 32 && new Set(text).size < leastDifferentCharacters) {
+    } else if (drawn.has(key) && text.length >= 32 && new Set(text).size < leastDifferentCharacters) {
       faults.push({ key, rule: 'must be drawn by chance in production: it repeats a few characters' });
     }
   }

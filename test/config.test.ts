@@ -99,6 +99,17 @@ describe('the settings', () => {
     }
   });
 
+  test('take a key only where there is a file to encrypt', () => {
+    const key = { DATABASE_ENCRYPTION_KEY: 'k'.repeat(32) };
+    const remote = { DATABASE_URL: 'libsql://db.example' };
+    expect(readConfig(key).database.encryptionKey).toBe(key.DATABASE_ENCRYPTION_KEY);
+    expect(faultsOf({ ...key, ...remote, DATABASE_REPLICA_PATH: 'data/replica.db' })).toEqual([]);
+    expect(faultsOf({ ...key, ...remote })).toEqual(['DATABASE_ENCRYPTION_KEY']);
+    expect(faultsOf({ ...key, ...remote, DATABASE_READ_URL: 'https://replica.example' })).toEqual([
+      'DATABASE_ENCRYPTION_KEY',
+    ]);
+  });
+
   test.each(Object.keys(Settings.entries))('treat an empty %s as an error, not as the default', (key) => {
     expect(faultsOf({ [key]: '' })).toEqual([key]);
   });
@@ -108,7 +119,14 @@ describe('the settings', () => {
     ['PORT', ['-1', '65536', '3000.5', '0x10', '1e3', ' 3000', 'abc']],
     [
       'PUBLIC_URL',
-      ['example.com', 'ftp://example.com', 'http://', 'https://example.com/base', 'https://example.com?x=1'],
+      [
+        'example.com',
+        'ftp://example.com',
+        'http://',
+        'https://example.com/base',
+        'https://example.com?x=1',
+        'https://me:secret@example.com',
+      ],
     ],
     [
       'DATABASE_URL',
@@ -126,6 +144,7 @@ describe('the settings', () => {
     ],
     ['DATABASE_TIMEOUT_MS', ['0', '49', '20001', '-5', '2s']],
     ['AUTH_SECRET', ['short', 'x'.repeat(31)]],
+    ['DATABASE_ENCRYPTION_KEY', ['short', 'x'.repeat(31)]],
     ['AUTH_PUBLIC_KEY', ['x', pem('ed25519').replace('PUBLIC', 'PRIVATE'), rsaPem(1024), ecPem('secp384r1')]],
     ['AUTH_JWKS_URL', ['x', 'file:///etc/passwd']],
     ['REPORT_TIME_ZONE', ['Mars/Olympus', 'x']],
@@ -214,6 +233,22 @@ describe('production', () => {
     ['CHAT_TOKEN', { CHAT_TOKEN: undefined }],
     ['AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL', { AUTH_SECRET: undefined }],
     ['AUTH_JWKS_URL', { AUTH_SECRET: undefined, AUTH_JWKS_URL: 'http://issuer.example/jwks' }],
+    ['AUTH_SECRET', { AUTH_SECRET: 'x'.repeat(32) }],
+    ['AUTH_SECRET', { AUTH_SECRET: 'abc123'.repeat(10) }],
+    ['AUTH_SECRET', { AUTH_SECRET: 'change-me-change-me-change-me-change-me' }],
+    ['AUTH_SECRET', { AUTH_SECRET: '<a secret of at least 32 bytes goes here>' }],
+    ['AUTH_SECRET', { AUTH_SECRET: '$AUTH_SECRET that a shell has not filled in' }],
+    ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: '0'.repeat(64) }],
+    ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: 'example-key-of-some-documentation-page' }],
+    ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: production.AUTH_SECRET }],
+    ['DATABASE_AUTH_TOKEN', { DATABASE_AUTH_TOKEN: 'your-token' }],
+    ['CARRIER_API_KEY', { CARRIER_API_KEY: 'changeme' }],
+    ['CARRIER_API_KEY', { CARRIER_API_KEY: 'secret' }],
+    ['CHAT_ID', { CHAT_ID: 'demo-chat' }],
+    ['CHAT_TOKEN', { CHAT_TOKEN: 'demo-chat-token' }],
+    ['AUTH_ISSUER', { AUTH_ISSUER: 'your-issuer' }],
+    ['AUTH_AUDIENCE', { AUTH_AUDIENCE: 'placeholder' }],
+    ['PUBLIC_URL', { PUBLIC_URL: 'http://planning.example' }],
     ['SEED_DEMO', { SEED_DEMO: 'true' }],
     [
       'OTEL_EXPORTER_OTLP_ENDPOINT',
@@ -227,6 +262,51 @@ describe('production', () => {
     expect(faultsOf({ ...production, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.example' })).toEqual([]);
     const local = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318', OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a' };
     expect(faultsOf({ ...production, ...local })).toEqual([]);
+  });
+
+  test('refuses the secret that development has made in this folder', () => {
+    expect(() => readConfig(production, production.AUTH_SECRET)).toThrow(
+      'AUTH_SECRET must not be the key of development',
+    );
+    expect(readConfig(production, 'another').warnings.map(({ key }) => key)).toContain('NODE_ENV');
+  });
+
+  test.each([
+    ['the sandbox’s key of a test', { CARRIER_API_KEY: 'test_sk_4eC39HqLyjWDarjtT1zdp7dc' }],
+    ['an address on this machine', { CARRIER_URL: 'http://127.0.0.1:3900', PUBLIC_URL: 'http://localhost:3000' }],
+    [
+      'a secret of hexadecimal digits',
+      { AUTH_SECRET: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08' },
+    ],
+    ['a libSQL server in a network of one’s own', { DATABASE_URL: 'http://primary:8080' }],
+    ['a key', { DATABASE_ENCRYPTION_KEY: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5Pg' + 'Fa' }],
+  ])('takes %s', (_, change) => {
+    expect(faultsOf({ ...production, ...change })).toEqual([]);
+  });
+
+  test.each([
+    [{}, ['DATABASE_ENCRYPTION_KEY', 'PUBLIC_URL']],
+    [{ DATABASE_ENCRYPTION_KEY: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5PgFa', PUBLIC_URL: 'https://planning.example' }, []],
+    [
+      { DATABASE_URL: 'http://primary:8080', DATABASE_READ_URL: 'ws://replica:8080', PUBLIC_URL: 'https://a.example' },
+      ['DATABASE_URL', 'DATABASE_READ_URL', 'DATABASE_AUTH_TOKEN'],
+    ],
+    [
+      { DATABASE_URL: 'libsql://db.example', DATABASE_AUTH_TOKEN: 'token-of-mine', PUBLIC_URL: 'https://a.example' },
+      [],
+    ],
+    [
+      {
+        DATABASE_URL: 'libsql://db.example?tls=0',
+        DATABASE_AUTH_TOKEN: 'token-of-mine',
+        DATABASE_REPLICA_PATH: 'data/replica.db',
+        PUBLIC_URL: 'https://a.example',
+      },
+      ['DATABASE_ENCRYPTION_KEY', 'DATABASE_URL'],
+    ],
+  ])('warns of what may be right: %j', (change, keys) => {
+    expect(readConfig({ ...production, ...change }).warnings.map(({ key }) => key)).toEqual(keys);
+    expect(readConfig({ ...production, ...change, NODE_ENV: 'development' }).warnings).toEqual([]);
   });
 
   test('names every insecure setting at once, and each again where the value itself is bad', () => {

@@ -8,6 +8,7 @@ import { UserBody } from '../src/modules/users/model';
 import { testSecret, testToken } from './support/app';
 import { createCommandLine } from './support/command';
 import { temporaryFolder } from './support/database';
+import { keys } from './support/encryption';
 import { failToStart, type Service, startService } from './support/service';
 import { hasSqld, startSqld } from './support/sqld';
 
@@ -105,39 +106,46 @@ describe('a start without settings', () => {
 });
 
 describe('an acknowledged answer', () => {
-  test('is there after kill -9 under 64 concurrent savers', async () => {
-    const cwd = temporaryFolder();
-    const environment = { LOG_LEVEL: 'error', AUTH_SECRET: testSecret };
-    const service = await startService({ cwd, environment });
-    // Two savers a person, each of whom counts a field upwards: the largest acknowledged is the least that must be there.
-    const savers = await Promise.all(
-      Array.from({ length: 64 }, async (_, index) => ({
-        token: await testToken({ id: `saver-${index >> 1}`, now: new Date() }),
-        field: index % 2 === 0 ? ('careCosts' as const) : ('policyValue' as const),
-        acknowledged: 0,
-      })),
-    );
-    let sent = 0;
-    await Promise.all(
-      savers.map(async (saver) => {
-        for (let value = 1; ; value += 1) {
-          const answer = await save(service, saver.token, { [saver.field]: value }).catch(() => undefined);
-          if (answer?.status !== 200) return;
-          saver.acknowledged = value;
-          sent += 1;
-          if (sent === 2000) service.process.kill('SIGKILL');
-        }
-      }),
-    );
-    await service.process.exited;
-    expect(sent).toBeGreaterThanOrEqual(2000);
-    const restarted = await startService({ cwd, environment });
-    for (const { token, field, acknowledged } of savers) {
-      const stored = (await readUser(restarted, token)).ltc.lifetimeCare?.[field];
-      expect(stored).toBeGreaterThanOrEqual(acknowledged);
-      expect(stored).toBeLessThanOrEqual(acknowledged + 1);
-    }
-  }, 30_000);
+  test.each([
+    ['in a file', {}],
+    ['in an encrypted file', { DATABASE_ENCRYPTION_KEY: keys.right }],
+  ])(
+    '%s is there after kill -9 under 64 concurrent savers',
+    async (_, key) => {
+      const cwd = temporaryFolder();
+      const environment = { LOG_LEVEL: 'error', AUTH_SECRET: testSecret, ...key };
+      const service = await startService({ cwd, environment });
+      // Two savers a person, each of whom counts a field upwards: the largest acknowledged is the least that must be there.
+      const savers = await Promise.all(
+        Array.from({ length: 64 }, async (_, index) => ({
+          token: await testToken({ id: `saver-${index >> 1}`, now: new Date() }),
+          field: index % 2 === 0 ? ('careCosts' as const) : ('policyValue' as const),
+          acknowledged: 0,
+        })),
+      );
+      let sent = 0;
+      await Promise.all(
+        savers.map(async (saver) => {
+          for (let value = 1; ; value += 1) {
+            const answer = await save(service, saver.token, { [saver.field]: value }).catch(() => undefined);
+            if (answer?.status !== 200) return;
+            saver.acknowledged = value;
+            sent += 1;
+            if (sent === 2000) service.process.kill('SIGKILL');
+          }
+        }),
+      );
+      await service.process.exited;
+      expect(sent).toBeGreaterThanOrEqual(2000);
+      const restarted = await startService({ cwd, environment });
+      for (const { token, field, acknowledged } of savers) {
+        const stored = (await readUser(restarted, token)).ltc.lifetimeCare?.[field];
+        expect(stored).toBeGreaterThanOrEqual(acknowledged);
+        expect(stored).toBeLessThanOrEqual(acknowledged + 1);
+      }
+    },
+    30_000,
+  );
 });
 
 describe('SIGTERM', () => {
@@ -273,12 +281,56 @@ describe.concurrent('a start that cannot go on', () => {
 describe.concurrent('production', () => {
   test('with all settings starts, and says so in one line without secrets', async () => {
     const service = await startService({ environment: production });
-    const line = JSON.parse(service.output().trim().split('\n')[0] ?? '');
-    expect(line).toMatchObject({ msg: 'listening', address: service.address, docs: `${service.address}/swagger` });
+    const lines = service
+      .output()
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(lines.filter(({ level }) => level === 'warn').map(({ setting }) => setting)).toEqual([
+      'DATABASE_ENCRYPTION_KEY',
+      'PUBLIC_URL',
+    ]);
+    expect(lines.find(({ level }) => level === 'info')).toMatchObject({
+      msg: 'listening',
+      address: service.address,
+      docs: `${service.address}/swagger`,
+    });
     for (const secret of [production.AUTH_SECRET, production.CHAT_TOKEN])
       expect(service.output()).not.toContain(secret);
     expect((await fetch(`${service.address}/health/ready`)).status).toBe(200);
     expect((await fetch(`${service.address}/v2/private/user`)).status).toBe(401);
+  });
+
+  test('on what development has left names every insecure setting at once, and makes no database', async () => {
+    const cwd = temporaryFolder();
+    const development = await startService({ cwd });
+    development.process.kill('SIGKILL');
+    await development.process.exited;
+    const AUTH_SECRET = await Bun.file(join(cwd, 'data/development-auth-secret')).text();
+    const environment = {
+      NODE_ENV: 'production',
+      DATABASE_URL: 'file:data/new.db',
+      AUTH_SECRET,
+      PUBLIC_URL: 'http://planning.example',
+      CHAT_ID: 'demo-chat',
+      CHAT_TOKEN: 'demo-chat-token',
+      SEED_DEMO: 'true',
+    };
+    const { exitCode, stdout, stderr } = await failToStart({ cwd, environment });
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
+    expect([...stderr.matchAll(/^ {2}([A-Z_]+) /gm)].map(([, key]) => key)).toEqual([
+      'AUTH_ISSUER',
+      'AUTH_AUDIENCE',
+      'CARRIER_URL',
+      'CARRIER_API_KEY',
+      'CHAT_ID',
+      'CHAT_TOKEN',
+      'AUTH_SECRET',
+      'PUBLIC_URL',
+      'SEED_DEMO',
+    ]);
+    expect(stderr).not.toContain(AUTH_SECRET);
+    expect(await Bun.file(join(cwd, 'data/new.db')).exists()).toBeFalse();
   });
 });
 

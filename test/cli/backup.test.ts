@@ -14,11 +14,9 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { OperatorError } from '../../src/cli/operator-error';
-import { createProgram } from '../../src/cli/program';
 import { withSoleUse } from '../../src/db/backup';
 import { knownSchemas } from '../../src/db/schema-fit';
-import { createCommandLine } from '../support/command';
+import { createCommandLine, refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { startService } from '../support/service';
 import { startWorker } from '../support/worker';
@@ -64,23 +62,7 @@ function contentOf(path: string): Record<string, unknown[]> {
 const usersIn = (path: string): string[] =>
   (contentOf(path).users ?? []).map((row) => String(Object.values(row ?? {})[0]));
 const modeOf = (path: string) => statSync(path).mode & 0o777;
-/** What the command line says instead of doing it; in this process, which is quicker than one of its own each time. */
-async function refusal(databaseUrl: string, ...args: string[]): Promise<string> {
-  const { DATABASE_URL, NODE_ENV } = process.env;
-  Object.assign(process.env, { DATABASE_URL: databaseUrl, NODE_ENV: 'development' });
-  try {
-    await createProgram().parseAsync(['bun', 'planning', ...args]);
-  } catch (error) {
-    if (error instanceof OperatorError) return error.message;
-    throw error;
-  } finally {
-    for (const [name, value] of Object.entries({ DATABASE_URL, NODE_ENV })) {
-      if (value === undefined) delete process.env[name];
-      else process.env[name] = value;
-    }
-  }
-  return 'it was done';
-}
+const refusal = (databaseUrl: string, ...args: string[]) => refusalOf({ DATABASE_URL: databaseUrl }, ...args);
 
 describe('planning backup', () => {
   test('under load holds what was acknowledged before it began and no half of a transaction, and can be restored', async () => {

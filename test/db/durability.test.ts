@@ -5,6 +5,7 @@ import { openLocalClient } from '../../src/db/local-client';
 import { createLogSync } from '../../src/db/log-sync';
 import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';
+import { keys } from '../support/encryption';
 
 interface Sync {
   readonly descriptor: number;
@@ -13,14 +14,15 @@ interface Sync {
 }
 
 /** A client of a new file; the test says how each sync of its log ends. */
-async function setUp({ timeoutMs = 2000, pathOf = (file: string) => file } = {}) {
+async function openFile(encryptionKey?: string, { timeoutMs = 2000, pathOf = (file: string) => file } = {}) {
   const file = join(temporaryFolder(), 'planning.db');
-  await copyTemplate(file);
+  await copyTemplate(file, encryptionKey);
   const syncs: Sync[] = [];
   const failures: string[] = [];
   let areHeld = false;
   const client = openLocalClient({
     path: pathOf(file),
+    encryptionKey,
     timeoutMs,
     onSyncFailure: ({ code }) => failures.push(code),
     openLog: (path) =>
@@ -49,7 +51,12 @@ const stateOf = (promise: Promise<unknown>) =>
     Bun.sleep(20).then(() => 'pending'),
   ]);
 
-describe('a write to a local file', () => {
+describe.each([
+  ['a local file', undefined],
+  ['an encrypted one', keys.right],
+])('a write to %s', (_, encryptionKey) => {
+  const setUp = (options?: Parameters<typeof openFile>[1]) => openFile(encryptionKey, options);
+
   test('is acknowledged only when the log is on the disk, and others commit meanwhile', async () => {
     const { client, syncs } = await setUp();
     const first = client.execute(put('a'));

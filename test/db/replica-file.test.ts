@@ -6,15 +6,17 @@ import { openDatabase } from '../../src/db/client';
 import { openReplicaFile } from '../../src/db/replica-file';
 import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
+import { filesWith, keys } from '../support/encryption';
 import { amount } from '../support/long';
 import { hasSqld, type Sqld, startSqld } from '../support/sqld';
 import { until } from '../support/until';
 
-async function openReplica({ url }: Sqld, path = join(temporaryFolder(), 'deep/replica.db')) {
+async function openReplica({ url }: Sqld, path = join(temporaryFolder(), 'deep/replica.db'), encryptionKey?: string) {
   const reports: string[] = [];
   const replica = openReplicaFile({
     path,
     primaryUrl: url,
+    encryptionKey,
     intervalMs: 50,
     environment: process.env,
     isPrimaryAnswering: () =>
@@ -104,6 +106,44 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     await until(() => reports.includes('synced'));
     expect((await replica.execute(sums)).rows[0]?.a).toBe(0);
   }, 30_000);
+
+  test('that is encrypted shows nothing in any file while it follows, and one that was plain is made anew', async () => {
+    const { sqld, raise } = await openPrimary();
+    const primary = await openDatabase({ url: sqld.url, timeoutMs: 5_000 });
+    atEnd(() => primary.$client.close());
+    await primary.$client.execute('CREATE TABLE c (t text)');
+    const count = 200;
+    for (let n = 0; n < count; n += 50) {
+      const insert = { sql: 'INSERT INTO c VALUES (?)', args: [`canary-replicated ${'x'.repeat(500)}`] };
+      await primary.$client.batch(
+        Array.from({ length: 50 }, () => insert),
+        'write',
+      );
+    }
+    const folder = temporaryFolder();
+    const path = join(folder, 'replica.db');
+    const readAll = async (key?: string) => {
+      const { replica, reports } = await openReplica(sqld, path, key);
+      await until(() =>
+        replica.execute('SELECT count(*) AS n FROM c').then(
+          ({ rows }) => rows[0]?.n === count,
+          () => false,
+        ),
+      );
+      await raise();
+      await until(
+        async () => (await replica.execute(sums)).rows[0]?.a === (await primary.$client.execute(sums)).rows[0]?.a,
+      );
+      return { replica, reports };
+    };
+    const plain = await readAll();
+    expect(filesWith(folder, ['canary-replicated'])).toContain('replica.db-wal');
+    plain.replica.close();
+    const encrypted = await readAll(keys.right);
+    expect(encrypted.reports).toContain('made-anew');
+    // What is not known to be a copy is kept, under a name that says so.
+    expect(filesWith(folder, ['canary-replicated']).filter((name) => !name.includes('.set-aside-'))).toEqual([]);
+  }, 60_000);
 
   test('is readable by its owner alone, with all that lies beside it', async () => {
     const { sqld } = await openPrimary();

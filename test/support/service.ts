@@ -22,6 +22,8 @@ export interface Start {
   readonly environment?: Record<string, string>;
   /** Whether what it writes to standard error is a part of its output, and not shown. */
   readonly hasErrorsInOutput?: boolean;
+  /** Where standard error goes; to that of the tests without it. */
+  readonly stderr?: Bun.BunFile;
 }
 
 /** The service as a process of its own, in a working folder of its own, on a free port. */
@@ -30,12 +32,13 @@ export async function startService({
   cwd = temporaryFolder(),
   environment = {},
   hasErrorsInOutput = false,
+  stderr,
 }: Start = {}): Promise<Service> {
   const child = Bun.spawn([process.execPath, ...program], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',
-    stderr: hasErrorsInOutput ? 'pipe' : 'inherit',
+    stderr: stderr ?? (hasErrorsInOutput ? 'pipe' : 'inherit'),
   });
   atEnd(async () => {
     child.kill('SIGKILL');

@@ -1,0 +1,169 @@
+import { describe, expect, test } from 'bun:test';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import Connection from 'libsql';
+import { examineCopy, UnfitError, withSoleUse } from '../../src/db/backup';
+import { encryptionOption } from '../../src/db/encryption';
+import { createCommandLine, refusalOf } from '../support/command';
+import { filesWith, keys } from '../support/encryption';
+import { amount } from '../support/long';
+import { startService } from '../support/service';
+
+const [oldKey, newKey] = [keys.right, keys.wrong];
+const person = 'canary-person';
+
+/** A database with one person, and a command line that is told the key in use and the new one. */
+async function setUp(key: string | undefined) {
+  const current = key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key };
+  const line = await createCommandLine(current);
+  const path = join(line.cwd, 'data/planning.db');
+  // Without a statement that is kept, the driver gives the file back at once.
+  const connection = new Connection(path, { timeout: 0, ...encryptionOption(key) });
+  connection.exec(`INSERT INTO users (id, version, created_at, updated_at) VALUES ('${person}', 1, 0, 0)`);
+  connection.close();
+  const settings = { ...current, DATABASE_URL: `file:${path}` };
+  return {
+    ...line,
+    path,
+    files: () => readdirSync(join(line.cwd, 'data')).sort(),
+    rekey: async (more: Record<string, string>, ...args: string[]) => {
+      const { planning } = await createCommandLine({ ...settings, ...more }, { isEmpty: true });
+      return planning('rekey', ...args);
+    },
+  };
+}
+
+/** Which of the keys opens the database; nothing for none of them. */
+function openedBy(path: string): string | undefined {
+  for (const [name, key] of [
+    ['old', oldKey],
+    ['new', newKey],
+    ['none', undefined],
+  ] as const) {
+    try {
+      if (examineCopy(path, key).persons === 1) return name;
+    } catch (error) {
+      if (!(error instanceof UnfitError)) throw error;
+    }
+  }
+  return undefined;
+}
+
+describe('planning rekey', () => {
+  test.each([
+    ['gives a database another key', oldKey, { NEW_DATABASE_ENCRYPTION_KEY: newKey }, [], 'new'],
+    ['encrypts what is plain', undefined, { NEW_DATABASE_ENCRYPTION_KEY: newKey }, [], 'new'],
+    ['takes the encryption away', oldKey, {}, ['--decrypt'], 'none'],
+  ] as const)('%s, and leaves nothing beside it', async (_, key, more, args, expected) => {
+    const line = await setUp(key);
+    const { exitCode, stdout, stderr } = await line.rekey({ ...more }, ...args, '--yes', '--json');
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
+    expect(JSON.parse(stdout)).toMatchObject({ database: line.path, isEncrypted: expected === 'new', persons: 1 });
+    expect(openedBy(line.path)).toBe(expected);
+    expect(line.files()).toEqual(['planning.db']);
+    expect(statSync(line.path).mode & 0o777).toBe(0o600);
+    expect(filesWith(line.cwd, [person])).toEqual(expected === 'none' ? ['data/planning.db'] : []);
+  });
+
+  test('takes the new key from a file or from standard input', async () => {
+    const line = await setUp(oldKey);
+    await line.write('key', `${newKey}\n`);
+    expect(await line.rekey({}, '--new-key-file', join(line.cwd, 'key'), '--yes')).toMatchObject({ exitCode: 0 });
+    expect(openedBy(line.path)).toBe('new');
+    const command = Bun.spawn(
+      [process.execPath, join(import.meta.dir, '../../src/cli/main.ts'), 'rekey', '--new-key-file', '-', '--yes'],
+      {
+        cwd: line.cwd,
+        env: { PATH: process.env.PATH, DATABASE_ENCRYPTION_KEY: newKey },
+        stdin: new Blob([oldKey]),
+        stdout: 'ignore',
+      },
+    );
+    expect(await command.exited).toBe(0);
+    expect(openedBy(line.path)).toBe('old');
+  });
+
+  test('refuses what cannot be meant, without the keys, and changes nothing', async () => {
+    const line = await setUp(oldKey);
+    const before = readFileSync(line.path);
+    const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
+    const cases: [Record<string, string>, string[], string][] = [
+      [{}, [], 'There is no new key'],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: 'canary too short' }, [], 'The new key must be at least 32 characters'],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: '' }, [], 'The new key must be at least 32 characters'],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: oldKey }, [], 'The new key is the key in use'],
+      [next, ['--decrypt'], 'give one of the two'],
+      [next, ['--new-key-file', 'x'], 'give one of the two'],
+      [{ ...next, DATABASE_ENCRYPTION_KEY: `another ${oldKey}` }, [], 'DATABASE_ENCRYPTION_KEY does not open it'],
+      [{ ...next, DATABASE_URL: `file:${line.path}.none` }, [], 'There is no database'],
+      [{ ...next, DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: 'r.db' }, [], 'is a libSQL server'],
+    ];
+    for (const [more, args, reason] of cases) {
+      const settings = { DATABASE_URL: `file:${line.path}`, DATABASE_ENCRYPTION_KEY: oldKey, ...more };
+      const said = await refusalOf(settings, 'rekey', ...args, '--yes');
+      expect(said).toContain(reason);
+      expect(said).not.toMatch(/horse|canary/);
+    }
+    expect(readFileSync(line.path)).toEqual(before);
+    expect(line.files()).toEqual(['planning.db']);
+  }, 60_000);
+
+  test('is refused while a service has the database open, which goes on', async () => {
+    const line = await setUp(oldKey);
+    const service = await startService({ cwd: line.cwd, environment: { DATABASE_ENCRYPTION_KEY: oldKey } });
+    const { exitCode, stderr } = await line.rekey({ NEW_DATABASE_ENCRYPTION_KEY: newKey }, '--yes');
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('another process has');
+    const headers = { authorization: `Bearer ${await service.token()}`, 'content-type': 'application/json' };
+    const save = { method: 'POST', headers, body: '{"careCosts":1}' };
+    expect((await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, save)).status).toBe(200);
+  });
+
+  test('that is killed at any moment leaves a database that opens with the old key or the new one, whole', async () => {
+    const line = await setUp(oldKey);
+    const run = () => {
+      const isOld = openedBy(line.path) === 'old';
+      return Bun.spawn([process.execPath, join(import.meta.dir, '../../src/cli/main.ts'), 'rekey', '--yes'], {
+        cwd: line.cwd,
+        env: {
+          PATH: process.env.PATH,
+          DATABASE_ENCRYPTION_KEY: isOld ? oldKey : newKey,
+          NEW_DATABASE_ENCRYPTION_KEY: isOld ? newKey : oldKey,
+        },
+        stdout: 'ignore',
+        stderr: 'ignore',
+      });
+    };
+    expect(await run().exited).toBe(0);
+    let unfinished = 0;
+    const rounds = amount({ long: 200, short: 8 });
+    for (let round = 0; round < rounds; round += 1) {
+      const command = run();
+      while (command.exitCode === null && !line.files().some((name) => name.endsWith('.partial'))) await Bun.sleep(1);
+      await Bun.sleep((30 * round) / rounds);
+      command.kill('SIGKILL');
+      await command.exited;
+      expect(openedBy(line.path)).toBeOneOf(['old', 'new']);
+      if (line.files().some((name) => name.endsWith('.partial'))) unfinished += 1;
+      // What is left is never more than an unfinished copy, under a name that nobody takes for the database.
+      for (const name of line.files().filter((file) => file !== 'planning.db')) {
+        expect(name).toMatch(/^planning\.db(\.[0-9a-f-]{36}\.partial)?(-journal)?$/);
+        rmSync(join(line.cwd, 'data', name));
+      }
+    }
+    expect(unfinished).toBeGreaterThan(0);
+    expect(await run().exited).toBe(0);
+  }, 120_000);
+
+  test('lets nobody in while it works, and whoever waited finds the new key', async () => {
+    const line = await setUp(oldKey);
+    const during = await withSoleUse(line.path, oldKey, async (copyTo) => {
+      copyTo(`${line.path}.copy`, newKey);
+      return line.planning('user', 'show', person);
+    });
+    expect(during).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('SQLITE_BUSY') });
+    expect(openedBy(`${line.path}.copy`)).toBe('new');
+    expect(await line.planning('user', 'show', person)).toMatchObject({ exitCode: 0 });
+    expect(existsSync(line.path)).toBeTrue();
+  });
+});

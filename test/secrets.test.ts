@@ -1,0 +1,189 @@
+import { describe, expect, test } from 'bun:test';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { signToken } from '../src/auth/sign-token';
+import { openDatabase } from '../src/db/client';
+import { migrateDatabase } from '../src/db/migrate';
+import { seedDatabase } from '../src/seed';
+import { canaryApplicant } from './support/applicant';
+import { createCommandLine } from './support/command';
+import { temporaryFolder } from './support/database';
+import { failToStart, type Start, startService } from './support/service';
+import { hasSqld, startSqld } from './support/sqld';
+import { until } from './support/until';
+
+/** Every secret that there is; each has a word of its own, so that a failure names it. */
+const secrets = {
+  AUTH_SECRET: 'sesame-auth-Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8',
+  CARRIER_API_KEY: 'sesame-carrier-7Qe2Rk9',
+  CHAT_TOKEN: 'sesame-chat-Zb4Wd6Tn1',
+  DATABASE_AUTH_TOKEN: 'sesame-database-Vy8Ls3Hc5',
+  DATABASE_ENCRYPTION_KEY: 'sesame-encryption-Hc5Pg3Fa9Lw6Xz2Bu8',
+} as const;
+const inAddress = 'sesame-user:sesame-password';
+const settings = {
+  NODE_ENV: 'production',
+  AUTH_ISSUER: 'https://issuer.example',
+  AUTH_AUDIENCE: 'planning',
+  CARRIER_URL: 'http://127.0.0.1:1',
+  CHAT_ID: 'room',
+  LOG_LEVEL: 'debug',
+};
+
+const secretsIn = (text: string) => [...new Set(text.match(/sesame-\w+/g) ?? [])];
+
+/** What a running service lets be seen of its secrets: in answers, in its output, and in what others see of a process. */
+async function lookAt(start: Start, token = 'x.y.z') {
+  const errors = join(temporaryFolder(), 'stderr');
+  writeFileSync(errors, '');
+  const service = await startService({ ...start, stderr: Bun.file(errors) });
+  const answers: string[] = [];
+  const ask = async (path: string, init: RequestInit = {}) => {
+    const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+    const answer = await fetch(`${service.address}${path}`, { headers, ...init });
+    answers.push(JSON.stringify([...answer.headers]), await answer.text());
+    return answer.status;
+  };
+  const statuses = [
+    await ask('/v2/private/user'),
+    await ask('/v2/private/ltc/totalCoverage', { method: 'POST', body: JSON.stringify(canaryApplicant) }),
+  ];
+  for (const path of ['/health/live', '/health/ready', '/swagger/json', '/problems/unauthenticated', '/nowhere', '/']) {
+    await ask(path);
+  }
+  await ask('/v2/private/ltc/lifetimeCare', { method: 'POST', body: '{' });
+  const seenOfProcess =
+    process.platform === 'linux' ? readFileSync(`/proc/${service.process.pid}/cmdline`, 'utf8') : '';
+  service.process.kill('SIGTERM');
+  await service.process.exited;
+  const said = service.output() + readFileSync(errors, 'utf8');
+  return { statuses, said, seen: secretsIn([...answers, seenOfProcess, said].join('\n')) };
+}
+
+const tokenOf = () =>
+  signToken({
+    secret: secrets.AUTH_SECRET,
+    issuer: settings.AUTH_ISSUER,
+    audience: settings.AUTH_AUDIENCE,
+    rolesClaim: 'roles',
+    id: 'ada',
+    roles: [],
+    ttlSeconds: 600,
+    now: new Date(),
+  });
+
+describe('no secret is seen', () => {
+  test('of a service that runs, at the level debug, with a carrier that is away', async () => {
+    const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
+    const { statuses, said, seen } = await lookAt({ environment: { ...settings, ...ofFile } }, await tokenOf());
+    expect(statuses).toEqual([404, 503]);
+    expect(said).toContain('"msg":"request"');
+    expect(seen).toEqual([]);
+  }, 60_000);
+
+  test.each([
+    ['DATABASE_URL', `http://${inAddress}@127.0.0.1:1`],
+    ['DATABASE_URL', `ws://${inAddress}@127.0.0.1:1`],
+    ['AUTH_JWKS_URL', `http://${inAddress}@127.0.0.1:1/jwks?key=sesame-query`],
+  ])(
+    'of a %s that holds one and leads nowhere',
+    async (key, address) => {
+      const { AUTH_SECRET, DATABASE_ENCRYPTION_KEY, ...others } = secrets;
+      const auth = key === 'AUTH_JWKS_URL' ? {} : { AUTH_SECRET };
+      const environment = { ...settings, ...others, ...auth, [key]: address };
+      const token = await tokenOf();
+      const { seen, said } = await lookAt({ environment }, token).catch(async () => {
+        const { stderr, stdout } = await failToStart({ environment });
+        return { seen: secretsIn(stderr + stdout), said: stderr };
+      });
+      expect(said).not.toBe('');
+      expect(seen).toEqual([]);
+      const line = await createCommandLine(environment);
+      for (const args of [['doctor'], ['user', 'show', 'ada'], ['migrate']]) {
+        const { stdout, stderr } = await line.planning(...args);
+        expect({ args, seen: secretsIn(stdout + stderr) }).toEqual({ args, seen: [] });
+      }
+    },
+    60_000,
+  );
+
+  test('of a start that is refused for any one setting, whatever stands in it', async () => {
+    for (const bad of [
+      { CARRIER_URL: `https://${inAddress}@carrier.example` },
+      { PUBLIC_URL: `https://${inAddress}@planning.example` },
+      { DATABASE_URL: 'libsql://db.example?authToken=sesame-query' },
+      { AUTH_PUBLIC_KEY: 'sesame-private', AUTH_SECRET: 'sesame-auth' },
+      { AUTH_SECRET: 'sesame-short', DATABASE_ENCRYPTION_KEY: 'sesame-short', CARRIER_API_KEY: 'sesame with space' },
+      { DATABASE_URL: 'file:sesame-folder/nowhere/%' },
+    ]) {
+      const { exitCode, stdout, stderr } = await failToStart({ environment: { ...settings, ...secrets, ...bad } });
+      expect(exitCode).toBe(1);
+      expect(stderr).toStartWith('These settings cannot be used:\n');
+      expect(secretsIn(stdout + stderr)).toEqual([]);
+    }
+  }, 60_000);
+
+  test('of a command that fails, nor of doctor', async () => {
+    const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
+    const line = await createCommandLine({ ...settings, ...ofFile, NEW_DATABASE_ENCRYPTION_KEY: 'sesame-new' });
+    await line.write('bad.json', '[{"a":');
+    const other = await createCommandLine({
+      ...settings,
+      ...ofFile,
+      DATABASE_ENCRYPTION_KEY: `${ofFile.AUTH_SECRET}1`,
+    });
+    await other.write('data/planning.db', readFileSync(join(line.cwd, 'data/planning.db')));
+    for (const [{ planning }, ...args] of [
+      [line, 'doctor'],
+      [line, 'rekey', '--yes'],
+      [line, 'restore', 'bad.json', '--yes'],
+      [line, 'backup', 'data/planning.db'],
+      [line, 'import', 'products', 'bad.json'],
+      [line, 'user', 'show', 'nobody'],
+      [other, 'doctor'],
+      [other, 'migrate'],
+    ] as const) {
+      const { exitCode, stdout, stderr } = await planning(...args);
+      expect({ args, exitCode, seen: secretsIn(stdout + stderr) }).toEqual({ args, exitCode: 1, seen: [] });
+    }
+  }, 60_000);
+
+  test.skipIf(!hasSqld || process.platform !== 'linux')(
+    'of the process that syncs a replica: it is told what it needs, even where an .env lies beside it',
+    async () => {
+      const sqld = await startSqld();
+      const db = await openDatabase({ url: sqld.url, timeoutMs: 5000 });
+      await migrateDatabase(db);
+      await seedDatabase(db, { withDemo: false, now: new Date(0) });
+      db.$client.close();
+      const cwd = temporaryFolder();
+      const environment = { ...settings, ...secrets, DATABASE_URL: sqld.url, DATABASE_REPLICA_PATH: 'data/replica.db' };
+      const lines = Object.entries(environment).map(([key, value]) => `${key}=${value}\n`);
+      writeFileSync(join(cwd, '.env'), lines.join(''));
+      const service = await startService({ cwd });
+      expect(service.output()).toContain('"msg":"listening"');
+      const { pid } = service.process;
+      const children = () =>
+        readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
+      await until(() => children().length > 0 && service.output().includes('the replica follows the primary'));
+      for (const child of children()) {
+        const seen = ['environ', 'cmdline'].map((name) => readFileSync(`/proc/${child}/${name}`, 'utf8')).join('\0');
+        expect(seen).toContain('replica-sync');
+        expect(secretsIn(seen)).toEqual([]);
+      }
+      expect(secretsIn(service.output())).toEqual([]);
+    },
+    60_000,
+  );
+});
+
+test('the chat token alone is handed out, to whoever is signed in', async () => {
+  const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
+  const service = await startService({ environment: { ...settings, ...ofFile } });
+  const read = async (authorization: string) => {
+    const answer = await fetch(`${service.address}/v2/private/healthAndCare/`, { headers: { authorization } });
+    return secretsIn(JSON.stringify([...answer.headers]) + (await answer.text()));
+  };
+  expect(await read(`Bearer ${await tokenOf()}`)).toEqual(['sesame-chat']);
+  expect(await read('Bearer x.y.z')).toEqual([]);
+});
