@@ -3,7 +3,7 @@
  * the driver stands still while it opens or syncs, for seconds when the primary is away, and because it writes lines of
  * its own to standard output.
  */
-import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import { describeError } from '../log';
@@ -40,6 +40,7 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
     try {
       replica ??= new Connection(path, primary);
       opened ??= inodeOf(path);
+      if (primary.encryptionKey !== undefined && !isChecked) refusePlain(path);
       replica.sync();
       if (isGone()) throw new Error('Somebody removed the replica');
       if (primary.encryptionKey !== undefined && !isChecked) refusePlain(path);
@@ -48,7 +49,7 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
       report({ kind: 'synced' });
     } catch (error) {
       const isPlain = error instanceof PlainReplicaError;
-      const reason = isGone() ? 'made-anew' : isPlain ? 'not-encrypted' : failureOf(error);
+      const reason = isPlain ? 'not-encrypted' : isGone() ? 'made-anew' : failureOf(error);
       replica?.close();
       replica = undefined;
       const isOurs = opened !== undefined || isReplica(path);
@@ -76,7 +77,7 @@ function isReplica(path: string): boolean {
 /** What is not known to be a copy of the primary's, whoever has put it there, is kept under another name. */
 function removeReplica(path: string, opened?: number): void {
   rmSync(syncedMark(path), { force: true });
-  rmSync(`${path}-client_wal_index`, { force: true });
+  for (const note of ['client_wal_index', 'info']) rmSync(`${path}-${note}`, { force: true });
   const isOwn = opened !== undefined && inodeOf(path) === opened;
   const aside = `${path}.set-aside-${Date.now()}`;
   for (const ending of ['', '-wal', '-shm']) {
@@ -103,12 +104,20 @@ class PlainReplicaError extends Error {
   override readonly name = 'PlainReplicaError';
 }
 
-/** Of what some servers send, the driver makes a file without the key, and says nothing (libsql#2165). */
+/**
+ * Of what some servers send, the driver makes a file without the key, and says nothing (libsql#2165). One that was made
+ * before there was a key is plain too. Only of a replica: somebody's own database is left alone.
+ */
 function refusePlain(path: string): void {
+  if (!(isThere(path) || existsSync(`${path}-info`)) || statSync(path).size === 0) return;
+  let connection: Connection.Database | undefined;
   try {
-    new Connection(path, { timeout: 0 }).prepare('SELECT count(*) FROM sqlite_schema').all();
+    connection = new Connection(path, { timeout: 0 });
+    connection.prepare('SELECT count(*) FROM sqlite_schema').all();
   } catch {
     return;
+  } finally {
+    connection?.close();
   }
   throw new PlainReplicaError();
 }

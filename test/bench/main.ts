@@ -5,6 +5,7 @@ import { toTable } from '../../src/cli/print';
 import { cleanUp } from '../support/cleanup';
 import { compareStarts } from './cold-start';
 import { measureCoverage } from './coverage';
+import { compareEncryption } from './encryption';
 import { type Figure, hasReached } from './figure';
 import { compareServers } from './http';
 import { measureMemory } from './memory';
@@ -15,7 +16,7 @@ import { compareReplicas } from './replica';
 import { startServers } from './servers';
 import { requireWrk } from './wrk';
 
-const groups = ['http', 'coverage', 'page', 'remote', 'replica', 'cold', 'memory', 'glance'] as const;
+const groups = ['http', 'coverage', 'page', 'remote', 'replica', 'cold', 'memory', 'glance', 'encryption'] as const;
 const count = (text: string) => Math.max(1, Math.trunc(Number(text)) || 1);
 const options = new Command('bench')
   .description(
@@ -49,6 +50,7 @@ async function measureAll(): Promise<Figure[]> {
   if (isAsked('cold')) figures.push(await compareStarts(report));
   if (isAsked('memory')) figures.push(...(await measureMemory(report)));
   if (isAsked('glance')) figures.push(...(await compareLedgers(report)));
+  if (isAsked('encryption')) figures.push(...(await compareEncryption(options, report)));
   return figures;
 }
 

@@ -184,6 +184,9 @@ describe('a backup of an encrypted database', () => {
     const line = await createCommandLine(encrypted);
     const backup = join(line.cwd, 'backup.db');
     expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0, stderr: '' });
+    const oddly = "it's 100% a?key=x#1 &.db";
+    expect(await line.planning('backup', oddly)).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(statSync(join(line.cwd, oddly)).size).toBe(statSync(backup).size);
     const before = readFileSync(join(line.cwd, 'data/planning.db'));
     const restoreWith = async (key: object, file: string) => {
       const other = await createCommandLine({ ...key }, { isEmpty: true });

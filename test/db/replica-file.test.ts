@@ -1,3 +1,4 @@
+import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -11,7 +12,11 @@ import { amount } from '../support/long';
 import { hasSqld, type Sqld, startSqld } from '../support/sqld';
 import { until } from '../support/until';
 
-async function openReplica({ url }: Sqld, path = join(temporaryFolder(), 'deep/replica.db'), encryptionKey?: string) {
+async function openReplica(
+  { url }: Pick<Sqld, 'url'>,
+  path = join(temporaryFolder(), 'deep/replica.db'),
+  encryptionKey?: string,
+) {
   const reports: string[] = [];
   const replica = openReplicaFile({
     path,
@@ -145,6 +150,35 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     expect(filesWith(folder, ['canary-replicated']).filter((name) => !name.includes('.set-aside-'))).toEqual([]);
   }, 60_000);
 
+  test('for which the driver drops the key is not used, and not left there', async () => {
+    const folder = temporaryFolder();
+    const source = join(folder, 'source.db');
+    const db = new SqliteDatabase(source);
+    db.run("CREATE TABLE t AS SELECT 'canary-exported' AS a");
+    db.run('PRAGMA journal_mode = WAL');
+    db.close(true);
+    let exported = 0;
+    // A hosted libSQL sends the file itself.
+    const server = Bun.serve({
+      port: 0,
+      fetch(request) {
+        const { pathname } = new URL(request.url);
+        if (pathname === '/info') return Response.json({ current_generation: 1 });
+        if (!pathname.startsWith('/export/')) return new Response(null, { status: 404 });
+        exported += 1;
+        return new Response(Bun.file(source));
+      },
+    });
+    atEnd(() => server.stop(true));
+    const place = join(folder, 'kept');
+    const { replica, reports } = await openReplica({ url: server.url.origin }, join(place, 'replica.db'), keys.right);
+    await until(() => reports.includes('not-encrypted'));
+    expect(exported).toBeGreaterThan(0);
+    await expect(replica.execute('SELECT a FROM t')).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
+    replica.close();
+    await until(() => filesWith(place, ['canary-exported']).length === 0);
+  });
+
   test('is readable by its owner alone, with all that lies beside it', async () => {
     const { sqld } = await openPrimary();
     const { path, replica, reports } = await openReplica(sqld);
@@ -199,8 +233,11 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
   test.each([
     [
       'a database',
-      async (path: string) =>
-        (await openDatabase({ url: `file:${path}`, timeoutMs: 1000 })).$client.execute('CREATE TABLE own (id)'),
+      async (path: string) => {
+        const db = new SqliteDatabase(path);
+        db.run('CREATE TABLE own (id)');
+        db.close(true);
+      },
     ],
     ['anything else', async (path: string) => Bun.write(path, 'my notes '.repeat(1000))],
   ])(
