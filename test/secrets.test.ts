@@ -34,9 +34,7 @@ const secretsIn = (text: string) => [...new Set(text.match(/sesame-\w+/g) ?? [])
 
 /** What a running service lets be seen of its secrets: in answers, in its output, and in what others see of a process. */
 async function lookAt(start: Start, token = 'x.y.z') {
-  const errors = join(temporaryFolder(), 'stderr');
-  writeFileSync(errors, '');
-  const service = await startService({ ...start, stderr: Bun.file(errors) });
+  const service = await startService({ ...start, hasErrorsInOutput: true });
   const answers: string[] = [];
   const ask = async (path: string, init: RequestInit = {}) => {
     const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
@@ -56,7 +54,7 @@ async function lookAt(start: Start, token = 'x.y.z') {
     process.platform === 'linux' ? readFileSync(`/proc/${service.process.pid}/cmdline`, 'utf8') : '';
   service.process.kill('SIGTERM');
   await service.process.exited;
-  const said = service.output() + readFileSync(errors, 'utf8');
+  const said = service.output();
   return { statuses, said, seen: secretsIn([...answers, seenOfProcess, said].join('\n')) };
 }
 

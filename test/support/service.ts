@@ -22,8 +22,6 @@ export interface Start {
   readonly environment?: Record<string, string>;
   /** Whether what it writes to standard error is a part of its output, and not shown. */
   readonly hasErrorsInOutput?: boolean;
-  /** Where standard error goes; to that of the tests without it. */
-  readonly stderr?: Bun.BunFile;
 }
 
 /** The service as a process of its own, in a working folder of its own, on a free port. */
@@ -32,13 +30,12 @@ export async function startService({
   cwd = temporaryFolder(),
   environment = {},
   hasErrorsInOutput = false,
-  stderr,
 }: Start = {}): Promise<Service> {
   const child = Bun.spawn([process.execPath, ...program], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',
-    stderr: stderr ?? (hasErrorsInOutput ? 'pipe' : 'inherit'),
+    stderr: hasErrorsInOutput ? 'pipe' : 'inherit',
   });
   atEnd(async () => {
     child.kill('SIGKILL');
