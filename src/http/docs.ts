@@ -1,6 +1,7 @@
 import { Elysia } from 'elysia';
 import type * as v from 'valibot';
 import { onceLoaded } from '../once-loaded';
+import { pathOf } from './problem';
 
 export type Models = Readonly<Record<string, v.GenericSchema>>;
 
@@ -40,9 +41,10 @@ export function createDocs({ publicUrl, models }: Omit<DocsSubject, 'routes'>) {
       document: (address: string) => app.handle(new Request(address)),
     };
   });
-  /** A HEAD is answered by the outer app, from the answer to a GET. */
-  const serveHtml = async ({ request }: { request: Request }) => (await page()).html(request.url);
-  const serveDocument = async ({ request }: { request: Request }) => (await page()).document(request.url);
+  // A HEAD is answered by the outer app, from the answer to a GET. What host was asked makes no difference.
+  const addressOf = (request: Request) => `http://localhost${pathOf(request)}`;
+  const serveHtml = async ({ request }: { request: Request }) => (await page()).html(addressOf(request));
+  const serveDocument = async ({ request }: { request: Request }) => (await page()).document(addressOf(request));
   const hidden = { detail: { hide: true } };
 
   const plugin = new Elysia({ name: 'http.docs' })
@@ -50,7 +52,7 @@ export function createDocs({ publicUrl, models }: Omit<DocsSubject, 'routes'>) {
     .get(specPath, serveDocument, hidden)
     .get(scriptPath, serveScript, hidden)
     // A browser asks for it on every page of this host.
-    .get('/favicon.ico', () => new Response(null, { status: 204 }), hidden);
+    .get('/favicon.ico', ({ status }) => status(204), hidden);
 
   return {
     plugin,

@@ -1,5 +1,6 @@
 import { type Context, Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
+import { AppError } from '../errors';
 
 const requestIdHeader = 'x-request-id';
 /** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
@@ -40,6 +41,10 @@ export function createRequestContext({
       if (lifecycle.isDraining) {
         set.headers.connection = 'close';
         lifecycle.onRequestWhileDraining();
+      }
+      // Bun leaves out a host that is none, and Elysia would take the path for one.
+      if (request.url.startsWith('/')) {
+        throw new AppError('malformed-request', { detail: 'The Host header is missing or names no host.' });
       }
     })
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {

@@ -1,0 +1,199 @@
+import { describe, expect, test } from 'bun:test';
+import { problemKinds } from '../../src/errors';
+import { createTestApp, testToken } from '../support/app';
+import { atEnd } from '../support/cleanup';
+import { privateRoutes } from '../support/contract';
+import { createRawClient } from '../support/raw-http';
+
+const testApp = await createTestApp();
+testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+const client = createRawClient(testApp.app.server?.port ?? 0);
+atEnd(async () => {
+  client.close();
+  await testApp.app.stop(true);
+});
+const token = await testToken({ id: 'somebody', roles: ['salesManager'], now: testApp.now });
+await testApp.call('POST', '/v2/private/user/profile', { as: 'somebody', body: {} });
+
+const hosts = ['service.example', 'api', 'h', '[::1]:3000', '127.0.0.1'];
+type Headers = readonly (readonly [string, string])[];
+
+async function ask(target: string, { method = 'GET', host = 'service.example', headers = [] as Headers } = {}) {
+  const all = [['Host', host], ['Authorization', `Bearer ${token}`], ...headers] as const;
+  return client.send({ method, target, headers: all });
+}
+
+const elsewhere = [
+  '//v2/private/user',
+  '/v2//private/user',
+  '/v2/private/user//',
+  '/v2/private/%75ser',
+  '/v2%2fprivate%2fuser',
+  '/v2/private/user%2f',
+  '/v2/private/user%00',
+  '/v2/private/user%20',
+  '/v2/private/user;a=b',
+  '/v2/private/user#fragment',
+  '/v2/private/USER',
+  '/V2/private/user',
+  '/v2/private/user\xc2\xa0',
+  '/v2/private/user/demo-user',
+  '/v2/private',
+  '/v1/private/user',
+  '/private/user',
+  '/zz/v2/private/user',
+  '/aaaa/v2/private/user',
+  '/aaaaaaaaaaaa/v2/private/user',
+  '/icons/..%2f..%2fpackage.json',
+  '/icons/%2e%2e%2fmain.ts',
+  '/icons/hybrid.svg%00',
+  '/icons/%c0%ae%c0%ae',
+  '/icons/%',
+  '/problems/__proto__',
+  '/problems/constructor',
+  '/problems/..%2f..%2fetc%2fpasswd',
+  '/swagger/%2e%2e/%2e%2e/package.json',
+  '/.env',
+  '/data/demo-tokens.json',
+];
+const same = [
+  '/v2/./private/user',
+  '/v2/private/x/../user',
+  '/x/../v2/private/user/',
+  '/v2/private/user?',
+  '/v2/private/%2e/user',
+];
+
+describe('attack by paths:', () => {
+  test.each(elsewhere)('%p is served nothing, whatever host is named', async (target) => {
+    for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(404);
+  });
+
+  test.each(same)('%p is the path that it resolves to, whatever host is named', async (target) => {
+    for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(200);
+  });
+
+  test.each(privateRoutes)(
+    '$method $path is one route, with its token, whatever host is named',
+    async ({ method, path }) => {
+      for (const host of hosts) {
+        for (const target of [path, `${path.replace(/\/$/, '')}/`, `http://evil.example${path}`]) {
+          const stranger = await client.send({ method, target, headers: [['Host', host]] });
+          expect([host, target, stranger?.status]).toEqual([host, target, 401]);
+          const known = await ask(target, { method, host });
+          expect([200, 403, 415, 422]).toContain(known?.status ?? 0);
+        }
+      }
+    },
+  );
+
+  test.each(['/swagger', '/swagger/', '/swagger/json', '/problems/forbidden/', '/icons/hybrid.svg/', '/health/live/'])(
+    '%s is the same under every host',
+    async (target) => {
+      const [first, ...others] = await Promise.all(hosts.map((host) => ask(target, { host })));
+      expect(first?.status).toBe(200);
+      for (const other of others) expect(other?.text).toBe(first?.text ?? '');
+    },
+  );
+
+  test.each(['@', 'x/health/live?', 'x?', 'x#', 'user@x', 'x\\y', '\x80', 'a b', ''])(
+    'the host %p takes part in no path, and is refused',
+    async (host) => {
+      for (const target of ['/v2/private/user', '/aaaaaaaaaa/health/live', '/aaaaaa/v2/private/user', '/']) {
+        const answer = await ask(target, { host });
+        expect(answer?.status).toBe(400);
+        expect(answer?.text).toContain('"/problems/malformed-request"');
+      }
+    },
+  );
+
+  test.each([
+    '*',
+    'x:80',
+    'v2/private/user',
+    '\\v2\\private\\user',
+    'ftp://x/v2/private/user',
+    'http:/v2/private/user',
+  ])('the target %p is no request', async (target) => expect((await ask(target))?.status).toBe(400));
+
+  test.each([
+    'X-HTTP-Method-Override',
+    'X-HTTP-Method',
+    'X-Method-Override',
+    'X-Original-URL',
+    'X-Rewrite-URL',
+    'X-Forwarded-Prefix',
+  ])('%s changes neither method nor path', async (name) => {
+    for (const value of ['POST', 'DELETE', '/health/live', '/v2/private/healthAndCare/']) {
+      const answer = await ask('/v2/private/user', { headers: [[name, value]] });
+      expect(answer?.text).toStartWith('{"user":{"id":"somebody"');
+      expect((await ask('/v2/private/user/profile', { headers: [[name, value]] }))?.status).toBe(405);
+      expect((await ask(`/v2/private/user?_method=POST&_url=${value}`))?.status).toBe(200);
+    }
+  });
+
+  test.each(['TRACE', 'CONNECT', 'PUT', 'PATCH', 'DELETE', 'PROPFIND', 'PURGE', 'QUERY'])(
+    '%s is refused everywhere',
+    async (method) => {
+      for (const { path } of privateRoutes) {
+        const answer = await ask(path, { method });
+        expect(answer?.status).toBe(405);
+        expect(answer?.text).not.toContain(token);
+      }
+    },
+  );
+});
+
+describe('attack on caches:', () => {
+  const poison: Headers = [
+    ['X-Forwarded-Host', 'evil.example'],
+    ['X-Forwarded-Proto', 'gopher'],
+    ['X-Host', 'evil.example'],
+    ['Forwarded', 'host=evil.example;proto=gopher'],
+    ['X-Original-Host', 'evil.example'],
+  ];
+
+  test('no header puts a host of its own into an answer', async () => {
+    await testApp.call('POST', '/v2/private/engine/matches', { as: 'somebody' });
+    const pages = ['/swagger', '/swagger/json', '/problems/forbidden', '/nowhere', '/v2/private/user', '/health/live'];
+    for (const target of [...pages, ...privateRoutes.map(({ path }) => path)]) {
+      const answer = await ask(target, { host: 'evil.example', headers: poison });
+      const told = JSON.stringify([answer?.text, [...(answer?.headers ?? [])]]);
+      expect(told).not.toContain('evil.example');
+      expect(told).not.toContain('gopher');
+    }
+  });
+
+  test('nothing private may be kept for somebody else, a refusal for nobody', async () => {
+    for (const { method, path } of privateRoutes) {
+      for (const answer of [
+        await ask(path, { method }),
+        await client.send({ method, target: path, headers: [['Host', 'x']] }),
+      ]) {
+        const control = answer?.headers.get('cache-control') ?? '';
+        if ((answer?.status ?? 0) >= 400) expect(control).toBe('no-store');
+        else if (control !== 'private, no-store') {
+          expect(control).toBe('private, max-age=300');
+          expect(answer?.headers.get('vary')).toContain('Authorization');
+        }
+      }
+    }
+  });
+
+  test('no answer sends anybody elsewhere', async () => {
+    const places = [
+      '//evil.example',
+      '/\\evil.example',
+      '/%2f%2fevil.example',
+      '/swagger?url=//evil.example',
+      '/v2/private/user?next=//evil.example',
+    ];
+    const problems = Object.keys(problemKinds).map((slug) => `/problems/${slug}`);
+    for (const target of [...places, ...problems, '/', '/swagger', '/swagger/']) {
+      const answer = await ask(target, { headers: [['Referer', 'https://evil.example']] });
+      expect(answer?.status === 304 || (answer?.status ?? 300) < 300 || (answer?.status ?? 0) >= 400).toBeTrue();
+      expect(answer?.headers.has('location')).toBeFalse();
+      expect(answer?.headers.has('refresh')).toBeFalse();
+    }
+  });
+});
