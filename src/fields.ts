@@ -21,6 +21,12 @@ export function text(maxCharacters: number) {
   );
 }
 
+/**
+ * Most characters that NFC makes one of. To compose takes the square of a run of accents: minutes for a body within the
+ * limit, so what cannot become short enough is never composed.
+ */
+const composedFrom = 4;
+
 /** One line, such as a name: composed (NFC) and trimmed, otherwise kept as it is typed. */
 export function line(maxCharacters: number) {
   return v.pipe(optionalLine(maxCharacters), v.minLength(1));
@@ -30,8 +36,12 @@ export function line(maxCharacters: number) {
 export function optionalLine(maxCharacters: number) {
   return v.pipe(
     v.string(),
-    v.normalize('NFC'),
     v.trim(),
+    v.check(
+      ({ length }) => length <= maxCharacters * composedFrom,
+      `max_length: must have at most ${maxCharacters} characters`,
+    ),
+    v.normalize('NFC'),
     v.maxLength(maxCharacters),
     v.check(isStorable, 'storable_text: must not contain NUL or half of a surrogate pair'),
     v.check(
