@@ -3,9 +3,9 @@ import * as v from 'valibot';
 /** Nobody holds more versions of one record, and each costs a comparison in SQL. */
 const maxTags = 32;
 
-/** The entity tags in an `If-Match` or `If-None-Match` header, each as sent; `*` matches whatever there is. */
+/** The entity tags in an `If-Match` or `If-None-Match` header, each as sent; `*`, alone, matches whatever there is. */
 function listTags(header: string): string[] {
-  return header.match(/(?:W\/)?"[^"]*"|\*/g) ?? [];
+  return header.match(/(?:W\/)?"[^"]*"|(?<![^\s,])\*(?![^\s,])/g) ?? [];
 }
 
 /** Whether the caller of a GET already has what has this tag (RFC 9110 §13.1.2, weak comparison). */

@@ -259,6 +259,12 @@ describe('If-Match', () => {
     expect((await testApp.call('POST', ltc, { as: 'listed', body: {}, ...headers(`W/${tag}`) })).status).toBe(412);
   });
 
+  test.each(['x*', '*x', '/* */', '"1-1"*', '**'])('of %p is no `*`, and saves nothing', async (tag) => {
+    await save(ltc, 'starred', { careCosts: 1 });
+    const answer = await testApp.call('POST', ltc, { as: 'starred', body: { careCosts: 2 }, ...headers(tag) });
+    expect(answer.status).toBe(412);
+  });
+
   test('lets one of two savers through', async () => {
     const tag = (await save(ltc, 'race', { careCosts: 0 })).headers.get('etag') ?? '';
     const answers = await Promise.all(
