@@ -79,6 +79,8 @@ export async function createTokenVerifier(settings: TokenSettings, clock: () => 
     const subject = v.safeParse(Subject, payload.sub);
     const roles = v.safeParse(Roles, payload[settings.rolesClaim] ?? undefined);
     if (!subject.success) throw unauthenticated('The `sub` of the token is not text of 1 to 255 characters.');
+    // JSON has numbers that are read as Infinity.
+    if (!Number.isFinite(payload.exp)) throw unauthenticated('The `exp` of the token is not a time.');
     if (!roles.success) throw unauthenticated('The roles in the token are not text.');
 
     const caller = { id: subject.output, roles: roles.output };
