@@ -1,0 +1,121 @@
+import * as v from 'valibot';
+import { problemKinds } from '../../src/errors';
+import { Problem } from '../../src/http/problem';
+import type { RawAnswer, RawRequest } from '../support/raw-http';
+import { operationsAt, type Promised, type ServiceDocument } from './document';
+
+/** In every value that is made up: no answer that refuses may hold it, in any case. */
+export const valueMark = 'zqvalue';
+export const numberMark = 73_918_465_012;
+/** In the name of every field that no model has: an error may name the field, and nothing else may. */
+export const keyMark = 'zqkey';
+
+/** A request, and what is known of who sends it. */
+export interface Sent extends RawRequest {
+  /** Whose token it carries; undefined where the token must be refused. */
+  readonly caller: { readonly id: string; readonly isManager: boolean } | undefined;
+  /** The carrier was told to fail by this applicant's name. */
+  readonly meetsCarrierFault?: boolean;
+}
+
+/** Served beside what is documented. */
+const pages = /^\/(?:swagger|icons|problems|favicon\.ico)(?:\/|$)/;
+const ourWords =
+  /\b(?:SELECT|INSERT|UPDATE|DELETE|FROM|WHERE)\b|[Ss][Qq][Ll]ite|libsql|[Dd]rizzle|[Ee]lysia|valibot|node_modules|\.ts:\d|\bat \w+ \(/;
+
+/** What is wrong with an answer; nothing, if it keeps every promise. */
+export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswer | undefined): string[] {
+  if (answer === undefined) return ['the connection was closed without an answer'];
+  const faults: string[] = [];
+  const expect = (isSo: boolean, fault: string) => void (isSo || faults.push(fault));
+  const { status, headers, text } = answer;
+  const mediaType = headers.get('content-type')?.split(';')[0] ?? '';
+  const requestId = headers.get('x-request-id') ?? '';
+
+  expect(/^[\w-]{8,64}$/.test(requestId), 'there is no request id');
+  expect(status < 500 || sent.meetsCarrierFault === true, `the service failed: ${status}`);
+  if (status >= 400) faults.push(...leaksOf(sent, answer), ...problemFaults(sent, answer, requestId));
+
+  const atPath = operationsAt(document, sent.target);
+  const method = sent.method === 'HEAD' ? 'GET' : sent.method;
+  const operation = atPath.find((each) => each.method === method);
+  if (operation === undefined) {
+    const isMethodWrong = atPath.length > 0;
+    if (isMethodWrong) expect(status === 405 || (method === 'OPTIONS' && status === 204), `not 405 but ${status}`);
+    else expect(status >= 400 || pages.test(sent.target), `what no route serves was answered ${status}`);
+    if (status === 405) expect(!allowed(headers).includes(method), `${method} is refused and allowed at once`);
+    return faults;
+  }
+  if (operation.isPrivate && sent.caller === undefined) expect([401, 429].includes(status), `a stranger got ${status}`);
+  else expect(status !== 401, 'a good token was refused');
+  const promised = operation.answers.get(status);
+  expect(operation.answers.has(status), `${status} is not documented`);
+  if (sent.method === 'HEAD' || promised === undefined) expect(text === '', 'there is a body where none may be');
+  else if (mediaType !== promised.mediaType) faults.push(`the type is ${mediaType}, not ${promised.mediaType}`);
+  else {
+    const body: unknown = JSON.parse(text);
+    expect(promised.validate(body), `the body is not as documented: ${JSON.stringify(promised.validate.errors)}`);
+    if (status === 200) faults.push(...ownershipFaults(operation, sent, body));
+  }
+  return faults;
+}
+
+function allowed(headers: ReadonlyMap<string, string>): string[] {
+  return (headers.get('allow') ?? '').split(', ');
+}
+
+/** Only paths come back, in `instance`, and names of fields, in `pointer`. */
+function leaksOf(sent: Sent, { text, headers }: RawAnswer): string[] {
+  const { instance: _, requestId: __, ...problem } = parseRecord(text);
+  const errors = Array.isArray(problem.errors) ? problem.errors.map((error) => ({ ...error, pointer: '' })) : [];
+  const told = JSON.stringify([problem, [...headers.values()].filter((value) => value !== sentRequestId(sent))]);
+  const untold = JSON.stringify({ ...problem, errors });
+  return [
+    ...(told.toLowerCase().includes(valueMark) ? ['a value came back'] : []),
+    ...(told.includes(String(numberMark)) ? ['a number came back'] : []),
+    ...(untold.toLowerCase().includes(keyMark) ? ['the name of a field came back outside its place'] : []),
+    ...(ourWords.test(told) ? ['something of the inside was told'] : []),
+    ...(text.length > 40_000 ? ['the refusal is too long'] : []),
+  ];
+}
+
+function sentRequestId({ headers }: Sent): string | undefined {
+  return headers.find(([name]) => name.toLowerCase() === 'x-request-id')?.[1];
+}
+
+function problemFaults(sent: Sent, { status, headers, text }: RawAnswer, requestId: string): string[] {
+  const isProblem = headers.get('content-type') === 'application/problem+json';
+  if (!isProblem) return ['a refusal that is no problem'];
+  if (sent.method === 'HEAD') return text === '' ? [] : ['a body for HEAD'];
+  const parsed = v.safeParse(Problem, parseRecord(text));
+  if (!parsed.success) return ['the problem is not well formed'];
+  const problem = parsed.output;
+  const kind = Object.entries(problemKinds).find(([slug]) => problem.type === `/problems/${slug}`)?.[1];
+  const is = [problem.status, problem.http_code, problem.code, problem.title, problem.requestId];
+  const shouldBe = [status, status, kind?.code, kind?.title, requestId];
+  const needed = { 401: 'www-authenticate', 405: 'allow', 409: 'retry-after', 429: 'retry-after', 503: 'retry-after' };
+  const missing = Object.entries(needed).filter(([each, name]) => status === Number(each) && !headers.has(name));
+  return [
+    ...(JSON.stringify(is) === JSON.stringify(shouldBe) ? [] : [`the problem contradicts itself: ${is} ${shouldBe}`]),
+    ...missing.map(([, name]) => `${name} is missing`),
+    ...(status === 422 && problem.type.endsWith('invalid-input') && !problem.errors?.length
+      ? ['no field is named']
+      : []),
+    ...(headers.get('cache-control') === 'no-store' ? [] : ['a refusal may be cached']),
+  ];
+}
+
+/** Whatever the request holds, it reads and writes the record of its token's owner. */
+function ownershipFaults({ isPrivate }: Promised, { caller }: Sent, body: unknown): string[] {
+  const user = v.safeParse(v.object({ user: v.object({ id: v.string() }) }), body);
+  if (!isPrivate || !user.success) return [];
+  return user.output.user.id === caller?.id ? [] : [`the record of ${user.output.user.id} was answered`];
+}
+
+function parseRecord(text: string): Record<string, unknown> {
+  try {
+    return v.parse(v.record(v.string(), v.unknown()), JSON.parse(text));
+  } catch {
+    return {};
+  }
+}
