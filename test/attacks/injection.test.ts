@@ -1,0 +1,214 @@
+import { describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { readDocument, type Schema } from '../fuzz/document';
+import { createTestApp, testToken } from '../support/app';
+import { applicant } from '../support/applicant';
+import { atEnd } from '../support/cleanup';
+import { cases } from '../support/long';
+import { createRawClient } from '../support/raw-http';
+import { startSandbox } from '../support/sandbox';
+
+const sandbox = await startSandbox();
+const testApp = await createTestApp({ carrier: sandbox.carrier() });
+const { call, db, logLines } = testApp;
+const document = readDocument((await call('GET', '/swagger/json')).body);
+testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+const client = createRawClient(testApp.app.server?.port ?? 0);
+atEnd(async () => {
+  client.close();
+  await testApp.app.stop(true);
+});
+const token = await testToken({ id: 'injector', now: testApp.now });
+await call('POST', '/v2/private/user/profile', { as: 'bystander', body: { firstName: 'Bea' } });
+
+const Tables = v.array(v.looseObject({ name: v.string() }));
+/** Every table with its count of rows, and the record of somebody who does nothing. */
+async function stateOfDatabase(): Promise<unknown> {
+  const { rows } = await db.$client.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name");
+  const counts = await Promise.all(
+    v.parse(Tables, rows).map(async ({ name }) => {
+      const counted = await db.$client.execute(`SELECT count(*) AS n FROM "${name}"`);
+      return [name, Number(counted.rows[0]?.n)];
+    }),
+  );
+  return [counts, (await call('GET', '/v2/private/user', { as: 'bystander' })).text];
+}
+
+const allSql = [
+  "'; DROP TABLE users; --",
+  "' OR '1'='1",
+  "Robert'); UPDATE users SET version = 99; --",
+  '" OR ""="',
+  "\\'; SELECT 1; --",
+  "x' || (SELECT group_concat(id) FROM users) || '",
+  "'||json_extract('$')||'",
+  '$[0]."a"',
+  '?1 :a @a $a',
+  "/*' or 1=1#*/",
+  '"}]},"injected":{"a":[{"b":"',
+];
+const sql = cases(allSql, 4);
+const lines = [
+  'a\r\nSet-Cookie: evil=1',
+  'a\n{"level":"error","msg":"forged"}',
+  '\u001b[2J\u001b[31m',
+  'a\u2028b\u2029c',
+  '\u0085',
+  '\u0000',
+];
+
+/** Free texts of a request, each as a body that holds `text` there. */
+function textFields(schema: unknown, name = ''): ((text: string) => unknown)[] {
+  const at: Schema = v.parse(v.record(v.string(), v.unknown()), schema);
+  if (typeof at.$ref === 'string')
+    return textFields(document.schemas[at.$ref.replace('#/components/schemas/', '')], name);
+  if (Array.isArray(at.anyOf)) return at.anyOf.flatMap((option) => textFields(option, name));
+  if (at.type === 'string') return 'enum' in at ? [] : [(text) => text];
+  if (at.type === 'array') return textFields(at.items, name).map((fill) => (text: string) => [fill(text)]);
+  const properties = v.parse(v.optional(v.record(v.string(), v.unknown()), {}), at.properties);
+  const others = 'id' in properties ? { id: 1 } : {};
+  return Object.entries(properties).flatMap(([key, inner]) =>
+    textFields(inner, key).map((fill) => (text: string) => ({ ...others, [key]: fill(text) })),
+  );
+}
+
+const fields = document.operations.flatMap(({ path, body }) =>
+  (body === undefined ? [] : textFields(body.schema)).map((fill) => ({ path, fill, at: JSON.stringify(fill('…')) })),
+);
+const isCoverage = (path: string) => path.endsWith('totalCoverage');
+const complete = (path: string, body: unknown) =>
+  isCoverage(path) ? { ...applicant, ...v.parse(v.looseObject({}), body) } : body;
+
+describe('attack by injection:', () => {
+  test('the fields are found', () => expect(fields.length).toBeGreaterThan(25));
+
+  test.each(fields)('SQL in $path $at is text, kept as it is or refused', async ({ path, fill }) => {
+    // A new application adds rows of its own.
+    const before = isCoverage(path) ? undefined : await stateOfDatabase();
+    for (const text of sql) {
+      const answer = await call('POST', path, { as: 'bystander-2', body: complete(path, fill(text)) });
+      expect([200, 422]).toContain(answer.status);
+      if (answer.status === 200 && !path.includes('/engine/')) {
+        const kept = await call('GET', '/v2/private/user', { as: 'bystander-2' });
+        expect(kept.text).toContain(JSON.stringify(text).slice(1, -1));
+      }
+    }
+    await db.$client.execute("DELETE FROM users WHERE id = 'bystander-2'");
+    if (before !== undefined) expect(await stateOfDatabase()).toEqual(before);
+    expect((await call('GET', '/v2/private/user', { as: 'bystander' })).body).toMatchObject({
+      user: { profile: { firstName: 'Bea' } },
+    });
+  });
+
+  test('SQL in queries and headers is refused, or ignored', async () => {
+    const before = await stateOfDatabase();
+    for (const text of sql) {
+      const escaped = encodeURIComponent(text);
+      for (const name of ['page', 'limit', 'sort']) {
+        expect((await call('GET', `/v2/private/cemetery/all?${name}=${escaped}`, { as: 'x' })).status).toBe(422);
+      }
+      const glance = await call('GET', `/v2/private/user/salesManager/monthly-glance?month=${escaped}`, {
+        as: 'x',
+        roles: ['salesManager'],
+      });
+      expect(glance.status).toBe(422);
+      const headers = { 'if-match': text, 'if-none-match': text, 'idempotency-key': text.replaceAll(' ', '') };
+      expect((await call('POST', '/v2/private/user/profile', { as: 'x', body: {}, headers })).status).toBe(412);
+      expect((await call('GET', '/v2/private/user', { as: 'bystander', headers })).status).toBe(200);
+    }
+    expect(await stateOfDatabase()).toEqual(before);
+  });
+
+  test('no value of any field, path, query, header or token writes a line of its own into the log', async () => {
+    await Bun.sleep(20);
+    logLines.length = 0;
+    let requests = 0;
+    for (const text of lines) {
+      const escaped = encodeURIComponent(text);
+      for (const { path, fill } of fields.filter((each) => !isCoverage(each.path))) {
+        await call('POST', path, { as: 'liner', body: fill(text) });
+        requests += 1;
+      }
+      await call('GET', `/v2/private/${escaped}?a=${escaped}`, { as: text.replaceAll('\u0000', '') });
+      await call('GET', '/health/live', { headers: { 'x-request-id': escaped, 'user-agent': escaped } });
+      requests += 2;
+    }
+    await Bun.sleep(20);
+    expect(logLines).toHaveLength(requests);
+    for (const line of logLines) {
+      expect(line.trimEnd()).toMatch(/^[\x20-\x7e]+$/);
+      expect(JSON.parse(line)).toMatchObject({ level: 'info', msg: 'request' });
+      expect(line).not.toContain('forged');
+    }
+  });
+
+  test('no value splits the headers of an answer', async () => {
+    const splitting = [
+      'a%0d%0aX-Evil: 1',
+      'aaaaaaaa%0aX-Evil:1',
+      'aaaaaaaa\u0085X-Evil: 1',
+      'aaaaaaaa\u000bX-Evil: 1',
+      '"a\\r\\nX-Evil: 1"',
+    ];
+    for (const text of splitting) {
+      const names = ['X-Request-Id', 'If-Match', 'If-None-Match', 'Idempotency-Key', 'Origin', 'traceparent', 'Accept'];
+      for (const name of names) {
+        for (const target of [
+          '/v2/private/user',
+          `/v2/private/healthAndCare?a=${encodeURI(text)}`,
+          `/${encodeURI(text)}`,
+          '/v2/private/user/profile',
+        ]) {
+          const headers = [
+            ['Host', 'localhost'],
+            ['Authorization', `Bearer ${token}`],
+            [name, text],
+          ] as const;
+          const answer = await client.send({ method: 'GET', target, headers });
+          expect([...(answer?.headers.keys() ?? [])].join()).not.toMatch(/x-evil|set-cookie/);
+          for (const value of answer?.headers.values() ?? []) expect(value).not.toContain('X-Evil');
+        }
+      }
+    }
+  });
+
+  test('nothing pollutes a prototype', async () => {
+    const known = Reflect.ownKeys(Object.prototype);
+    const poison = '{"polluted":"yes","roles":["salesManager"],"isManager":true}';
+    for (const { path, body } of document.operations) {
+      if (body === undefined) continue;
+      for (const key of ['__proto__', 'constructor', 'prototype', 'constructor.prototype', '__proto__.polluted']) {
+        await call('POST', path, { as: 'polluter', body: `{"${key}":${poison}}` });
+        await call('POST', path, {
+          as: 'polluter',
+          body: `{"profile":{"${key}":${poison}},"selections":[{"${key}":${poison}}]}`,
+        });
+        await call('POST', path, { as: 'polluter', body: `[{"${key}":${poison}}]` });
+      }
+    }
+    for (const query of [
+      '__proto__[polluted]=1',
+      '__proto__.polluted=1',
+      'constructor[prototype][polluted]=1',
+      '__proto__=1&__proto__=2',
+      'toString=1',
+    ]) {
+      const answer = await call('GET', `/v2/private/cemetery/all?${query}`, { as: 'polluter' });
+      expect(answer.status).toBe(200);
+    }
+    await client.send({
+      method: 'GET',
+      target: '/v2/private/user?__proto__=1',
+      headers: [
+        ['Host', 'x'],
+        ['__proto__', 'polluted'],
+        ['constructor', 'x'],
+        ['Cookie', '__proto__=polluted'],
+      ],
+    });
+    expect(Reflect.ownKeys(Object.prototype)).toEqual(known);
+    expect(Reflect.get({}, 'polluted')).toBeUndefined();
+    const glance = await call('GET', '/v2/private/user/salesManager/monthly-glance?month=3', { as: 'polluter' });
+    expect(glance.status).toBe(403);
+  });
+});

@@ -1,0 +1,230 @@
+import { describe, expect, test } from 'bun:test';
+import { asc } from 'drizzle-orm';
+import { SignJWT } from 'jose';
+import { applications, users } from '../../src/db/schema';
+import { createSalesStore } from '../../src/modules/sales/store';
+import { createTestApp, testSecret, testToken } from '../support/app';
+import { applicant } from '../support/applicant';
+import { saveRoutes } from '../support/contract';
+import { cases } from '../support/long';
+import { counselor, manager } from '../support/sales';
+import { startSandbox } from '../support/sandbox';
+
+const sandbox = await startSandbox();
+const testApp = await createTestApp({ carrier: sandbox.carrier() });
+const { call, db } = testApp;
+const profile = '/v2/private/user/profile';
+const coverage = '/v2/private/ltc/totalCoverage';
+const glance = '/v2/private/user/salesManager/monthly-glance?month=3';
+const key = { 'idempotency-key': 'the-key-of-the-victim' };
+
+await createSalesStore(db).upsertStaff(
+  [manager('boss', 'Bossname'), counselor('c1', 'boss', 'Hiddenname'), manager('rival', 'Rivalname')],
+  testApp.now,
+);
+await call('POST', profile, { as: 'victim', body: { firstName: 'Vera', email: 'vera@example.com' } });
+await call('POST', coverage, { as: 'victim', body: applicant, headers: key });
+await call('POST', profile, { as: 'attacker', body: { firstName: 'Mal' } });
+
+const rowsOf = async (id: string) =>
+  (await db.select().from(users).orderBy(asc(users.id))).filter((row) => row.id === id);
+const victimTag = (await call('GET', '/v2/private/user', { as: 'victim' })).headers.get('etag') ?? '';
+const victimRows = await rowsOf('victim');
+const victimIds = (await db.select({ id: applications.id }).from(applications)).map(({ id }) => id);
+
+/** Everywhere that a request can name somebody in. */
+const named = 'victim';
+const headersThatName = {
+  'x-user-id': named,
+  'x-sub': named,
+  'x-forwarded-user': named,
+  'x-remote-user': named,
+  'x-impersonate-user': named,
+  cookie: `sub=${named}; userId=${named}`,
+  from: named,
+};
+const queryThatNames = `userId=${named}&user=${named}&id=${named}&sub=${named}&as=${named}`;
+
+describe('attack on another’s data:', () => {
+  test('no header and no query opens a record but the token’s own', async () => {
+    const read = await call('GET', `/v2/private/user?${queryThatNames}`, { as: 'attacker', headers: headersThatName });
+    expect(read.body).toMatchObject({ user: { id: 'attacker', profile: { firstName: 'Mal' } } });
+    const list = await call('GET', `/v2/private/user/applications?${queryThatNames}`, {
+      as: 'attacker',
+      headers: headersThatName,
+    });
+    expect(list.body).toEqual({ data: { applications: [] } });
+  });
+
+  test.each(saveRoutes)('no header and no query makes $path write to another’s record', async ({ path }) => {
+    const saved = await call('POST', `${path}?${queryThatNames}`, {
+      as: 'attacker',
+      headers: headersThatName,
+      body: {},
+    });
+    expect(saved.body).toMatchObject({ user: { id: 'attacker' } });
+    expect(await rowsOf('victim')).toEqual(victimRows);
+  });
+
+  test.each([
+    '/v2/private/user/victim',
+    '/v2/private/user/victim/profile',
+    ...victimIds.map((id) => `/v2/private/user/applications/${id}`),
+  ])('there is no path %s', async (path) => expect((await call('GET', path, { as: 'attacker' })).status).toBe(404));
+
+  test('another’s ETag gets no record and no 304 of it, and writes none', async () => {
+    const headers = { 'if-none-match': victimTag, 'if-match': victimTag };
+    const read = await call('GET', '/v2/private/user', { as: 'newcomer', headers });
+    expect(read.status).toBe(404);
+    expect((await call('POST', profile, { as: 'newcomer', headers, body: { firstName: 'Mal' } })).status).toBe(412);
+    await call('POST', profile, { as: 'attacker', headers, body: { firstName: 'Mal' } });
+    expect(await rowsOf('victim')).toEqual(victimRows);
+    expect(await rowsOf('newcomer')).toEqual([]);
+  });
+
+  test.each([
+    ['the same', applicant],
+    ['other', { ...applicant, state: 'NY' }],
+  ])('another’s Idempotency-Key with %s data answers nothing of theirs, and blocks nobody', async (_, body) => {
+    const before = await sandbox.store.count();
+    const as = `attacker-${body.state}`;
+    const mine = await call('POST', coverage, { as, headers: key, body });
+    expect(mine.status).toBe(200);
+    expect(mine.body).toMatchObject({ user: { id: as } });
+    expect(await sandbox.store.count()).toBe(before + 1);
+    const again = await call('POST', coverage, { as: 'victim', headers: key, body: applicant });
+    expect(again.body).toMatchObject({ user: { id: 'victim', purchase: { partner: { appNumber: 100_001 } } } });
+    expect(mine.text).not.toContain('100001');
+  });
+
+  test('a subject that looks like SQL, a path or a wildcard opens its own record alone', async () => {
+    for (const id of [
+      "victim' OR '1'='1",
+      'victim"--',
+      '%',
+      '_ictim',
+      '*',
+      'VICTIM',
+      'victim ',
+      ' victim',
+      '../victim',
+      '__proto__',
+    ]) {
+      expect((await call('GET', '/v2/private/user', { as: id })).status).toBe(404);
+      const saved = await call('POST', profile, { as: id, body: { firstName: 'Mal' } });
+      expect(saved.body).toMatchObject({ user: { id } });
+    }
+    expect(await rowsOf('victim')).toEqual(victimRows.map((row) => ({ ...row, updatedAt: expect.anything() })));
+  });
+});
+
+describe('attack by lifted roles:', () => {
+  const withClaims = (claims: Record<string, unknown>) =>
+    new SignJWT({ sub: 'boss', exp: testApp.now.getTime() / 1000 + 60, ...claims })
+      .setProtectedHeader({ alg: 'HS256' })
+      .sign(new TextEncoder().encode(testSecret));
+
+  test.each<[string, Record<string, unknown>]>([
+    ['in other case', { roles: ['SalesManager', 'SALESMANAGER', 'salesmanager'] }],
+    ['with spaces', { roles: [' salesManager', 'salesManager ', 'sales Manager'] }],
+    ['among others in one text', { roles: 'user,salesManager' }],
+    ['in a list within the text', { roles: '["salesManager"]' }],
+    ['with NUL behind', { roles: ['salesManager\u0000'] }],
+    ['in letters that look the same', { roles: ['sаlesManager', 'ſalesManager'] }],
+    [
+      'in other claims',
+      { role: 'salesManager', Roles: ['salesManager'], scope: 'salesManager', groups: ['salesManager'] },
+    ],
+    ['in nested claims', { realm_access: { roles: ['salesManager'] }, user: { roles: ['salesManager'] } }],
+    ['under __proto__', JSON.parse('{"__proto__":{"roles":["salesManager"]}}')],
+  ])('a role %s is none', async (_, claims) => {
+    const headers = { authorization: `Bearer ${await withClaims(claims)}` };
+    const answer = await call('GET', glance, { headers });
+    expect(answer.status).toBe(403);
+    expect(answer.text).not.toContain('Hiddenname');
+  });
+
+  test('a role in the request is none', async () => {
+    const second = await testToken({ id: 'boss', roles: ['salesManager'], now: testApp.now });
+    const headers = {
+      'x-roles': 'salesManager',
+      'x-user-roles': 'salesManager',
+      cookie: `roles=salesManager; token=${second}`,
+    };
+    const answer = await call('GET', `${glance}&roles=salesManager&role=salesManager&access_token=${second}`, {
+      as: 'boss',
+      headers,
+    });
+    expect(answer.status).toBe(403);
+    for (const field of ['roles', 'role', 'isManager', 'managerId', 'scope']) {
+      expect((await call('POST', profile, { as: 'boss', body: { [field]: ['salesManager'] } })).status).toBe(422);
+    }
+  });
+
+  test('a manager sees the own team, whatever team is named', async () => {
+    for (const name of ['managerId', 'manager', 'teamId', 'team', 'staffId', 'id', 'sub']) {
+      const answer = await call('GET', `${glance}&${name}=boss`, {
+        as: 'rival',
+        roles: ['salesManager'],
+        headers: headersThatName,
+      });
+      expect(answer.status).toBe(200);
+      expect(answer.text).not.toContain('Hiddenname');
+    }
+  });
+});
+
+describe('attack by mass assignment:', () => {
+  const values = cases<unknown>(
+    ['victim', 99, true, null, { matches: { bestMatch: null, remainingMatches: [] } }, ['salesManager']],
+    2,
+  );
+  const fields = [
+    'id',
+    '_id',
+    'sub',
+    'userId',
+    'version',
+    '__v',
+    'createdAt',
+    'updatedAt',
+    'counselorId',
+    'counselor_id',
+    'roles',
+  ];
+  const results = ['insurance', 'insurance.matches', 'purchase', 'partner', 'user', 'matches', 'ltc', 'applications'];
+  const magic = ['__proto__', 'constructor', 'prototype', '$set', '$where', 'toString', 'hasOwnProperty'];
+
+  test.each([
+    ...saveRoutes.map(({ path }) => path),
+    '/v2/private/engine/preview',
+    '/v2/private/engine/matches',
+    coverage,
+  ])('no field that %s does not have is stored', async (path) => {
+    const isOwn = (field: string) => path.endsWith('preview') && field === 'ltc';
+    const before = await rowsOf('attacker');
+    for (const field of [...fields, ...results, ...magic].filter((each) => !isOwn(each))) {
+      for (const value of values) {
+        // Printed by hand: an object literal would take `__proto__` for itself.
+        const good = path === coverage ? JSON.stringify(applicant).slice(1, -1) : '';
+        const body = `{${good}${good === '' ? '' : ','}${JSON.stringify(field)}:${JSON.stringify(value)}}`;
+        const answer = await call('POST', path, { as: 'attacker', body });
+        expect([field, answer.status]).toEqual([field, 422]);
+      }
+    }
+    expect(await rowsOf('attacker')).toEqual(before);
+  });
+
+  test.each(['selections', 'hobbies', 'customSelections'])(
+    'no field that an item of %s does not have is stored',
+    async (name) => {
+      const before = await rowsOf('attacker');
+      for (const field of [...fields.slice(1), ...results, ...magic]) {
+        const id = name === 'customSelections' ? '' : '"id":1,';
+        const body = `{${JSON.stringify(name)}:[{${id}"title":"a",${JSON.stringify(field)}:{"a":1}}]}`;
+        expect((await call('POST', '/v2/private/deepDives/lifetimeCare', { as: 'attacker', body })).status).toBe(422);
+      }
+      expect(await rowsOf('attacker')).toEqual(before);
+    },
+  );
+});
