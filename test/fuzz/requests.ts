@@ -113,10 +113,13 @@ function often<T>(usual: fc.Arbitrary<T>, seldom: fc.Arbitrary<T>): fc.Arbitrary
 }
 
 function identityOf({ good, bad }: Tokens): fc.Arbitrary<{ caller: Sent['caller']; headers: readonly Header[] }> {
-  const known = fc.constantFrom(...good).map(({ token, ...caller }) => ({
-    caller,
-    headers: [['Authorization', `Bearer ${token}`] as const],
-  }));
+  const one = (callers: Tokens['good']) =>
+    fc.constantFrom(...callers).map(({ token, ...caller }) => ({
+      caller,
+      headers: [['Authorization', `Bearer ${token}`] as const],
+    }));
+  const managers = one(good.filter(({ isManager }) => isManager));
+  const others = one(good.filter(({ isManager }) => !isManager));
   const refused = fc.oneof(
     fc.constantFrom(...bad).map((token) => `Bearer ${token}`),
     headerText.map((text) => `Bearer ${text}`),
@@ -125,7 +128,11 @@ function identityOf({ good, bad }: Tokens): fc.Arbitrary<{ caller: Sent['caller'
   const stranger = fc
     .option(refused)
     .map((value) => ({ caller: undefined, headers: value === null ? [] : [['Authorization', value] as const] }));
-  return fc.oneof({ weight: 12, arbitrary: known }, { weight: 1, arbitrary: stranger });
+  return fc.oneof(
+    { weight: 4, arbitrary: others },
+    { weight: 2, arbitrary: managers },
+    { weight: 1, arbitrary: stranger },
+  );
 }
 
 function ownHeaders({ parameters }: Promised): fc.Arbitrary<Header>[] {

@@ -139,7 +139,7 @@ function stringsOf({ minLength, maxLength }: Schema, known: readonly unknown[]):
   const made = fc
     .string({ unit: 'grapheme', minLength: min, maxLength: Math.max(min, max - valueMark.length - 1) })
     .map(marked);
-  return known.length === 0 ? made : fc.oneof({ weight: 3, arbitrary: fc.constantFrom(...known) }, made);
+  return known.length === 0 ? made : fc.oneof({ weight: 6, arbitrary: fc.constantFrom(...known) }, made);
 }
 
 function toSchema(value: unknown): Schema {
