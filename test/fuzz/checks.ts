@@ -2,7 +2,7 @@ import * as v from 'valibot';
 import { problemKinds } from '../../src/errors';
 import { Problem } from '../../src/http/problem';
 import type { RawAnswer, RawRequest } from '../support/raw-http';
-import { operationsAt, type Promised, type ServiceDocument } from './document';
+import { operationsAt, type Promised, pathAt, type ServiceDocument } from './document';
 
 /** In every value that is made up: no answer that refuses may hold it, in any case. */
 export const valueMark = 'zqvalue';
@@ -42,7 +42,7 @@ export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswe
   if (operation === undefined) {
     const isMethodWrong = atPath.length > 0;
     if (isMethodWrong) expect(status === 405 || (method === 'OPTIONS' && status === 204), `not 405 but ${status}`);
-    else expect(status >= 400 || pages.test(sent.target), `what no route serves was answered ${status}`);
+    else expect(status >= 400 || pages.test(pathAt(sent.target)), `what no route serves was answered ${status}`);
     if (status === 405) expect(!allowed(headers).includes(method), `${method} is refused and allowed at once`);
     return faults;
   }

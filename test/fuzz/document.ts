@@ -87,9 +87,14 @@ export function readDocument(json: unknown): ServiceDocument {
   return { operations, schemas: components.schemas };
 }
 
-/** The operation that a target asks for, when it asks for one by its very path, with or without its last slash. */
+/** The path that a target asks for, as every client and proxy resolves it: without `.` and `..`. */
+export function pathAt(target: string): string {
+  return new URL(`http://localhost${target.split('?')[0]}`).pathname;
+}
+
+/** The operations at the path that a target asks for, with or without its last slash. */
 export function operationsAt({ operations }: ServiceDocument, target: string): readonly Promised[] {
   const bare = (path: string) => path.replace(/\/$/, '');
-  const [path = ''] = target.split('?');
-  return operations.filter((operation) => bare(operation.path) === bare(path));
+  const path = bare(pathAt(target));
+  return operations.filter((operation) => bare(operation.path) === path);
 }
