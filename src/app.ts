@@ -1,5 +1,6 @@
 import { Elysia } from 'elysia';
 import { CustomSelection, SelectionItem } from './answers';
+import { countParts } from './db/row-counts';
 import type { AppDeps } from './deps';
 import { answerHeaders } from './http/answer-headers';
 import { createCors } from './http/cors';
@@ -19,7 +20,6 @@ import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
 import { ApplicationsBody } from './modules/coverage/model';
 import { createCoverageRoutes } from './modules/coverage/routes';
-import { createApplicationStore } from './modules/coverage/store';
 import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers } from './modules/deep-dives/model';
 import { createDeepDiveRoutes } from './modules/deep-dives/routes';
 import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
@@ -75,7 +75,7 @@ export function createApp(deps: AppDeps) {
     .use(createErrorHandler(deps, { routeTable, cors }))
     .use(rawQuery)
     .use(createHealthRoutes(deps))
-    .use(createMetricsRoute({ ...deps, countApplications: createApplicationStore(deps.reads).countByState }))
+    .use(createMetricsRoute({ ...deps, countApplications: () => countParts(deps.reads, 'applications') }))
     .guard({ beforeHandle: limitVisitor }, (pages) => pages.use(problemPages).use(docs.plugin))
     .use(iconRoutes)
     .group('/v2/private', (privateRoutes) =>

@@ -32,7 +32,7 @@ const Identifier = v.pipe(v.string(), v.regex(/^[\w-]{8,64}$/));
 /** What only the operator's settings can hold. */
 const Setting = v.pipe(v.string(), v.maxLength(1000));
 const Whole = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
-const Word = v.pipe(v.string(), v.regex(/^[a-z][a-z-]{0,39}$/));
+const Word = v.pipe(v.string(), v.regex(/^[a-z][a-z-]{0,39}(?:\d{3})?$/));
 
 /** What stands for something that may not be logged. */
 const unlisted = 'unlisted';

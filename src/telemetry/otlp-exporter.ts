@@ -30,7 +30,7 @@ export function createOtlpExporter({ endpoint, headers, timeoutMs, onChange }: E
         signal: AbortSignal.timeout(timeoutMs),
       });
       await response.body?.cancel();
-      return response.ok ? undefined : `status ${response.status}`;
+      return response.ok ? undefined : `status-${response.status}`;
     } catch (error) {
       return error instanceof Error && error.name === 'TimeoutError' ? 'timeout' : 'unreachable';
     }

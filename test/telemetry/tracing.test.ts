@@ -238,7 +238,7 @@ describe('a receiver that', () => {
     });
     await until(() => warnings(testApp.logLines).length > 1);
     expect(warnings(testApp.logLines)).toEqual([
-      'spans cannot be exported: status 503',
+      'spans cannot be exported: status-503',
       'spans are exported: undefined',
     ]);
   });

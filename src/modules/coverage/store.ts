@@ -1,8 +1,8 @@
-import { and, asc, desc, eq, gt, inArray, lt, ne, type SQL, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, lt, ne, type SQL, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { applicationAttempts, applications, idempotencyKeys, rowCounts, users } from '../../db/schema';
-import { type ApplicationRow, applicationStates, erasedUserId } from '../../db/schema/applications';
+import { applicationAttempts, applications, idempotencyKeys, users } from '../../db/schema';
+import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
 import type { AuditEvent } from '../../db/schema/audit';
 import { eventStatement, type RequestId } from '../audit/store';
 import { creditStatement } from '../sales/store';
@@ -236,15 +236,6 @@ export function createApplicationStore(db: Database) {
         )
         .orderBy(asc(applications.attemptStartedAt))
         .limit(limit);
-    },
-
-    /** How many applications there are, by state. */
-    async countByState(): Promise<Record<string, number>> {
-      const names = applicationStates.map((state) => `applications:${state}`);
-      const rows = await db.select().from(rowCounts).where(inArray(rowCounts.tableName, names));
-      return Object.fromEntries(
-        rows.map(({ tableName, rowCount }) => [tableName.slice('applications:'.length), rowCount]),
-      );
     },
   };
 
