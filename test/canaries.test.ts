@@ -11,7 +11,9 @@ import { canary, canaryRequests, canaryWord, findCanaries } from './support/cana
 import { privateRoutes } from './support/contract';
 import { temporaryFolder } from './support/database';
 import { echoCount, startEchoingCarrier } from './support/echoing-carrier';
+import { keys } from './support/encryption';
 import { type Service, startService } from './support/service';
+import { metricsToken, startReceiver } from './support/telemetry';
 import { until } from './support/until';
 
 const own = canaryWord('subject');
@@ -37,6 +39,8 @@ const headers = {
   'x-forwarded-for': canaryWord('address'),
   'x-request-id': `${canaryWord('id')}!`,
   'accept-language': canaryWord('language'),
+  tracestate: `a=${canaryWord('state')}`,
+  baggage: `a=${canaryWord('baggage')}`,
 };
 
 interface Sent {
@@ -78,12 +82,11 @@ function visit(service: Service) {
 /** What may hold canaries: the databases, each with its log. */
 const isDatabase = (name: string) => /\.db(?:-wal|-shm)?$/.test(name);
 
-/**
- * Looks everywhere but in the databases and the answers to their owner. Metrics, traces and the like are places to add.
- */
+const receiver = startReceiver();
+
+/** Looks everywhere but in the databases and the answers to their owner, and ends the service. */
 async function expectNoneElsewhere(service: Service, cwd: string): Promise<void> {
   const places: Record<string, Uint8Array | string> = {
-    output: service.output(),
     arguments: readFileSync(`/proc/${service.process.pid}/cmdline`),
     'working folder': readdirSync(cwd, { recursive: true }).join('\n'),
   };
@@ -100,10 +103,31 @@ async function expectNoneElsewhere(service: Service, cwd: string): Promise<void>
     const path = join(cwd, name);
     if (statSync(path).isFile() && !isDatabase(name)) places[name] = readFileSync(path);
   }
+  const scrape = await fetch(`${service.address}/metrics`, { headers: { authorization: `Bearer ${metricsToken}` } });
+  places.metrics = await scrape.text();
+  expect(places.metrics).toContain('http_requests_total{');
+  service.process.kill('SIGTERM');
+  await service.process.exited;
+  places.output = service.output();
+  places.traces = receiver.sent.join('\n');
+  expect(places.traces).toContain('/v2/private/user/profile');
+  const database = new SqliteDatabase(join(cwd, 'data/planning.db'), { readonly: true });
+  const { whose, ...trail } = auditOf(database);
+  database.close();
+  expect(whose).toContain(own);
+  places['audit trail'] = JSON.stringify(trail);
   for (const [place, bytes] of Object.entries(places)) expect([place, findCanaries(bytes)]).toEqual([place, []]);
 }
 
+/** Whom the trail tells of, and all else that it tells. */
+function auditOf(database: SqliteDatabase) {
+  const events = database.query<Record<string, unknown>, []>('SELECT * FROM audit_events').all();
+  return { whose: events.map((event) => event.user_id), told: events.map(({ user_id: _, ...told }) => told) };
+}
+
 const environment = {
+  METRICS_TOKEN: metricsToken,
+  OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
   LOG_LEVEL: 'debug',
   AUTH_SECRET: testSecret,
   DATABASE_TIMEOUT_MS: '300',
@@ -213,4 +237,19 @@ describe('nothing of a person is outside the database and the answers to that pe
     expect(service.output()).toContain('the carrier was asked');
     await expectNoneElsewhere(service, cwd);
   }, 60_000);
+
+  test('nor in any file, with a key set', async () => {
+    const cwd = temporaryFolder();
+    const key = { DATABASE_ENCRYPTION_KEY: keys.right };
+    const service = await startService({ cwd, environment: { ...environment, ...key }, hasErrorsInOutput: true });
+    const { send } = visit(service);
+    for (const { path, body } of canaryRequests(await (await fetch(`${service.address}/swagger/json`)).json())) {
+      expect([path, (await send(path, { body })).status]).toEqual([path, 200]);
+    }
+    const files = readdirSync(cwd, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      statSync(join(cwd, name)).isFile(),
+    );
+    expect(files.filter(isDatabase).length).toBeGreaterThanOrEqual(4);
+    for (const name of files) expect([name, findCanaries(readFileSync(join(cwd, name)))]).toEqual([name, []]);
+  });
 });

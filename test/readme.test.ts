@@ -42,4 +42,19 @@ describe('the README', () => {
       ).toBe(path);
     }
   });
+
+  test('names for each threat a test that there is', async () => {
+    const section = readme.slice(readme.indexOf('\n## Security'), readme.indexOf('\n## Deploy'));
+    const rows = section.split('\n').filter((line) => /^\| (?!who|---)/.test(line));
+    expect(rows.length).toBeGreaterThan(20);
+    for (const row of rows) {
+      const named = row.split('|').at(-2) ?? '';
+      const files = [...named.matchAll(/`(test\/[\w/.-]+)`/g)].map(([, path = '']) => path);
+      const texts = await Promise.all(files.map((path) => Bun.file(new URL(`../${path}`, import.meta.url)).text()));
+      expect([row, files.length > 0]).toEqual([row, true]);
+      for (const [, title = ''] of named.matchAll(/“([^”]+)”/g)) {
+        expect([title, texts.some((text) => text.includes(title))]).toEqual([title, true]);
+      }
+    }
+  });
 });
