@@ -4,6 +4,7 @@ import { causeChain } from './errors';
 import { type LogFields, listedFields } from './log-fields';
 import { openLogOutput } from './log-output';
 import { packageRoot } from './package-root';
+import type { AnsweredRequest } from './telemetry/observers';
 
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 type LogLevel = (typeof logLevels)[number];
@@ -17,15 +18,9 @@ interface Write {
   <Text extends string>(fields: LogFields, message: Fixed<Text>): void;
 }
 
-export interface RequestLine {
-  readonly requestId: string;
+interface RequestLine extends AnsweredRequest {
   /** Of the request's trace, while there are traces. */
   readonly traceId?: string | undefined;
-  readonly method: string;
-  /** The pattern of the route, never the address. */
-  readonly route: string | undefined;
-  readonly status: number | string | undefined;
-  readonly durationMs: number;
 }
 
 export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error' | 'fatal', Write>> {
@@ -73,17 +68,17 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
   };
 }
 
-const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+const methodShape = /^[A-Za-z]{1,20}$/;
 const routeShape = /^[\w/:.*?-]{1,200}$/;
 const requestIdShape = /^[\w-]{1,64}$/;
 
 /** By hand, as it is written once a request; whatever is put between quotes has been seen to need no escaping. */
-function printRequest({ requestId, traceId, method, route = 'none', status = 200, durationMs }: RequestLine): string {
+function printRequest({ requestId, traceId, method, route = 'none', status, durationMs }: RequestLine): string {
   return `{"level":"info","time":"${new Date().toISOString()}","requestId":"${
     requestIdShape.test(requestId) ? requestId : 'none'
-  }"${traceId === undefined || !requestIdShape.test(traceId) ? '' : `,"traceId":"${traceId}"`},"method":"${methods.has(method) ? method : 'OTHER'}","route":"${
+  }"${traceId === undefined || !requestIdShape.test(traceId) ? '' : `,"traceId":"${traceId}"`},"method":"${methodShape.test(method) ? method : 'none'}","route":"${
     routeShape.test(route) ? route : 'none'
-  }","status":${typeof status === 'number' ? status : 0},"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0},"msg":"request"}\n`;
+  }","status":${Number.isFinite(status) ? status : 0},"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0},"msg":"request"}\n`;
 }
 
 const root = fileURLToPath(packageRoot);

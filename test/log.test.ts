@@ -113,16 +113,15 @@ describe('the line of a request', () => {
   const request = { requestId: 'request-1', method: 'GET', route: '/v2/private/user', status: 200, durationMs: 1.239 };
   test.each([
     [{}, {}],
-    [{ method: `GET","level":"fatal` }, { method: 'OTHER' }],
-    [{ method: 'x'.repeat(100_000) }, { method: 'OTHER' }],
+    [{ method: `GET","level":"fatal` }, { method: 'none' }],
+    [{ method: 'x'.repeat(100_000) }, { method: 'none' }],
     [{ route: `/"\n{"level":"fatal"}` }, { route: 'none' }],
     [{ route: `/${'x'.repeat(1000)}` }, { route: 'none' }],
     [{ route: '/users/:id/*' }, { route: '/users/:id/*' }],
     [{ route: undefined }, { route: 'none' }],
     [{ requestId: `"\n` }, { requestId: 'none' }],
     [{ requestId: '' }, { requestId: 'none' }],
-    [{ status: `200,"a":"${canary}"` }, { status: 0 }],
-    [{ status: undefined }, { status: 200 }],
+    [{ status: Number.NaN }, { status: 0 }],
     [{ durationMs: Number.NaN }, { durationMs: 0 }],
     [{ durationMs: Number.POSITIVE_INFINITY }, { durationMs: 0 }],
   ])('is one line of JSON with known values for %j', (sent, expected) => {

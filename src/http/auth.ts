@@ -14,17 +14,18 @@ export function createAuth({
   verifyToken,
   config,
   rateLimits,
-}: Pick<AppDeps, 'verifyToken' | 'config' | 'rateLimits'>) {
+  tracing,
+}: Pick<AppDeps, 'verifyToken' | 'config' | 'rateLimits' | 'tracing'>) {
   const authenticate = async (exchange: LimitedExchange): Promise<Caller> => {
-    if (rateLimits === undefined) return verifyToken(bearerToken(exchange.request));
     let caller: Caller;
     try {
-      caller = await verifyToken(bearerToken(exchange.request), () => rateLimits.requireStranger(exchange));
+      caller = await verifyToken(bearerToken(exchange.request), () => rateLimits?.requireStranger(exchange));
     } catch (error) {
-      if (error instanceof AppError && error.slug === 'unauthenticated') rateLimits.takeStranger(exchange);
+      if (error instanceof AppError && error.slug === 'unauthenticated') rateLimits?.takeStranger(exchange);
       throw error;
     }
-    rateLimits.takeCaller(caller.id, exchange);
+    tracing?.callerKnown(exchange.request);
+    rateLimits?.takeCaller(caller.id, exchange);
     return caller;
   };
 

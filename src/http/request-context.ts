@@ -5,6 +5,8 @@ import { AppError } from '../errors';
 const requestIdHeader = 'x-request-id';
 /** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
 const requestIdShape = /^[\w-]{8,64}$/;
+/** A caller may send any word. */
+const methods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 
 /** The id of the request that is answered so. */
 export function requestIdOf({ headers }: Context['set']): string {
@@ -50,11 +52,11 @@ export function createRequestContext({
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
       // Nothing may throw here: it would end the process (elysia#1474).
       const { startedAtMs = Number.NaN, requestId = '' } = begun.get(request) ?? {};
-      const { method } = request;
+      const method = methods.has(request.method) ? request.method : 'other';
       const status = Number(set.status ?? 200);
       const durationMs = performance.now() - startedAtMs;
-      log.request({ requestId, traceId: tracing?.traceIdOf(request), method, route, status, durationMs });
       const answer = { requestId, method, route, status, durationMs };
+      log.request({ ...answer, traceId: tracing?.traceIdOf(request) });
       try {
         metrics?.answered(answer);
         tracing?.answered(request, answer);

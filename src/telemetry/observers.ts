@@ -37,8 +37,9 @@ export interface CarrierObserver {
 /** A request that was answered. */
 export interface AnsweredRequest {
   readonly requestId: string;
+  /** One that HTTP has, or `other`. */
   readonly method: string;
-  /** The pattern of the route, undefined where there is none. */
+  /** The pattern of the route, never the address; undefined where there is none. */
   readonly route: string | undefined;
   readonly status: number;
   readonly durationMs: number;
@@ -67,6 +68,8 @@ export interface Tracing {
   inSpanOf<Result>(request: Request, work: () => Result): Result;
   /** The id by which the log and the trace of a request are found together. */
   traceIdOf(request: Request): string | undefined;
+  /** The request is somebody's whose token is good. */
+  callerKnown(request: Request): void;
   /** Ends the span of a request. */
   answered(request: Request, answer: AnsweredRequest): void;
   database(name: DatabaseName): DatabaseObserver;

@@ -28,10 +28,3 @@ export function carrierOutcome(error: unknown): string {
 export function statusClass(status: number): string {
   return `${Math.trunc(status / 100)}xx`;
 }
-
-const knownMethods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
-
-/** A caller may send any word as a method. */
-export function foldMethod(method: string): string {
-  return knownMethods.has(method) ? method : 'other';
-}

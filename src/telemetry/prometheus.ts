@@ -8,7 +8,7 @@ import type {
   DatabaseObserver,
   Metrics,
 } from './observers';
-import { carrierOutcome, databaseOutcome, foldMethod, statusClass } from './outcomes';
+import { carrierOutcome, databaseOutcome, statusClass } from './outcomes';
 import { registerProcessMetrics } from './process-metrics';
 
 const requestSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -64,8 +64,7 @@ export function createPrometheusMetrics({ version, replica }: PrometheusSettings
   const database = createDatabaseMetrics(registers);
 
   return {
-    answered({ method: sent, route = 'none', status, durationMs }) {
-      const method = foldMethod(sent);
+    answered({ method, route = 'none', status, durationMs }) {
       requests.inc({ method, route, status });
       requestDuration.observe({ method, route }, durationMs / 1000);
     },

@@ -10,7 +10,7 @@ import {
 } from '@opentelemetry/sdk-trace';
 import type { CarrierObserver, DatabaseName, DatabaseObserver, Tracing } from './observers';
 import { createOtlpExporter } from './otlp-exporter';
-import { carrierOutcome, databaseOutcome, foldMethod } from './outcomes';
+import { carrierOutcome, databaseOutcome } from './outcomes';
 
 /** Spans that wait for the receiver at most, of less than a kilobyte each; the others are dropped. */
 const maxWaitingSpans = 4096;
@@ -31,8 +31,8 @@ export interface TracerSettings {
 
 interface RequestSpan {
   readonly span: Span;
-  /** Whether the caller has decided that it is exported. */
-  readonly isOfCaller: boolean;
+  /** Whether somebody whose token nobody has seen yet has decided that it is exported. */
+  isOfStranger: boolean;
 }
 
 /**
@@ -108,15 +108,18 @@ export function createTracing(settings: TracerSettings): Tracing {
     inSpanOf(request, work) {
       const parent = parentOf(request);
       const span = tracer.startSpan('request', { kind: SpanKind.SERVER }, parent ?? ROOT_CONTEXT);
-      begun.set(request, { span, isOfCaller: parent !== undefined });
+      begun.set(request, { span, isOfStranger: parent !== undefined });
       return contexts.run(trace.setSpan(ROOT_CONTEXT, span), work);
     },
     traceIdOf: (request) => begun.get(request)?.span.spanContext().traceId,
-    answered(request, { method: sent, route, status, requestId }) {
-      const { span, isOfCaller } = begun.get(request) ?? {};
+    callerKnown(request) {
+      const requestSpan = begun.get(request);
+      if (requestSpan !== undefined) requestSpan.isOfStranger = false;
+    },
+    answered(request, { method, route, status, requestId }) {
+      const { span, isOfStranger } = begun.get(request) ?? {};
       // One that is never ended is never exported: whoever has no token decides nothing.
-      if (span?.isRecording() !== true || (isOfCaller && status === 401)) return;
-      const method = foldMethod(sent);
+      if (span?.isRecording() !== true || isOfStranger) return;
       span.setAttribute('http.request.method', method);
       span.updateName(route === undefined ? method : `${method} ${route}`);
       span.setAttribute('http.response.status_code', status);

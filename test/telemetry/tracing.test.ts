@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import { createRateLimits } from '../../src/http/rate-limits';
 import { createTracing, type TracerSettings } from '../../src/telemetry/tracer';
 import { callerOf, testSecret } from '../support/app';
 import { applicant, canaryApplicant } from '../support/applicant';
@@ -6,13 +7,16 @@ import { atEnd } from '../support/cleanup';
 import { freePort } from '../support/free-port';
 import { startSandbox } from '../support/sandbox';
 import { startService } from '../support/service';
-import { createWatchedApp, type Receiver, type Span, startReceiver } from '../support/telemetry';
+import { createWatchedApp, type Receiver, type Span, startReceiver, type WatchedApp } from '../support/telemetry';
 import { until } from '../support/until';
 
 const traceId = '0af7651916cd43dd8448eb211c80319c';
 const sampled = `00-${traceId}-b7ad6b7169203331-01`;
 const notSampled = `00-${traceId}-b7ad6b7169203331-00`;
 const profile = '/v2/private/user/profile';
+const read = '/v2/private/user/applications';
+const byStranger = { headers: { traceparent: sampled } };
+const bad = { authorization: 'Bearer x.y.z' };
 const serverKind = 2;
 const clientKind = 3;
 
@@ -165,7 +169,6 @@ describe('a trace that a caller has begun', () => {
   test('is exported as the caller has decided, if that is somebody with a token', async () => {
     const receiver = startReceiver();
     const nothing = await createWatchedApp({ receiver, ratio: 0 });
-    const read = '/v2/private/user/applications';
     await nothing.call('GET', read, { as: 'somebody' });
     await nothing.call('GET', read, { headers: { traceparent: sampled } });
     await nothing.call('POST', profile, { body: {}, headers: { traceparent: sampled } });
@@ -178,6 +181,44 @@ describe('a trace that a caller has begun', () => {
     expect(servers.map(({ name }) => name)).toEqual([`GET ${read}`]);
     expect(servers[0]?.parentSpanId).toBe('b7ad6b7169203331');
     expect(new Set(receiver.spans.map((span) => span.traceId))).toEqual(new Set([traceId]));
+  });
+
+  test.each<[why: string, status: number, ask: (app: WatchedApp) => Promise<{ status: number }>]>([
+    ['has no token', 401, (app) => app.call('GET', read, byStranger)],
+    [
+      'has a bad token',
+      401,
+      (app) => app.call('POST', profile, { body: {}, headers: { ...bad, traceparent: sampled } }),
+    ],
+    ['asks for a path that is not there', 404, (app) => app.call('GET', '/v2/private/nowhere', byStranger)],
+    ['asks by a method that is not there', 405, (app) => app.call('DELETE', read, byStranger)],
+    [
+      'asks too often',
+      429,
+      async (app) => (await app.call('GET', read, byStranger)) && app.call('GET', read, byStranger),
+    ],
+  ])('is not exported for a stranger who %s', async (_, status, ask) => {
+    const receiver = startReceiver();
+    const rateLimits = createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date());
+    const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
+    expect((await ask(testApp)).status).toBe(status);
+    await Bun.sleep(0);
+    await testApp.tracing?.stop();
+    expect(receiver.spans).toEqual([]);
+  });
+
+  test('is exported for somebody with a token also when the request is refused', async () => {
+    const receiver = startReceiver();
+    const rateLimits = createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => new Date());
+    const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
+    const save = (body: unknown) =>
+      testApp.call('POST', profile, { as: 'somebody', body, headers: { traceparent: sampled } });
+    for (const body of [{}, '{', { nope: 1 }, {}]) await save(body);
+    await Bun.sleep(0);
+    await testApp.tracing?.stop();
+    const servers = receiver.spans.filter(({ kind }) => kind === serverKind);
+    const statuses = servers.map(({ attributes }) => attributes['http.response.status_code']);
+    expect(statuses).toEqual([200, 400, 422, 429]);
   });
 
   test('and is not to be exported is not, and the carrier is told so', async () => {
