@@ -8,7 +8,7 @@ import { problemResponse } from './error-handler';
 const longestQueries = 6;
 const idleSeconds = 10;
 
-type ServeConfig = Pick<AppDeps['config'], 'carrier' | 'database' | 'publicUrl'>;
+type ServeConfig = Pick<AppDeps['config'], 'carrier' | 'database' | 'publicUrl' | 'requestTimeoutMs'>;
 
 /** How Bun serves the app. */
 export function serveOptions({
@@ -17,11 +17,12 @@ export function serveOptions({
   metrics,
   newId,
 }: Pick<AppDeps, 'log' | 'newId'> & Partial<Pick<AppDeps, 'metrics'>> & { config: ServeConfig }) {
-  const { carrier, database, publicUrl } = config;
+  const { carrier, database, publicUrl, requestTimeoutMs } = config;
   const longestAnswerMs = (carrier.attempts + 1) * carrier.timeoutMs + longestQueries * database.timeoutMs;
   return {
-    // Counts from the last answer, not from the last byte, so it cuts whoever sends a request slowly too.
-    idleTimeout: Math.ceil(longestAnswerMs / 1000) + idleSeconds,
+    // Counts anew from a whole request and from an answer, not from each byte, so it cuts whoever sends a head slowly
+    // too; a slow body is answered before.
+    idleTimeout: Math.ceil(Math.max(longestAnswerMs, requestTimeoutMs) / 1000) + idleSeconds,
     // Two services on one port would share its requests silently.
     reusePort: false,
     // What escapes the error handler (a header that cannot be sent, `throw null`) would show Bun's own page.

@@ -13,8 +13,8 @@ const testLog = createLog('silent', { write() {} });
 const patienceMs = 10_000;
 const profile = '/v2/private/user/profile';
 
-async function listen(requestTimeoutMs: number) {
-  const testApp = await createTestApp({ config: { ...testConfig, requestTimeoutMs } });
+async function listen(requestTimeoutMs: number, config: Partial<typeof testConfig> = {}) {
+  const testApp = await createTestApp({ config: { ...testConfig, ...config, requestTimeoutMs } });
   testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
   atEnd(() => testApp.app.stop(true));
   const port = testApp.app.server?.port ?? 0;
@@ -173,15 +173,38 @@ describe('others are served', () => {
   });
 });
 
+/** How many seconds Bun leaves a connection alone. */
+function idleSeconds(settings: { attempts: number; carrierMs: number; databaseMs: number; requestTimeoutMs: number }) {
+  const carrier = { attempts: settings.attempts, timeoutMs: settings.carrierMs };
+  const database = { timeoutMs: settings.databaseMs };
+  const config = { ...testConfig, carrier, database, requestTimeoutMs: settings.requestTimeoutMs };
+  return serveOptions({ config, log: testLog, newId: () => '' }).idleTimeout;
+}
+
+describe('a body that takes as long as it may', () => {
+  test.each([100, 10_000, 25_000])('is not cut before its 408, with a REQUEST_TIMEOUT_MS of %d', (requestTimeoutMs) => {
+    const shortest = idleSeconds({ attempts: 1, carrierMs: 50, databaseMs: 50, requestTimeoutMs });
+    // Bun counts in steps of four seconds.
+    expect(shortest).toBeGreaterThan(requestTimeoutMs / 1000 + 4);
+    const longest = idleSeconds({ attempts: 5, carrierMs: 8000, databaseMs: 20_000, requestTimeoutMs });
+    expect(longest).toBeLessThan(256);
+  });
+
+  test.skipIf(!isLong)('is answered 408 also where every answer is quick', async () => {
+    const quick = { carrier: { attempts: 1, timeoutMs: 50 }, database: { timeoutMs: 50 } };
+    const { port, head } = await listen(15_000, quick);
+    const { exchange } = await connectRaw(port);
+    expect(await exchange(head('Content-Length: 100\r\n'))).toStartWith('HTTP/1.1 408 ');
+  });
+});
+
 describe('an answer that takes long', () => {
   test('has more time than any carrier and database may take, within what Bun can count', () => {
-    const timeout = (carrier: { attempts: number; timeoutMs: number }, timeoutMs: number) => {
-      const config = { ...testConfig, carrier, database: { timeoutMs } };
-      return serveOptions({ config, log: testLog, newId: () => '' }).idleTimeout;
-    };
-    expect(timeout({ attempts: 3, timeoutMs: 5000 }, 2000)).toBeGreaterThan(3 * 5 + 5 + 2);
-    expect(timeout({ attempts: 5, timeoutMs: 8000 }, 20_000)).toBeGreaterThan(5 * 8 + 8 + 5 * 20);
-    expect(timeout({ attempts: 5, timeoutMs: 8000 }, 20_000)).toBeLessThan(256);
+    const usual = { attempts: 3, carrierMs: 5000, databaseMs: 2000, requestTimeoutMs: 100 };
+    expect(idleSeconds(usual)).toBeGreaterThan(3 * 5 + 5 + 2);
+    const longest = { attempts: 5, carrierMs: 8000, databaseMs: 20_000, requestTimeoutMs: 100 };
+    expect(idleSeconds(longest)).toBeGreaterThan(5 * 8 + 8 + 5 * 20);
+    expect(idleSeconds(longest)).toBeLessThan(256);
   });
 
   test.skipIf(!isLong)('is given, although Elysia’s own idle time is over', async () => {
