@@ -1,8 +1,6 @@
 import { isLoopback } from './setting-forms';
 import { telemetryFaults } from './telemetry/settings';
 
-/** What development does without and production must not, and what an operator should know that a setting means. */
-
 type Environment = Readonly<Record<string, string | undefined>>;
 
 interface Fault {
@@ -18,6 +16,15 @@ const own = [...required, 'AUTH_SECRET', 'DATABASE_AUTH_TOKEN', 'DATABASE_ENCRYP
 /** What would be sent in the clear, or lead others to where it is. */
 const withTls = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'CARRIER_URL'] as const;
 const drawn: ReadonlySet<string> = new Set(['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN']);
+/** Each is known to somebody else: whoever is given one must not hold another, such as the one that signs tokens. */
+const secrets = [
+  'AUTH_SECRET',
+  'DATABASE_ENCRYPTION_KEY',
+  'METRICS_TOKEN',
+  'CARRIER_API_KEY',
+  'DATABASE_AUTH_TOKEN',
+  'CHAT_TOKEN',
+] as const;
 
 const placeholder =
   /^(?:[<$%{[].*|(?:change|replace)[-_ ]?(?:me|this|it).*|(?:your|example|dummy|placeholder)(?:[-_ ].*)?|demo(?:-chat(?:-token)?)?|secret|password|test|todo|tbd|x+|\*+|\.+|…)$/i;
@@ -43,9 +50,9 @@ export function productionFaults(environment: Environment, developmentSecret: st
   if (developmentSecret !== undefined && environment.AUTH_SECRET === developmentSecret) {
     faults.push({ key: 'AUTH_SECRET', rule: 'must not be the key of development, which signed the tokens in data/' });
   }
-  const { AUTH_SECRET, DATABASE_ENCRYPTION_KEY } = environment;
-  if (AUTH_SECRET !== undefined && AUTH_SECRET === DATABASE_ENCRYPTION_KEY) {
-    faults.push({ key: 'DATABASE_ENCRYPTION_KEY', rule: 'must be another one than AUTH_SECRET' });
+  for (const [index, key] of secrets.entries()) {
+    const other = secrets.slice(0, index).find((earlier) => environment[earlier] === environment[key]);
+    if (environment[key] && other !== undefined) faults.push({ key, rule: `must be another one than ${other}` });
   }
   for (const key of withTls) {
     const address = environment[key];
@@ -80,6 +87,12 @@ export function productionWarnings(environment: Environment, developmentSecret: 
   }
   if (PUBLIC_URL === undefined) {
     warnings.push({ key: 'PUBLIC_URL', rule: 'is not set: links lead to the address that the service listens on' });
+  }
+  if (environment.TRUSTED_PROXY_COUNT === undefined && Number(environment.RATE_LIMIT_PER_MINUTE ?? 1) > 0) {
+    warnings.push({
+      key: 'TRUSTED_PROXY_COUNT',
+      rule: 'is not set: behind a proxy, all who have no good token yet share the limit of its address',
+    });
   }
   if (developmentSecret !== undefined) {
     warnings.push({

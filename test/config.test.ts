@@ -18,6 +18,7 @@ const production = {
   CARRIER_API_KEY: 'carrier-key',
   CHAT_ID: 'chat',
   CHAT_TOKEN: 'chat-token',
+  TRUSTED_PROXY_COUNT: '1',
 };
 
 function faultsOf(environment: Record<string, string | undefined>): string[] {
@@ -47,7 +48,7 @@ describe('the settings', () => {
 
   test('switch rate limits on in production alone, and off by 0', () => {
     expect(readConfig({}).rateLimit).toEqual({ perMinute: 0, trustedProxyCount: 0 });
-    expect(readConfig(production).rateLimit.perMinute).toBe(600);
+    expect(readConfig(production).rateLimit).toEqual({ perMinute: 600, trustedProxyCount: 1 });
     expect(readConfig({ ...production, RATE_LIMIT_PER_MINUTE: '0' }).rateLimit.perMinute).toBe(0);
   });
 
@@ -240,7 +241,6 @@ describe('production', () => {
     ['AUTH_SECRET', { AUTH_SECRET: '$AUTH_SECRET that a shell has not filled in' }],
     ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: '0'.repeat(64) }],
     ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: 'example-key-of-some-documentation-page' }],
-    ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: production.AUTH_SECRET }],
     ['DATABASE_AUTH_TOKEN', { DATABASE_AUTH_TOKEN: 'your-token' }],
     ['CARRIER_API_KEY', { CARRIER_API_KEY: 'changeme' }],
     ['CARRIER_API_KEY', { CARRIER_API_KEY: 'secret' }],
@@ -256,6 +256,23 @@ describe('production', () => {
     ],
   ])('refuses one insecure setting alone: %s', (key, change) => {
     expect(faultsOf({ ...production, ...change })).toEqual([key]);
+  });
+
+  test('refuses one secret in the place of another, whichever two', () => {
+    const secrets = [
+      'AUTH_SECRET',
+      'DATABASE_ENCRYPTION_KEY',
+      'METRICS_TOKEN',
+      'CARRIER_API_KEY',
+      'DATABASE_AUTH_TOKEN',
+      'CHAT_TOKEN',
+    ];
+    for (const [index, one] of secrets.entries()) {
+      for (const other of secrets.slice(index + 1)) {
+        const same = 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5PgFa';
+        expect([one, ...faultsOf({ ...production, [one]: same, [other]: same })]).toEqual([one, other]);
+      }
+    }
   });
 
   test('takes a receiver of traces without https where no header goes there, or it is on this machine', () => {
@@ -286,6 +303,8 @@ describe('production', () => {
 
   test.each([
     [{}, ['DATABASE_ENCRYPTION_KEY', 'PUBLIC_URL']],
+    [{ TRUSTED_PROXY_COUNT: undefined }, ['DATABASE_ENCRYPTION_KEY', 'PUBLIC_URL', 'TRUSTED_PROXY_COUNT']],
+    [{ TRUSTED_PROXY_COUNT: undefined, RATE_LIMIT_PER_MINUTE: '0' }, ['DATABASE_ENCRYPTION_KEY', 'PUBLIC_URL']],
     [{ DATABASE_ENCRYPTION_KEY: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5PgFa', PUBLIC_URL: 'https://planning.example' }, []],
     [
       { DATABASE_URL: 'http://primary:8080', DATABASE_READ_URL: 'ws://replica:8080', PUBLIC_URL: 'https://a.example' },

@@ -289,6 +289,7 @@ describe.concurrent('production', () => {
     expect(lines.filter(({ level }) => level === 'warn').map(({ setting }) => setting)).toEqual([
       'DATABASE_ENCRYPTION_KEY',
       'PUBLIC_URL',
+      'TRUSTED_PROXY_COUNT',
     ]);
     expect(lines.find(({ level }) => level === 'info')).toMatchObject({
       msg: 'listening',
