@@ -9,13 +9,13 @@ import type { ApplicationCounts } from '../telemetry/observers';
 const countPatienceMs = 500;
 const countsKeptForMs = 5_000;
 
-interface MetricsDeps extends Pick<AppDeps, 'metrics'> {
+interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits'> {
   readonly config: Pick<AppDeps['config'], 'metricsToken'>;
   readonly countApplications: () => Promise<ApplicationCounts>;
 }
 
 /** `GET /metrics` for whoever has the token; without one in the settings there is no such path. */
-export function createMetricsRoute({ metrics, config, countApplications }: MetricsDeps) {
+export function createMetricsRoute({ metrics, rateLimits, config, countApplications }: MetricsDeps) {
   const plugin = new Elysia({ name: 'http.metrics' });
   const { metricsToken } = config;
   if (metrics === undefined || metricsToken === undefined) return plugin;
@@ -23,8 +23,9 @@ export function createMetricsRoute({ metrics, config, countApplications }: Metri
   const counts = keptForAWhile(countApplications);
   plugin.get(
     '/metrics',
-    async ({ request, server }) => {
+    async ({ request, server, set }) => {
       if (!timingSafeEqual(digest(request.headers.get('authorization') ?? ''), expected)) {
+        rateLimits?.takeStranger({ request, server, set });
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }
       const applications = await counts();

@@ -4,6 +4,7 @@ import { Elysia } from 'elysia';
 import { createCors } from '../../src/http/cors';
 import { createErrorHandler } from '../../src/http/error-handler';
 import { createMetricsRoute } from '../../src/http/metrics';
+import { createRateLimits } from '../../src/http/rate-limits';
 import { createRouteTable } from '../../src/http/route-table';
 import { serveOptions } from '../../src/http/serve-options';
 import { createLog } from '../../src/log';
@@ -59,6 +60,16 @@ describe('GET /metrics', () => {
     expect(user.status).toBe(401);
   });
 
+  test('is refused to an address that goes on guessing, and never to whoever has the token', async () => {
+    const rateLimits = createRateLimits({ perMinute: 2, trustedProxyCount: 0 }, () => new Date());
+    const testApp = await createWatchedApp({ overrides: { rateLimits } });
+    const statuses: number[] = [];
+    for (const sent of ['Bearer x', 'Bearer y', 'Bearer z', authorization, authorization, authorization]) {
+      statuses.push((await testApp.call('GET', '/metrics', { headers: { authorization: sent } })).status);
+    }
+    expect(statuses).toEqual([401, 401, 429, 200, 200, 200]);
+  });
+
   test('answers text that nobody may keep, a HEAD without it, and 405 to other methods', async () => {
     const testApp = await createWatchedApp();
     const answer = await testApp.call('GET', '/metrics', { headers: { authorization } });
@@ -89,6 +100,7 @@ describe('GET /metrics', () => {
     const route = createMetricsRoute({
       metrics: createPrometheusMetrics({ version: '1', replica: undefined }),
       config: { metricsToken },
+      rateLimits: undefined,
       countApplications() {
         asked += 1;
         return new Promise(() => undefined);
