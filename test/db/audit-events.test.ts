@@ -91,6 +91,36 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     expect(JSON.stringify(await trailOf({ db }, 'ada'))).not.toContain('Canary');
   });
 
+  test('dates such a change by the database’s own clock, whatever the record says, so that it cannot be removed', async () => {
+    const db = await open(await url());
+    const from = Date.now() - 5_000;
+    await db.$client.execute(
+      `INSERT INTO users (id, profile, version, created_at, updated_at) VALUES ('ada', '{}', 1, 5, 5)`,
+    );
+    for (const column of ['profile', 'insurance', 'ltc_lifetime_care', 'purchase', 'life_insurance', 'lifetime_care']) {
+      await db.$client.execute(`UPDATE users SET ${column} = '{"a":1}'`);
+    }
+    const instants = (await trailOf({ db }, 'ada')).map(({ occurredAt }) => occurredAt);
+    expect(instants).toHaveLength(7);
+    for (const instant of instants) expect(instant).toBeWithin(from, Date.now() + 5_000);
+    await expect(db.$client.execute('DELETE FROM audit_events')).rejects.toThrow();
+  });
+
+  test('tells of each section of a record that is made with several', async () => {
+    const db = await open(await url());
+    await db.$client.execute(`INSERT INTO users (id, profile, insurance, ltc_lifetime_care, purchase, life_insurance,
+      lifetime_care, version, created_at, updated_at) VALUES ('ada', '{}', '{}', '{}', '{}', '{}', '{}', 1, 5, 5),
+      ('bob', NULL, NULL, NULL, NULL, NULL, NULL, 1, 5, 5)`);
+    await db.$client.execute(`REPLACE INTO users (id, purchase, life_insurance, version, created_at, updated_at)
+      VALUES ('ada', '{}', '{}', 1, 5, 5)`);
+    const saved = (...sections: string[]) => sections.map((section) => `saved ${section} unknown -`);
+    expect(await storyOf({ db }, 'ada')).toEqual([
+      ...saved('profile', 'insurance.matches', 'ltc.lifetimeCare', 'purchase.partner', 'lifeInsurance', 'lifetimeCare'),
+      ...saved('purchase.partner', 'lifeInsurance'),
+    ]);
+    expect(await storyOf({ db }, 'bob')).toEqual(saved('-'));
+  });
+
   test('begins with the upgrade of a filled database, whose rows stay as they were', async () => {
     const target = await url();
     const older = await openDatabase({ url: target, timeoutMs: 5000 });
