@@ -40,7 +40,13 @@ export function copyDatabase(path: string, target: string, key: string | undefin
 /** SQLite takes the key of the copy from its address; one that is empty leaves it plain. */
 function vacuumInto(connection: Connection.Database, target: string, key: string | undefined): void {
   const address = `${pathToFileURL(target).href}?key=${key === undefined ? '' : driverKey(key)}`;
-  connection.exec(`VACUUM INTO '${address.replaceAll("'", "''")}'`);
+  try {
+    connection.exec(`VACUUM INTO '${address.replaceAll("'", "''")}'`);
+  } catch (error) {
+    // The driver's own words may hold the address, and the key in it.
+    const { code, isUnavailable } = toDatabaseError(error);
+    throw new DatabaseError(code, isUnavailable);
+  }
 }
 
 /**

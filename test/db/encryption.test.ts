@@ -2,8 +2,10 @@ import { describe, expect, test } from 'bun:test';
 import { copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Connection from 'libsql';
+import { copyDatabase, withSoleUse } from '../../src/db/backup';
 import { openDatabase, openServiceDatabase } from '../../src/db/client';
-import { encryptionOption } from '../../src/db/encryption';
+import { driverKey, encryptionOption } from '../../src/db/encryption';
+import { causeChain } from '../../src/errors';
 import { canaryApplicant } from '../support/applicant';
 import { createCommandLine } from '../support/command';
 import { copyTemplate, temporaryFolder } from '../support/database';
@@ -180,6 +182,23 @@ describe('a start', () => {
 });
 
 describe('a backup of an encrypted database', () => {
+  test('that cannot be written fails without its key in the error, at any depth', async () => {
+    const path = join(temporaryFolder(), 'planning.db');
+    await copyTemplate(path, keys.right);
+    for (const copy of [
+      (target: string) => copyDatabase(path, target, keys.right),
+      (target: string) => withSoleUse(path, keys.right, (copyTo) => copyTo(target, keys.wrong)),
+    ]) {
+      const failure = await Promise.try(copy, join(temporaryFolder(), 'none/copy.db')).catch((error: unknown) => error);
+      expect(failure).toMatchObject({ code: 'SQLITE_CANTOPEN', isUnavailable: true });
+      const shown = [...causeChain(failure)].map(({ message, stack }) => `${message} ${stack}`).join('\n');
+      for (const key of [keys.right, keys.wrong]) {
+        expect(shown).not.toContain(key);
+        expect(shown).not.toContain(driverKey(key));
+      }
+    }
+  });
+
   test('is encrypted, is restored with its key alone, and is refused where a page of it is damaged', async () => {
     const line = await createCommandLine(encrypted);
     const backup = join(line.cwd, 'backup.db');
