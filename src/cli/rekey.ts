@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, realpathSync, renameSync, statSync } from 'node:fs';
 import { Command } from 'commander';
 import * as v from 'valibot';
-import { readConfig } from '../config';
+import { ConfigError, readConfig } from '../config';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
@@ -97,7 +97,19 @@ function readNewKey({ newKeyFile }: RekeyOptions): string {
     fromEnvironment ?? readFileSync(newKeyFile === '-' ? 0 : String(newKeyFile), 'utf8').replace(/\r?\n$/, '');
   const key = v.safeParse(EncryptionKey, text);
   if (!key.success) throw new OperatorError(`The new key ${key.issues[0].message}.`);
+  refuseUnlessUsable(key.output);
   return key.output;
+}
+
+/** With a key that the settings refuse, neither the service nor this command would start on the database any more. */
+function refuseUnlessUsable(key: string): void {
+  try {
+    readConfig({ ...process.env, DATABASE_ENCRYPTION_KEY: key });
+  } catch (error) {
+    const fault = error instanceof ConfigError ? error.faults[0] : undefined;
+    if (fault === undefined) throw error;
+    throw new OperatorError(`Nothing was changed: as DATABASE_ENCRYPTION_KEY, the new key ${fault.rule}.`);
+  }
 }
 
 function question(key: string | undefined, newKey: string | undefined): string {

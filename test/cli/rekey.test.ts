@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import Connection from 'libsql';
 import { examineCopy, UnfitError, withSoleUse } from '../../src/db/backup';
@@ -7,7 +7,7 @@ import { encryptionOption } from '../../src/db/encryption';
 import { createCommandLine, refusalOf } from '../support/command';
 import { filesWith, keys } from '../support/encryption';
 import { amount } from '../support/long';
-import { startService } from '../support/service';
+import { failToStart, startService } from '../support/service';
 
 const [oldKey, newKey] = [keys.right, keys.wrong];
 const person = 'canary-person';
@@ -155,15 +155,47 @@ describe('planning rekey', () => {
     expect(await run().exited).toBe(0);
   }, 120_000);
 
-  test('lets nobody in while it works, and whoever waited finds the new key', async () => {
+  test('takes no key that production would refuse to start with', async () => {
     const line = await setUp(oldKey);
-    const during = await withSoleUse(line.path, oldKey, async (copyTo) => {
-      copyTo(`${line.path}.copy`, newKey);
-      return line.planning('user', 'show', person);
+    const production = {
+      ...{ NODE_ENV: 'production', DATABASE_URL: `file:${line.path}`, DATABASE_ENCRYPTION_KEY: oldKey },
+      ...{ AUTH_SECRET: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5Pg3', AUTH_ISSUER: 'https://issuer.example', AUTH_AUDIENCE: 'a' },
+      ...{ CARRIER_URL: 'https://carrier.example', CARRIER_API_KEY: 'k', CHAT_ID: 'room', CHAT_TOKEN: 't' },
+    };
+    for (const [key, reason] of [
+      ['ab'.repeat(20), 'it repeats a few characters'],
+      [production.AUTH_SECRET, 'must be another one than AUTH_SECRET'],
+    ] as const) {
+      const said = await refusalOf({ ...production, NEW_DATABASE_ENCRYPTION_KEY: key }, 'rekey', '--yes');
+      expect(said).toStartWith('Nothing was changed: as DATABASE_ENCRYPTION_KEY, the new key must be');
+      expect(said).toContain(reason);
+      expect(said).not.toContain(key);
+    }
+    expect(openedBy(line.path)).toBe('old');
+    expect(await line.rekey({ ...production, NEW_DATABASE_ENCRYPTION_KEY: newKey }, '--yes')).toMatchObject({
+      exitCode: 0,
+    });
+    expect(openedBy(line.path)).toBe('new');
+  });
+
+  test('lets nobody in while it works, and a service that is started in the middle writes to no file with the old key', async () => {
+    const line = await setUp(oldKey);
+    const copy = `${line.path}.copy`;
+    const { during, started } = await withSoleUse(line.path, oldKey, async (copyTo) => {
+      copyTo(copy, newKey);
+      const during = await line.planning('user', 'show', person);
+      const started = failToStart({
+        cwd: line.cwd,
+        environment: { DATABASE_ENCRYPTION_KEY: oldKey, DATABASE_TIMEOUT_MS: '10000' },
+      });
+      await Bun.sleep(1_500);
+      renameSync(copy, line.path);
+      return { during, started };
     });
     expect(during).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('SQLITE_BUSY') });
-    expect(openedBy(`${line.path}.copy`)).toBe('new');
-    expect(await line.planning('user', 'show', person)).toMatchObject({ exitCode: 0 });
-    expect(existsSync(line.path)).toBeTrue();
-  });
+    const { exitCode, stderr } = await started;
+    expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringContaining('cannot be opened') });
+    expect(openedBy(line.path)).toBe('new');
+    expect(line.files().filter((name) => name.startsWith('planning.db'))).toEqual(['planning.db']);
+  }, 30_000);
 });
