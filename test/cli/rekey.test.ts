@@ -178,6 +178,23 @@ describe('planning rekey', () => {
     expect(openedBy(line.path)).toBe('new');
   });
 
+  test('brings a backup of the key before to the key of now, as the README says', async () => {
+    const line = await setUp(oldKey);
+    const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
+    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
+    expect(await line.rekey(next, '--yes')).toMatchObject({ exitCode: 0 });
+    // With the key of its time nobody can tell whether the database of now is in use.
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining('move it away'),
+    });
+    expect(openedBy(line.path)).toBe('new');
+    renameSync(line.path, `${line.path}.away`);
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    expect(await line.rekey(next, '--yes')).toMatchObject({ exitCode: 0 });
+    expect(openedBy(line.path)).toBe('new');
+  });
+
   test('lets nobody in while it works, and a service that is started in the middle writes to no file with the old key', async () => {
     const line = await setUp(oldKey);
     const copy = `${line.path}.copy`;
