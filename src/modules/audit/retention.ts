@@ -1,3 +1,4 @@
+import { databaseClock } from '../../db/clock';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { createAuditStore } from './store';
@@ -16,10 +17,13 @@ export function startAuditRetention(
   const store = createAuditStore(db);
   let round: Promise<void> | undefined;
   let isStopping = false;
+  const removeExpired = async () => {
+    // What is removed cannot be had back, so both clocks must have it that it is old.
+    const now = Math.min(clock().getTime(), await databaseClock(db));
+    return store.removeExpired({ before: now - days * dayMs, now }, () => isStopping);
+  };
   const run = () => {
-    const now = clock().getTime();
-    round ??= store
-      .removeExpired({ before: now - days * dayMs, now }, () => isStopping)
+    round ??= removeExpired()
       .then(
         (removed) => {
           if (removed > 0) log.info({ removed }, 'old audit events were removed');
