@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'bun:test';
-import { userInfo } from 'node:os';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
@@ -13,7 +12,8 @@ import { manager } from '../support/sales';
 import { startService } from '../support/service';
 import { hasSqld, startSqld } from '../support/sqld';
 
-const me = userInfo().username;
+const me = Bun.spawnSync(['id', '-un']).stdout.toString().trim();
+const operatorModule = new URL('../../src/cli/operator.ts', import.meta.url).pathname;
 const Trail = v.object({
   user: v.string(),
   events: v.array(
@@ -73,6 +73,19 @@ describe('planning audit', () => {
     expect(await audit('ada', '--limit', '1')).toEqual([looked]);
     expect(await audit('ada', '--since', '2026-03-11')).toEqual([...Array(4).fill(looked), saved[0] ?? '']);
   }, 30_000);
+
+  test('names whom the system knows, not whom the surroundings name', async () => {
+    const line = await createCommandLine({ USER: 'mallory', LOGNAME: 'mallory', SUDO_USER: 'mallory' });
+    const { save } = await setUp(line);
+    await save('request-1', 1);
+    expect((await line.planning('audit', 'ada')).stdout).toMatch(new RegExp(` operator ${me} `));
+    if (process.getuid?.() !== 0) return;
+    // Without a name there is the number.
+    const script = `const { currentOperator } = await import(${JSON.stringify(operatorModule)});
+      process.setuid(54321);
+      process.stdout.write(currentOperator().actorId);`;
+    expect(Bun.spawnSync([process.execPath, '-e', script]).stdout.toString()).toBe('uid 54321');
+  });
 
   test('prints what one of the staff has read, and explains what it cannot', async () => {
     const line = await createCommandLine();
