@@ -28,6 +28,7 @@ export function clientNetwork(request: Request, source: AddressSource | null, tr
  * proxies add a port.
  */
 export function networkOf(text: string): string | undefined {
+  if (isIP(text) === 4) return text;
   const address = /^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text;
   const kind = isIP(address);
   if (kind !== 6) return kind === 4 ? address : undefined;

@@ -1,9 +1,15 @@
 import type { Context } from 'elysia';
+import { answerHeaders } from './answer-headers';
 import { isNotModified } from './entity-tag';
 
+const jsonMediaType = 'application/json;charset=utf-8';
+const constant = answerHeaders(undefined);
+/** Bun copies these for less than it makes them anew. */
+const constantHeaders = new Headers({ ...constant, 'content-type': jsonMediaType });
+
 /**
- * Answers JSON that is printed already, with all headers that are set by now; 304 without a body to a GET whose
- * `If-None-Match` holds the ETag among them.
+ * Answers JSON that is printed already, with the headers of every answer and all that are set by now; 304 without a body
+ * to a GET whose `If-None-Match` holds the ETag among them.
  *
  * The last step of a handler that answers 200. It leaves no header in `set`: Elysia would make a second response to add
  * it, with the body of this one read as a stream.
@@ -12,13 +18,16 @@ export function answerJson(
   json: string | Uint8Array<ArrayBuffer>,
   { request, set }: Pick<Context, 'request' | 'set'>,
 ): Response {
-  const headers: Record<string, string> = {};
-  for (const name in set.headers) headers[name] = String(set.headers[name]);
+  const given = set.headers;
   set.headers = {};
-  if (isNotModified(request, headers.etag)) {
-    set.status = 304;
-    return new Response(null, { status: 304, headers });
+  const isCurrent = isNotModified(request, given.etag);
+  if (isCurrent) set.status = 304;
+  const answer = new Response(isCurrent ? null : json, { status: isCurrent ? 304 : 200, headers: constantHeaders });
+  const { headers } = answer;
+  for (const name in given) {
+    const value = given[name];
+    if (value !== constant[name]) headers.set(name, String(value));
   }
-  headers['content-type'] = 'application/json;charset=utf-8';
-  return new Response(json, { headers });
+  if (isCurrent) headers.delete('content-type');
+  return answer;
 }
