@@ -26,6 +26,8 @@ interface RequestLine extends AnsweredRequest {
 export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error' | 'fatal', Write>> {
   /** The one line of a request, at the level `info`. */
   request(line: RequestLine): void;
+  /** Whether lines of that level are written, for fields that take long to make. */
+  readonly isDebug: boolean;
 }
 
 /** One JSON object a line on standard output, or to `destination`, of listed fields alone (src/log-fields.ts). */
@@ -57,6 +59,7 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
     warn: writer('warn'),
     error: writer('error'),
     fatal: writer('fatal'),
+    isDebug: lines.isLevelEnabled('debug'),
     request(line) {
       if (!isRequestLogged) return;
       try {

@@ -44,7 +44,7 @@ export function createErrorHandler(
     }
     const kind = problemKinds[failure.slug];
     if (kind.status >= 500) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
-    else log.debug({ requestId, problem: failure.slug, ...refusalOf(failure) }, 'request refused');
+    else if (log.isDebug) log.debug({ requestId, problem: failure.slug, ...refusalOf(failure) }, 'request refused');
     set.status = kind.status;
     return problemResponse(failure, request, requestId);
   });
