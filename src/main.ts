@@ -93,9 +93,7 @@ async function start(): Promise<void> {
   };
   const app = createApp(deps);
 
-  const stop = async (exitCode: number, closingMs: number) => {
-    if (lifecycle.isDraining) process.exit(exitCode);
-    log.info('stopping');
+  const drain = async (closingMs: number) => {
     const isReconciled = reconciler?.stop().catch((error: unknown) => log.error(describeError(error), 'not settled'));
     await closeConnections(lifecycle, closingMs);
     const timeout = Bun.sleep(config.shutdownTimeoutMs).then(() => false);
@@ -108,10 +106,24 @@ async function start(): Promise<void> {
     await sandbox?.stop();
     await finishedLogging();
     await tracing?.stop();
-    await output.flush(logPatienceMs);
     replica?.$client.close();
     db.$client.close();
-    process.exit(exitCode);
+  };
+  /** Whoever asks a second time does not want to wait. */
+  const stop = async (exitCode: number, closingMs: number) => {
+    let finalCode = exitCode;
+    try {
+      if (!lifecycle.isDraining) {
+        log.info('stopping');
+        await drain(closingMs);
+      }
+    } catch (error) {
+      finalCode = 1;
+      log.error(describeError(error), 'the stop has failed');
+    } finally {
+      await output.flush(logPatienceMs);
+      process.exit(finalCode);
+    }
   };
   process.on('SIGTERM', () => stop(0, closingMs));
   process.on('SIGINT', () => stop(0, 0));

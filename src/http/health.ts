@@ -5,6 +5,7 @@ import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
+import { logFields } from '../log-fields';
 import { Problem } from './problem';
 
 const Live = v.object({ status: v.literal('live') });
@@ -36,7 +37,12 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
         const reason = await probing;
         return reason === undefined
           ? ({ status: 'ready', writes: 'available' } as const)
-          : ({ status: 'ready', writes: 'unavailable', reason } as const);
+          : // A server may name its codes as it likes.
+            ({
+              status: 'ready',
+              writes: 'unavailable',
+              reason: v.is(logFields.code, reason) ? reason : 'UNKNOWN',
+            } as const);
       },
       {
         response: { 200: Ready, 503: Problem },

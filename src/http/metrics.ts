@@ -42,21 +42,17 @@ function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-/** Counts once for all who ask within a while; undefined while that fails or takes too long. */
+/** Asks once for all who scrape within a while; undefined while that fails or takes too long. */
 function keptForAWhile(count: () => Promise<ApplicationCounts>): () => Promise<ApplicationCounts | undefined> {
   let counting: Promise<ApplicationCounts> | undefined;
-  let last: { readonly counts: ApplicationCounts; readonly atMs: number } | undefined;
+  let last: { readonly counts: ApplicationCounts | undefined; readonly atMs: number } | undefined;
   return async () => {
     if (last !== undefined && performance.now() - last.atMs < countsKeptForMs) return last.counts;
     counting ??= count().finally(() => {
       counting = undefined;
     });
-    try {
-      const counts = await beforeDeadline(counting, countPatienceMs);
-      last = { counts, atMs: performance.now() };
-      return counts;
-    } catch {
-      return undefined;
-    }
+    const counts = await beforeDeadline(counting, countPatienceMs).catch(() => undefined);
+    last = { counts, atMs: performance.now() };
+    return counts;
   };
 }

@@ -1,6 +1,6 @@
 import { databaseClock } from '../../db/clock';
 import type { AppDeps } from '../../deps';
-import { describeError } from '../../log';
+import { startRounds } from '../../rounds';
 import { createAuditStore } from './store';
 
 const everyMs = 60 * 60_000;
@@ -15,32 +15,14 @@ export function startAuditRetention(
   days: number,
 ): { stop(): Promise<void> } {
   const store = createAuditStore(db);
-  let round: Promise<void> | undefined;
-  let isStopping = false;
-  const removeExpired = async () => {
-    // What is removed cannot be had back, so both clocks must have it that it is old.
-    const now = Math.min(clock().getTime(), await databaseClock(db));
-    return store.removeExpired({ before: now - days * dayMs, now }, () => isStopping);
-  };
-  const run = () => {
-    round ??= removeExpired()
-      .then(
-        (removed) => {
-          if (removed > 0) log.info({ removed }, 'old audit events were removed');
-        },
-        (error: unknown) => log.error(describeError(error), 'old audit events could not be removed'),
-      )
-      .finally(() => {
-        round = undefined;
-      });
-  };
-  run();
-  const timer = setInterval(run, everyMs);
-  return {
-    async stop() {
-      isStopping = true;
-      clearInterval(timer);
-      await round;
+  return startRounds({
+    everyMs,
+    async work(isStopping) {
+      // What is removed cannot be had back, so both clocks must have it that it is old.
+      const now = Math.min(clock().getTime(), await databaseClock(db));
+      const removed = await store.removeExpired({ before: now - days * dayMs, now }, isStopping);
+      if (removed > 0) log.info({ removed }, 'old audit events were removed');
     },
-  };
+    onFailure: (failure) => log.error(failure, 'old audit events could not be removed'),
+  });
 }

@@ -1,5 +1,5 @@
 import type { AppDeps } from '../../deps';
-import { describeError } from '../../log';
+import { startRounds } from '../../rounds';
 import { createCoverageService } from './service';
 
 const everyMs = 5_000;
@@ -11,28 +11,17 @@ const everyMs = 5_000;
 export function startReconciler(deps: AppDeps): { stop(): Promise<void> } {
   const service = createCoverageService(deps);
   const holder = deps.newId();
-  let round: Promise<void> | undefined;
-  let isStopping = false;
-  const run = () => {
-    round ??= service
-      .reconcile(holder, () => isStopping)
-      .then(
-        (settled) => {
-          if (settled > 0) deps.log.info({ settled }, 'applications were settled');
-        },
-        (error: unknown) => deps.log.error(describeError(error), 'open applications could not be settled'),
-      )
-      .finally(() => {
-        round = undefined;
-      });
-  };
-  run();
-  const timer = setInterval(run, everyMs);
+  const rounds = startRounds({
+    everyMs,
+    async work(isStopping) {
+      const settled = await service.reconcile(holder, isStopping);
+      if (settled > 0) deps.log.info({ settled }, 'applications were settled');
+    },
+    onFailure: (failure) => deps.log.error(failure, 'open applications could not be settled'),
+  });
   return {
     async stop() {
-      isStopping = true;
-      clearInterval(timer);
-      await round;
+      await rounds.stop();
       await service.stopReconciling(holder);
     },
   };
