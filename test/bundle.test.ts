@@ -7,7 +7,7 @@ import * as v from 'valibot';
 import packageJson from '../package.json';
 import { startPrimary } from './scale/cluster';
 import { callerOf, testSecret } from './support/app';
-import { buildBundle } from './support/bundle';
+import { buildMovedBundle } from './support/bundle';
 import { walkContract } from './support/contract-walk';
 import { temporaryFolder } from './support/database';
 import { runToEnd } from './support/run-to-end';
@@ -18,7 +18,7 @@ import { until } from './support/until';
 
 const root = new URL('..', import.meta.url).pathname;
 const nowhere = temporaryFolder();
-const { built, bundle } = await buildBundle();
+const { built, bundle } = await buildMovedBundle();
 const files = [...new Glob('**').scanSync({ cwd: bundle, dot: true })].sort();
 
 /** What a machine has that has Bun alone: nothing on the path but Bun, and no home in which a package could be found. */

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import packageJson from '../package.json';
 import { readConfig, Settings } from '../src/config';
-import { buildBundle } from './support/bundle';
+import { buildMovedBundle } from './support/bundle';
 import { freePort } from './support/free-port';
 import { startService } from './support/service';
 import { hasSqld, sqldVersion } from './support/sqld';
@@ -122,7 +122,7 @@ describe('the Dockerfile', () => {
   test('starts the bundle as whoever has no right but on data, and asks for its health', async () => {
     expect(valuesOf('USER')).toEqual(['bun']);
     expect(valuesOf('VOLUME')).toEqual(['/app/data']);
-    const { bundle } = await buildBundle();
+    const { bundle } = await buildMovedBundle();
     for (const { command } of Object.values(services)) {
       if (command !== undefined) expect(existsSync(join(bundle, command[2] ?? ''))).toBeTrue();
     }

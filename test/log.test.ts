@@ -5,10 +5,11 @@ import * as v from 'valibot';
 import { createLog, describeError } from '../src/log';
 import { atEnd } from './support/cleanup';
 import { temporaryFolder } from './support/database';
+import { programOf } from './support/program';
 import { until } from './support/until';
 
 const canary = 'Canary-4711';
-const main = new URL('../src/main.ts', import.meta.url).pathname;
+const main = await programOf('src/main');
 const Line = v.record(v.string(), v.unknown());
 
 function loggingTo(lines: string[]) {

@@ -18,11 +18,12 @@ import { withSoleUse } from '../../src/db/backup';
 import { knownSchemas } from '../../src/db/schema-fit';
 import { createCommandLine, refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';
+import { programOf } from '../support/program';
 import { startService } from '../support/service';
 import { startWorker } from '../support/worker';
 
 const root = new URL('../..', import.meta.url).pathname;
-const cli = join(root, 'src/cli/main.ts');
+const cli = await programOf('src/cli/main');
 
 /** A command line with a database, and where things are. */
 async function setUp(environment: Record<string, string> = {}) {

@@ -7,8 +7,10 @@ import { encryptionOption } from '../../src/db/encryption';
 import { createCommandLine, refusalOf } from '../support/command';
 import { filesWith, keys } from '../support/encryption';
 import { amount } from '../support/long';
+import { programOf } from '../support/program';
 import { failToStart, startService } from '../support/service';
 
+const cli = await programOf('src/cli/main');
 const [oldKey, newKey] = [keys.right, keys.wrong];
 const person = 'canary-person';
 
@@ -70,15 +72,12 @@ describe('planning rekey', () => {
     await line.write('key', `${newKey}\n`);
     expect(await line.rekey({}, '--new-key-file', join(line.cwd, 'key'), '--yes')).toMatchObject({ exitCode: 0 });
     expect(openedBy(line.path)).toBe('new');
-    const command = Bun.spawn(
-      [process.execPath, join(import.meta.dir, '../../src/cli/main.ts'), 'rekey', '--new-key-file', '-', '--yes'],
-      {
-        cwd: line.cwd,
-        env: { PATH: process.env.PATH, DATABASE_ENCRYPTION_KEY: newKey },
-        stdin: new Blob([oldKey]),
-        stdout: 'ignore',
-      },
-    );
+    const command = Bun.spawn([process.execPath, cli, 'rekey', '--new-key-file', '-', '--yes'], {
+      cwd: line.cwd,
+      env: { PATH: process.env.PATH, DATABASE_ENCRYPTION_KEY: newKey },
+      stdin: new Blob([oldKey]),
+      stdout: 'ignore',
+    });
     expect(await command.exited).toBe(0);
     expect(openedBy(line.path)).toBe('old');
   });
@@ -123,7 +122,7 @@ describe('planning rekey', () => {
     const line = await setUp(oldKey);
     const run = () => {
       const isOld = openedBy(line.path) === 'old';
-      return Bun.spawn([process.execPath, join(import.meta.dir, '../../src/cli/main.ts'), 'rekey', '--yes'], {
+      return Bun.spawn([process.execPath, cli, 'rekey', '--yes'], {
         cwd: line.cwd,
         env: {
           PATH: process.env.PATH,

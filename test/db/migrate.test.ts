@@ -7,10 +7,11 @@ import { schemaFit } from '../../src/db/schema-fit';
 import { temporaryFolder } from '../support/database';
 import { earlierMigrations, journalFolder } from '../support/journal-folder';
 import { amount } from '../support/long';
+import { programOf } from '../support/program';
 import { hasSqld, startSqld } from '../support/sqld';
 import { runWorker } from '../support/worker';
 
-const cli = new URL('../../src/cli/main.ts', import.meta.url).pathname;
+const cli = await programOf('src/cli/main');
 
 async function migrateAtOnce(databaseUrl: string, count: number) {
   const cwd = temporaryFolder();

@@ -5,15 +5,19 @@ import { temporaryFolder } from './database';
 const build = new URL('../../src/build/main.ts', import.meta.url).pathname;
 
 /** Builds the bundle as `bun run build` does, and moves it, so that nothing is found by the place it was built in. */
-export async function buildBundle() {
+export async function buildMovedBundle() {
   const [built, bundle] = [join(temporaryFolder(), 'built'), join(temporaryFolder(), 'moved')];
-  const child = Bun.spawn([process.execPath, build, built], {
+  await buildBundle(built);
+  renameSync(built, bundle);
+  return { built, bundle };
+}
+
+export async function buildBundle(folder: string): Promise<void> {
+  const child = Bun.spawn([process.execPath, build, folder], {
     cwd: temporaryFolder(),
     stdout: 'ignore',
     stderr: 'pipe',
   });
   const stderr = await new Response(child.stderr).text();
   if ((await child.exited) !== 0) throw new Error(`The build failed:\n${stderr}`);
-  renameSync(built, bundle);
-  return { built, bundle };
 }

@@ -3,9 +3,8 @@ import { OperatorError } from '../../src/cli/operator-error';
 import { createProgram } from '../../src/cli/program';
 import { atEnd } from './cleanup';
 import { copyTemplate, temporaryFolder } from './database';
+import { programOf } from './program';
 import { type EndedProcess, runToEnd } from './run-to-end';
-
-const root = new URL('../..', import.meta.url).pathname;
 
 /**
  * A working folder of its own, from which the command line is run as an operator would; its database is migrated and
@@ -13,9 +12,10 @@ const root = new URL('../..', import.meta.url).pathname;
  */
 export async function createCommandLine(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
   const cwd = temporaryFolder();
+  const program = await programOf('src/cli/main');
   if (!isEmpty) await copyTemplate(join(cwd, 'data/planning.db'), environment.DATABASE_ENCRYPTION_KEY);
   const start = (args: readonly string[]) =>
-    Bun.spawn([process.execPath, join(root, 'src/cli/main.ts'), ...args], {
+    Bun.spawn([process.execPath, program, ...args], {
       cwd,
       env: { PATH: process.env.PATH, ...environment },
       stdout: 'pipe',

@@ -2,9 +2,9 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
+import { programOf } from './program';
 import { runToEnd } from './run-to-end';
 
-const main = new URL('../../src/main.ts', import.meta.url).pathname;
 const Tokens = v.object({ 'demo-user': v.string(), 'demo-manager': v.string() });
 
 export interface Service {
@@ -16,7 +16,7 @@ export interface Service {
 }
 
 export interface Start {
-  /** What Bun runs, with its own options before it; the sources without it. */
+  /** What Bun runs, with its own options before it; the bundle of the tests without it. */
   readonly program?: readonly string[];
   readonly cwd?: string;
   readonly environment?: Record<string, string>;
@@ -26,12 +26,12 @@ export interface Start {
 
 /** The service as a process of its own, in a working folder of its own, on a free port. */
 export async function startService({
-  program = [main],
+  program,
   cwd = temporaryFolder(),
   environment = {},
   hasErrorsInOutput = false,
 }: Start = {}): Promise<Service> {
-  const child = Bun.spawn([process.execPath, ...program], {
+  const child = Bun.spawn([process.execPath, ...(program ?? [await programOf('src/main')])], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',
@@ -67,7 +67,7 @@ export async function startService({
 
 /** Runs a start that is expected to fail, to its end. */
 export async function failToStart({ cwd = temporaryFolder(), environment = {} }: Start) {
-  const child = Bun.spawn([process.execPath, main], {
+  const child = Bun.spawn([process.execPath, await programOf('src/main')], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',

@@ -12,11 +12,12 @@ import { applicant } from '../../support/applicant';
 import { atEnd } from '../../support/cleanup';
 import { temporaryFolder } from '../../support/database';
 import { cases } from '../../support/long';
+import { programOf } from '../../support/program';
 import { startSandbox, testCarrier } from '../../support/sandbox';
 import { type Service, startService } from '../../support/service';
 
 const path = '/v2/private/ltc/totalCoverage';
-const commandLine = new URL('../../../src/cli/main.ts', import.meta.url).pathname;
+const commandLine = await programOf('src/cli/main');
 const numberOf = (body: unknown) => v.parse(UserBody, body).user.purchase.partner?.appNumber;
 
 /** What a process leaves behind that was killed at each point of a start. */
