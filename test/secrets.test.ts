@@ -2,12 +2,14 @@ import { describe, expect, test } from 'bun:test';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { signToken } from '../src/auth/sign-token';
+import { ConfigError, readConfig } from '../src/config';
 import { openDatabase } from '../src/db/client';
 import { migrateDatabase } from '../src/db/migrate';
 import { seedDatabase } from '../src/seed';
 import { canaryApplicant } from './support/applicant';
 import { createCommandLine } from './support/command';
 import { temporaryFolder } from './support/database';
+import { cases, isLong } from './support/long';
 import { failToStart, type Start, startService } from './support/service';
 import { hasSqld, startSqld } from './support/sqld';
 import { until } from './support/until';
@@ -31,6 +33,17 @@ const settings = {
 };
 
 const secretsIn = (text: string) => [...new Set(text.match(/sesame-\w+/g) ?? [])];
+
+/** What a start would say of settings that it refuses. */
+function refusalOf(environment: Record<string, string>): string {
+  try {
+    readConfig(environment);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  return 'They can be used';
+}
 
 /** What a running service lets be seen of its secrets: in answers, in its output, and in what others see of a process. */
 async function lookAt(start: Start, token = 'x.y.z') {
@@ -97,7 +110,7 @@ describe('no secret is seen', () => {
       expect(said).not.toBe('');
       expect(seen).toEqual([]);
       const line = await createCommandLine(environment);
-      for (const args of [['doctor'], ['user', 'show', 'ada'], ['migrate']]) {
+      for (const args of cases([['user', 'show', 'ada'], ['doctor'], ['migrate']], 2)) {
         const { stdout, stderr } = await line.planning(...args);
         expect({ args, seen: secretsIn(stdout + stderr) }).toEqual({ args, seen: [] });
       }
@@ -106,6 +119,8 @@ describe('no secret is seen', () => {
   );
 
   test('of a start that is refused for any one setting, whatever stands in it', async () => {
+    // In the short form one start is a real one.
+    let isReal = true;
     for (const bad of [
       { CARRIER_URL: `https://${inAddress}@carrier.example` },
       { PUBLIC_URL: `https://${inAddress}@planning.example` },
@@ -114,10 +129,12 @@ describe('no secret is seen', () => {
       { AUTH_SECRET: 'sesame-short', DATABASE_ENCRYPTION_KEY: 'sesame-short', CARRIER_API_KEY: 'sesame with space' },
       { DATABASE_URL: 'file:sesame-folder/nowhere/%' },
     ]) {
-      const { exitCode, stdout, stderr } = await failToStart({ environment: { ...settings, ...secrets, ...bad } });
-      expect(exitCode).toBe(1);
-      expect(stderr).toStartWith('These settings cannot be used:\n');
-      expect(secretsIn(stdout + stderr)).toEqual([]);
+      const environment = { ...settings, ...secrets, ...bad };
+      const said = refusalOf(environment);
+      expect(said).toStartWith('These settings cannot be used:\n');
+      expect(secretsIn(said)).toEqual([]);
+      if (isReal) expect(await failToStart({ environment })).toEqual({ exitCode: 1, stdout: '', stderr: `${said}\n` });
+      isReal = isLong;
     }
   }, 60_000);
 

@@ -40,6 +40,8 @@ async function load(service: Service) {
           hobbies: hobbies.slice((saver + count) % 50),
         }).catch(() => 0);
         if (status !== 200) return;
+        // There is always one on its way, and the machine is left to others.
+        await Bun.sleep(10);
       }
     }),
   );

@@ -60,7 +60,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     for (
       const deadlineMs = performance.now() + amount({ long: 12_000, short: 3_500 });
       performance.now() < deadlineMs;
-      await Bun.sleep(10)
+      await Bun.sleep(50)
     ) {
       const [read, lists, health] = await Promise.all([
         callService(service, user, 'ada'),

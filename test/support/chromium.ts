@@ -10,6 +10,7 @@ export const noChromium = program === null ? 'no Chromium is installed' : undefi
 const Message = v.object({
   id: v.optional(v.number()),
   method: v.optional(v.string()),
+  sessionId: v.optional(v.string()),
   params: v.optional(v.record(v.string(), v.unknown())),
   result: v.optional(v.record(v.string(), v.unknown())),
   error: v.optional(v.object({ message: v.string() })),
@@ -30,8 +31,10 @@ export interface BrowserPage {
   until(expression: string): Promise<void>;
 }
 
-/** Opens an address in a Chromium of its own, without a display. */
-export async function openInChromium(address: string): Promise<BrowserPage> {
+let browser: ReturnType<typeof startChromium> | undefined;
+
+/** One for all pages of a file, without a display. */
+async function startChromium() {
   const child = Bun.spawn(
     [
       program ?? '',
@@ -48,15 +51,22 @@ export async function openInChromium(address: string): Promise<BrowserPage> {
     { stdout: 'ignore', stderr: 'pipe' },
   );
   atEnd(async () => {
+    browser = undefined;
     child.kill('SIGKILL');
     await child.exited;
   });
-  const send = await connect(await debuggerAddress(child.stderr));
+  return connect(await debuggerAddress(child.stderr));
+}
+
+/** Opens an address in a page of its own. */
+export async function openInChromium(address: string): Promise<BrowserPage> {
+  browser ??= startChromium();
+  const { call, listeners } = await browser;
   const requests: string[] = [];
   const complaints: string[] = [];
-  const { targetId } = v.parse(Target, await send.call('Target.createTarget', { url: 'about:blank' }));
-  const { sessionId } = v.parse(Session, await send.call('Target.attachToTarget', { targetId, flatten: true }));
-  send.onEvent = (method, params) => {
+  const { targetId } = v.parse(Target, await call('Target.createTarget', { url: 'about:blank' }));
+  const { sessionId } = v.parse(Session, await call('Target.attachToTarget', { targetId, flatten: true }));
+  listeners.set(sessionId, (method, params) => {
     if (method === 'Network.requestWillBeSent') requests.push(v.parse(Requested, params).request.url);
     else if (method === 'Runtime.consoleAPICalled' && params.type === 'error')
       complaints.push(JSON.stringify(params.args));
@@ -64,12 +74,11 @@ export async function openInChromium(address: string): Promise<BrowserPage> {
     else if (method === 'Log.entryAdded') complaints.push(JSON.stringify(params.entry));
     else if (method === 'Audits.issueAdded' && JSON.stringify(params).includes('ContentSecurityPolicyIssue'))
       complaints.push(JSON.stringify(params.issue));
-  };
-  for (const domain of ['Page', 'Network', 'Runtime', 'Log', 'Audits'])
-    await send.call(`${domain}.enable`, {}, sessionId);
-  await send.call('Page.navigate', { url: address }, sessionId);
+  });
+  for (const domain of ['Page', 'Network', 'Runtime', 'Log', 'Audits']) await call(`${domain}.enable`, {}, sessionId);
+  await call('Page.navigate', { url: address }, sessionId);
   const evaluate = async (expression: string) => {
-    const answer = await send.call('Runtime.evaluate', { expression, returnByValue: true }, sessionId);
+    const answer = await call('Runtime.evaluate', { expression, returnByValue: true }, sessionId);
     return v.parse(Evaluated, answer).result.value;
   };
   return {
@@ -98,7 +107,8 @@ async function connect(address: string) {
   const waiting = new Map<number, PromiseWithResolvers<Record<string, unknown>>>();
   let lastId = 0;
   const connection = {
-    onEvent: (_method: string, _params: Record<string, unknown>): void => undefined,
+    /** By the session of their page. */
+    listeners: new Map<string, (method: string, params: Record<string, unknown>) => void>(),
     call(method: string, params: object, sessionId?: string): Promise<Record<string, unknown>> {
       lastId += 1;
       const answer = Promise.withResolvers<Record<string, unknown>>();
@@ -108,8 +118,15 @@ async function connect(address: string) {
     },
   };
   socket.addEventListener('message', ({ data }) => {
-    const { id, method, params = {}, result = {}, error } = v.parse(Message, JSON.parse(String(data)));
-    if (id === undefined) return connection.onEvent(method ?? '', params);
+    const {
+      id,
+      method = '',
+      sessionId = '',
+      params = {},
+      result = {},
+      error,
+    } = v.parse(Message, JSON.parse(String(data)));
+    if (id === undefined) return connection.listeners.get(sessionId)?.(method, params);
     if (error === undefined) waiting.get(id)?.resolve(result);
     else waiting.get(id)?.reject(new Error(error.message));
     waiting.delete(id);
