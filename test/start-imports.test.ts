@@ -14,9 +14,10 @@ async function modulesOfStart(): Promise<string[]> {
   return v.parse(v.array(v.string()), await new Response(child.stderr).json());
 }
 
+const modules = await modulesOfStart();
+
 describe('a start', () => {
   test('loads nothing that makes the documentation: that waits for its first reader', async () => {
-    const modules = await modulesOfStart();
     expect(modules.some((path) => path.includes('/node_modules/elysia/'))).toBeTrue();
     const idle =
       /\/(@elysiajs\/swagger|@scalar|zod|@valibot\/to-json-schema|src\/http\/docs-page|src\/http\/openapi)\b/;
@@ -24,7 +25,6 @@ describe('a start', () => {
   });
 
   test('on a file loads nothing that speaks to a libSQL server', async () => {
-    const modules = await modulesOfStart();
     expect(modules.some((path) => path.includes('/@libsql/client/lib-esm/sqlite3.js'))).toBeTrue();
     const idle = /\/@libsql\/(client\/lib-esm\/(node|http|ws)\.js|hrana-client\/|isomorphic-ws\/)|\/node_modules\/ws\//;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
@@ -32,10 +32,10 @@ describe('a start', () => {
 
   test('loads nothing that counts or traces where nobody has asked for it', async () => {
     const idle = /\/node_modules\/(prom-client|@opentelemetry)\/|\/src\/telemetry\/(prometheus|tracer)\b/;
-    expect((await modulesOfStart()).filter((path) => idle.test(path))).toEqual([]);
+    expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 
   test('loads no client of a carrier before an application is sent', async () => {
-    expect((await modulesOfStart()).filter((path) => path.includes('/node_modules/cockatiel/'))).toEqual([]);
+    expect(modules.filter((path) => path.includes('/node_modules/cockatiel/'))).toEqual([]);
   });
 });

@@ -7,7 +7,7 @@ import { migrateDatabase } from '../../src/db/migrate';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp } from '../support/app';
 import { canaryApplicant as applicant } from '../support/applicant';
-import { type CommandLine, createCommandLine } from '../support/command';
+import { type CommandLine, createCommandLine, refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { counselor, manager } from '../support/sales';
 import { startSandbox } from '../support/sandbox';
@@ -136,7 +136,7 @@ describe('planning user', () => {
   }, 15_000);
 
   test('explains what cannot be', async () => {
-    const { planning } = await setUp();
+    const { planning, databaseUrl } = await setUp();
     const cases: [string[], string][] = [
       [['show', 'nobody'], 'Nothing is kept about this person.'],
       [['export', 'nobody'], 'Nothing is kept about this person.'],
@@ -145,8 +145,10 @@ describe('planning user', () => {
       [['assign', 'ada', 'c9'], 'There is nobody with this id in staff: run `bun planning import staff` first.'],
       [['assign', 'nobody', 'c1'], 'There is no record of this person yet: the first save makes it.'],
     ];
-    const results = await Promise.all(cases.map(([args]) => planning('user', ...args)));
-    expect(results).toEqual(cases.map(([, message]) => refused(message)));
+    for (const [args, message] of cases) {
+      expect(await refusalOf({ DATABASE_URL: databaseUrl }, 'user', ...args)).toBe(message);
+    }
+    expect(await planning('user', 'show', 'nobody')).toEqual(refused('Nothing is kept about this person.'));
   }, 15_000);
 });
 

@@ -1,11 +1,11 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
-import { describe, expect, test } from 'bun:test';
+import { afterEach, describe, expect, test } from 'bun:test';
 import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
 import { openReplicaFile } from '../../src/db/replica-file';
-import { atEnd } from '../support/cleanup';
+import { atEnd, cleanUp } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
 import { filesWith, keys } from '../support/encryption';
 import { amount } from '../support/long';
@@ -55,6 +55,9 @@ async function openPrimary() {
 const sums = 'SELECT (SELECT n FROM a) AS a, (SELECT n FROM b) AS b';
 
 describe.skipIf(!hasSqld)('an embedded replica', () => {
+  // A replica goes on asking its primary, many times a second.
+  afterEach(cleanUp);
+
   test('is read neither torn nor backwards while it follows, and over the primary’s death', async () => {
     const { sqld, raise } = await openPrimary();
     const { replica, reports } = await openReplica(sqld);

@@ -63,8 +63,8 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
     const { services, call } = cluster;
     const seed = randomInt(1 << 30);
     const choose = chooseBy(seed);
-    const people = amount({ long: 500, short: 16 });
-    const savesEach = amount({ long: 20, short: 12 });
+    const people = amount({ long: 500, short: 12 });
+    const savesEach = amount({ long: 20, short: 8 });
 
     const live = async (id: string) => {
       let model: Record<string, unknown> = {};

@@ -5,6 +5,7 @@ import { activityKinds } from '../../../src/db/schema/sales';
 import type { ActivityRecord } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createTestApp, testConfig } from '../../support/app';
+import { amount } from '../../support/long';
 import { activity, counselor, manager } from '../../support/sales';
 
 const zones = ['UTC', 'America/New_York', 'Asia/Kathmandu'];
@@ -123,6 +124,6 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
         });
       }
     }),
-    { numRuns: 60 },
+    { numRuns: amount({ long: 300, short: 30 }) },
   );
 });

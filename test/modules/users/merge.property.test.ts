@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import * as v from 'valibot';
 import { UserBody } from '../../../src/modules/users/model';
 import { createTestApp } from '../../support/app';
+import { amount } from '../../support/long';
 import { mergePatch } from '../../support/merge-patch';
 
 const testApp = await createTestApp();
@@ -77,7 +78,7 @@ describe('a series of saves', () => {
         });
         await expectSeries('/v2/private/ltc/lifetimeCare', series, patches, ({ ltc }) => ltc.lifetimeCare);
       }),
-      { numRuns: 100 },
+      { numRuns: amount({ long: 500, short: 40 }) },
     );
   });
 
@@ -93,7 +94,7 @@ describe('a series of saves', () => {
         });
         await expectSeries(path, series, patches, read);
       }),
-      { numRuns: 100 },
+      { numRuns: amount({ long: 500, short: 40 }) },
     );
   });
 });
