@@ -1,8 +1,9 @@
-import { existsSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { buildBundle } from './bundle';
 
 const root = new URL('../..', import.meta.url).pathname;
+const cache = join(root, 'node_modules/.cache/tested-bundle');
 const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock'];
 
 let bundle: Promise<string> | undefined;
@@ -17,8 +18,9 @@ export async function programOf(entryPoint: 'src/main' | 'src/cli/main'): Promis
 }
 
 async function findOrBuild(): Promise<string> {
-  const folder = join(root, 'node_modules/.cache/tested-bundle', await digestOfInputs());
+  const folder = join(cache, await digestOfInputs());
   if (existsSync(folder)) return folder;
+  forgetOlder();
   const building = `${folder}.${process.pid}`;
   await buildBundle(building);
   try {
@@ -29,6 +31,15 @@ async function findOrBuild(): Promise<string> {
     rmSync(building, { recursive: true });
   }
   return folder;
+}
+
+/** Those of earlier sources; not what a run that is still on its way may have started. */
+function forgetOlder(): void {
+  mkdirSync(cache, { recursive: true });
+  for (const path of readdirSync(cache).map((name) => join(cache, name))) {
+    const { mtimeMs = Date.now() } = statSync(path, { throwIfNoEntry: false }) ?? {};
+    if (Date.now() - mtimeMs > 3_600_000) rmSync(path, { recursive: true, force: true });
+  }
 }
 
 async function digestOfInputs(): Promise<string> {

@@ -11,7 +11,7 @@ const testApp = await createTestApp();
 const title = fc
   .string({ minLength: 1, maxLength: 20, unit: 'grapheme' })
   .filter((text) => /\S/.test(text) && !text.includes('\0') && text.isWellFormed());
-const amount = fc.oneof(
+const amounts = fc.oneof(
   fc.double({ min: 0, max: 1e12, noNaN: true }),
   fc.nat(),
   fc.constantFrom(0, 1e12, 0.1, 5e-324, 1e-7),
@@ -20,8 +20,8 @@ const optionally = <Value>(values: fc.Arbitrary<Value>) => fc.option(fc.option(v
 
 const answers = fc.record(
   {
-    careCosts: optionally(amount),
-    careSafety: optionally(amount),
+    careCosts: optionally(amounts),
+    careSafety: optionally(amounts),
     careFacilityType: optionally(fc.constantFrom('inHome', 'notSure')),
     insuranceCover: optionally(fc.array(fc.constantFrom('payingFuneral', 'donation'), { maxLength: 4 })),
     selections: optionally(fc.array(fc.record({ id: fc.maxSafeNat(), title }), { maxLength: 4 })),
