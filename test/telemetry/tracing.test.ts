@@ -307,7 +307,7 @@ describe('a receiver that', () => {
     };
     const tracing = createTracing(settings);
     const answered = { requestId: 'the-same-id', method: 'GET', route: '/health/live', status: 200, durationMs: 1 };
-    const spans = 30_000;
+    const spans = 50_000;
     for (let index = 0; index < spans; index += 1) {
       const request = new Request('http://localhost/health/live');
       tracing.inSpanOf(request, () => undefined);
