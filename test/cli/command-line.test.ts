@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import type { Command } from 'commander';
 import { decodeJwt } from 'jose';
+import packageJson from '../../package.json' with { type: 'json' };
 import { createProgram } from '../../src/cli/program';
 import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
@@ -27,6 +28,13 @@ describe('planning', () => {
       const isGroup = help.includes('Commands:');
       expect([path, isGroup || help.includes('--json') || silent.includes(path)]).toEqual([path, true]);
     }
+  });
+
+  test('runs by its script, from the sources', () => {
+    const { exitCode, stdout } = Bun.spawnSync([process.execPath, 'run', '--silent', 'planning', '--version'], {
+      cwd: new URL('../..', import.meta.url).pathname,
+    });
+    expect([exitCode, stdout.toString().trim()]).toEqual([0, packageJson.version]);
   });
 
   test('shows help and exits with 0 when it is asked to', async () => {
