@@ -138,7 +138,7 @@ export const problemKinds = {
     code: 301,
     status: 503,
     title: 'The database does not answer',
-    meaning: 'The database is unreachable, locked or too slow right now.',
+    meaning: 'The database is unreachable, locked, full or too slow right now.',
     remedy: 'Send the request again after the seconds in `Retry-After`. Every save may be repeated safely.',
     retryAfterSeconds: 1,
   },

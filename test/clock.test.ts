@@ -7,6 +7,7 @@ import { createHttpCarrier } from '../src/modules/coverage/carrier/http-carrier'
 import { UserBody } from '../src/modules/users/model';
 import { type Answer, createTestApp, type TestApp } from './support/app';
 import { applicant } from './support/applicant';
+import { trailOf } from './support/audit';
 import { temporaryDatabase } from './support/database';
 import { startSandbox, testCarrier } from './support/sandbox';
 import { until } from './support/until';
@@ -55,6 +56,18 @@ describe('a clock that jumps', () => {
     }
     expect(tags.size).toBe(4);
     expect(before.ltc.lifetimeCare?.careCosts).toBe(2);
+  });
+
+  test('back dates what is done by the clock of now in the audit trail', async () => {
+    const testApp = await createTestApp();
+    const realAtMs = testApp.now.getTime();
+    jump(testApp, yearMs);
+    await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
+    jump(testApp, -yearMs);
+    await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 2 } });
+    await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
+    const times = (await trailOf(testApp, 'ada')).map(({ occurredAt }) => occurredAt);
+    expect(times.toSorted()).toEqual([realAtMs, realAtMs, realAtMs + yearMs]);
   });
 
   test('back keeps the order of a person’s applications, and the number of each', async () => {

@@ -7,13 +7,23 @@ import { databaseClock } from '../db/clock';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
+import { createWriteProbe } from '../db/write-probe';
 import { createCatalogStore } from '../modules/matching/store';
 import { replicaFindings } from './doctor-replica';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
 
 export interface Finding {
-  readonly check: 'settings' | 'database' | 'replica' | 'schema' | 'catalogue' | 'clock' | 'token keys' | 'carrier';
+  readonly check:
+    | 'settings'
+    | 'database'
+    | 'replica'
+    | 'schema'
+    | 'writes'
+    | 'catalogue'
+    | 'clock'
+    | 'token keys'
+    | 'carrier';
   readonly result: 'ok' | 'warning' | 'failed';
   readonly detail: string;
 }
@@ -98,8 +108,12 @@ async function schemaFindings(db: Database): Promise<Finding[]> {
     return [{ check: 'schema', result: 'failed', detail: `${unfitDetail[fit]}${remedy}` }];
   }
   const catalog = await createCatalogStore(db).findLatestVersion();
+  const whyUnwritable = await createWriteProbe(db)();
   return [
     { check: 'schema', result: 'ok', detail: 'fits this build' },
+    whyUnwritable === undefined
+      ? { check: 'writes', result: 'ok', detail: 'a row can be written' }
+      : { check: 'writes', result: 'failed', detail: `nothing can be written (${whyUnwritable})` },
     catalog === undefined
       ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
       : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },

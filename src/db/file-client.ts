@@ -32,7 +32,8 @@ export async function openFileClient({ path, encryptionKey, timeoutMs }: FileSet
     const encryption = encryptionOption(encryptionKey);
     client = createClient({ url: `file:${path}`, timeout: driverWaitMs, concurrency: 1, ...encryption });
   } catch (error) {
-    throw new DatabaseError('SQLITE_CANTOPEN', true, error);
+    const isReadOnly = error instanceof Error && 'code' in error && error.code === 'EROFS';
+    throw new DatabaseError(isReadOnly ? 'SQLITE_READONLY' : 'SQLITE_CANTOPEN', true, error);
   }
 
   const reopen = async () => {

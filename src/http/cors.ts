@@ -6,7 +6,7 @@ const exposedHeaders = 'Allow, ETag, RateLimit, RateLimit-Policy, Retry-After, W
 const preflightHeaders = {
   'access-control-allow-methods': 'GET, HEAD, POST',
   'access-control-allow-headers':
-    'Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, traceparent, tracestate',
+    'Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, baggage, traceparent, tracestate',
   // Longer than any browser keeps it.
   'access-control-max-age': '86400',
 };

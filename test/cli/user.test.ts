@@ -190,6 +190,16 @@ describe('planning doctor', () => {
         CARRIER_API_KEY: 'test-key',
         ...more,
       });
+    const beside = new SqliteDatabase(databaseUrl.slice('file:'.length));
+    beside.run('BEGIN IMMEDIATE');
+    const { findings } = await examine(await set({}));
+    expect(findings).toContainEqual({
+      check: 'writes',
+      result: 'failed',
+      detail: expect.stringMatching(/^nothing can be written \([A-Z_]+\)$/),
+    });
+    beside.run('ROLLBACK');
+    beside.close();
     const well = await examine(await set({}));
     expect(well).toMatchObject({ exitCode: 0, stderr: '' });
     expect(well.results).toEqual([
@@ -197,6 +207,7 @@ describe('planning doctor', () => {
       'database ok',
       'clock ok',
       'schema ok',
+      'writes ok',
       'catalogue ok',
       'token keys ok',
       'carrier ok',

@@ -162,8 +162,8 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
         // Its first statement is undone with its second.
         return db.$client.batch(
           [
-            `INSERT INTO users (id, profile, version, created_at, updated_at, request_id, request_version)
-              VALUES ('lost-${index}', '{}', 1, 0, 0, 'lost', 1)`,
+            `INSERT INTO users (id, profile, version, created_at, updated_at, request_id, request_version, requested_at)
+              VALUES ('lost-${index}', '{}', 1, 0, 0, 'lost', 1, 0)`,
             "INSERT INTO users (id, profile, version, created_at, updated_at) VALUES ('bad', 'no JSON', 1, 0, 0)",
           ],
           'write',

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { type Call, callerOf, testSecret } from '../support/app';
 import { temporaryFolder } from '../support/database';
 import { amount } from '../support/long';
-import { startService } from '../support/service';
+import { failToStart, startService } from '../support/service';
 import { mountFailingDisk, mountSmallDisk } from '../support/small-disk';
 import { until } from '../support/until';
 
@@ -106,6 +106,8 @@ describe.skipIf(disk === undefined)('a disk', () => {
       expect(await readyOf(call)).toMatchObject({ status: 'ready', writes: 'unavailable' });
       service.process.kill('SIGTERM');
       expect(await service.process.exited).toBe(0);
+      const environment = { DATABASE_URL: `file:${join(failing.folder, 'planning.db')}` };
+      expect((await failToStart({ environment })).stderr).toContain('cannot be opened (SQLITE_READONLY)');
       failing.mend();
       const next = await startOn(failing.folder);
       expect((await next.call('GET', '/v2/private/user', { as: 'before' })).body).toMatchObject({

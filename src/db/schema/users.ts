@@ -24,6 +24,8 @@ export const users = sqliteTable(
     requestId: text('request_id'),
     /** The version that it made: a change by whoever names no request is not taken for one of the last that did. */
     requestVersion: integer('request_version'),
+    /** When that request said that it was; `updatedAt` waits for a clock that was ahead. */
+    requestedAt: integer('requested_at'),
     createdAt: integer('created_at').notNull(),
     updatedAt: integer('updated_at').notNull(),
   },

@@ -106,6 +106,7 @@ export function createUserStore(db: Database) {
         updatedAt: sql.placeholder('now'),
         requestId: sql.placeholder('requestId'),
         requestVersion: 1,
+        requestedAt: sql.placeholder('now'),
       })
       .onConflictDoUpdate({
         target: users.id,
@@ -184,7 +185,7 @@ export function createUserStore(db: Database) {
       const insurance = `{"matches":${replacement.matches}}`;
       if (read === undefined) {
         const times = { createdAt: now, updatedAt: now };
-        const made = { id: userId, insurance, version: 1, ...times, requestId, requestVersion: 1 };
+        const made = { id: userId, insurance, version: 1, ...times, requestId, requestVersion: 1, requestedAt: now };
         const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
         return noted(record);
       }
@@ -235,7 +236,7 @@ export function purchaseUpdate(
     purchase: sql`${purchase}`,
     version: sql`${users.version} + ${isChanged}`,
     updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${now}`)} ELSE ${users.updatedAt} END`,
-    ...changedBy(isChanged, requestId),
+    ...changedBy(isChanged, requestId, now),
   });
 }
 
@@ -256,8 +257,16 @@ function changesOf(section: AnswerSection, merged: SQL) {
 }
 
 /** What the database writes into the audit trail, if the record changes. */
-function changedBy(isChanged: SQL, requestId: RequestId | Placeholder = sql.placeholder('requestId')) {
-  return { requestId: sql`${requestId}`, requestVersion: sql`${users.version} + ${isChanged}` };
+function changedBy(
+  isChanged: SQL,
+  requestId: RequestId | Placeholder = sql.placeholder('requestId'),
+  now: number | Placeholder = sql.placeholder('now'),
+) {
+  return {
+    requestId: sql`${requestId}`,
+    requestVersion: sql`${users.version} + ${isChanged}`,
+    requestedAt: sql`${now}`,
+  };
 }
 
 /** What an upsert merges into, read before it, so that `json_patch` runs once and not for every column that moves with it. */

@@ -109,4 +109,16 @@ describe('the answer of a carrier', () => {
     expect(calls.filter((call) => call.startsWith('POST')).length).toBe(posts);
     expect(posts).toBe(testCarrier.breakerFailures);
   });
+
+  test('that does not come is told as such by the call during which the circuit opens: the carrier was asked', async () => {
+    const policy = { attempts: 3, breakerFailures: 2, breakerMs: 60_000 };
+    const { carrier, calls } = carrierThat(() => new Response(null, { status: 500 }), policy);
+    expect(await failureOf(carrier.start(application, false))).toMatchObject({
+      code: 'unavailable 500',
+      wasAsked: true,
+    });
+    expect(calls).toHaveLength(2);
+    expect(await failureOf(carrier.start(application, false))).toMatchObject({ wasAsked: false });
+    expect(calls).toHaveLength(2);
+  });
 });

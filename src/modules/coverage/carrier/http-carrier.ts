@@ -66,22 +66,30 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
   ): Promise<Exchanged> => {
     const current = breakers[endpoint];
     const leftMs = () => deadlineMs - performance.now();
+    let lastFailure: unknown;
     const retrying = retry(
       handleWhen((error) => isPassing(error) && leftMs() > 0),
       { maxAttempts: attempts - 1, backoff: new ExponentialBackoff(backoffMs) },
     );
     try {
       return await wrap(retrying, current.policy).execute(async () => {
-        const answer = await attempt(endpoint, (headers) => {
-          const whole = { ...init, headers: { ...init.headers, ...headers } };
-          return exchange(`${url}${path}`, whole, Math.max(1, Math.min(timeoutMs, leftMs())));
-        });
-        if (isPassingStatus(answer.status))
-          throw new CarrierError('unavailable', kept(answer), { status: answer.status });
-        return answer;
+        try {
+          const answer = await attempt(endpoint, (headers) => {
+            const whole = { ...init, headers: { ...init.headers, ...headers } };
+            return exchange(`${url}${path}`, whole, Math.max(1, Math.min(timeoutMs, leftMs())));
+          });
+          if (isPassingStatus(answer.status))
+            throw new CarrierError('unavailable', kept(answer), { status: answer.status });
+          return answer;
+        } catch (error) {
+          lastFailure = error;
+          throw error;
+        }
       });
     } catch (error) {
       if (!(error instanceof BrokenCircuitError)) throw error;
+      // The circuit opened between two attempts: the carrier was asked, and may have accepted.
+      if (lastFailure !== undefined) throw lastFailure;
       if (current.isOverdue()) {
         // The library counts by the machine's clock, which was set back since.
         if (breakers[endpoint] === current) breakers[endpoint] = breaker(endpoint);
