@@ -6,7 +6,8 @@ import { type Database, openDatabase, openServiceDatabase } from '../../src/db/c
 import { DatabaseError } from '../../src/db/errors';
 import { groupWrites } from '../../src/db/grouped-client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { createUserStore, parseAnswers } from '../../src/modules/users/store';
+import { parseAnswers } from '../../src/modules/users/answers';
+import { createUserStore } from '../../src/modules/users/store';
 import { atEnd } from '../support/cleanup';
 import { temporaryDatabase } from '../support/database';
 import { hasSqld, startSqld } from '../support/sqld';

@@ -3,8 +3,8 @@ import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
 import { stateCodes } from '../../states';
 import { billsAndDebts, familyHistories, financialPriorities, livingStatuses } from '../deep-dives/model';
 import { insuranceCovers, propertyStatuses, relationshipStatuses } from '../ltc/model';
+import type { Answers } from '../users/answers';
 import { genders } from '../users/model';
-import type { Answers } from '../users/store';
 
 /** A quotient of whole numbers, compared without rounding: 29.95 is below 30 whatever a division makes of it. */
 export interface Ratio {

@@ -1,14 +1,9 @@
 import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
+import { parseAnswers } from '../users/answers';
 import { entityTag } from '../users/entity-tag';
-import {
-  type AnsweredRecord,
-  type AnswerPatches,
-  createUserStore,
-  parseAnswers,
-  type StoredAnswers,
-} from '../users/store';
+import { type AnsweredRecord, type AnswerPatches, createUserStore, type StoredAnswers } from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
 import { match, rank } from './match';

@@ -7,9 +7,10 @@ import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
 import { bodyProblems, Problem } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
+import type { AnswerSection } from './answers';
 import { entityTag } from './entity-tag';
 import { UserBody } from './model';
-import { type AnsweredRecord, type AnswerSection, createUserStore, type MergePatch } from './store';
+import { type AnsweredRecord, createUserStore, type MergePatch } from './store';
 import { toUserJson } from './view';
 
 /** The `response` of every route that saves answers. */

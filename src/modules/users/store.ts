@@ -1,18 +1,13 @@
 import { and, eq, or, type Placeholder, type SQL, sql } from 'drizzle-orm';
-import * as v from 'valibot';
 import type { Database } from '../../db/client';
 import { onFirstUse } from '../../db/first-use';
 import { users } from '../../db/schema';
 import type { UserRow } from '../../db/schema/users';
 import type { RequestId } from '../audit/store';
-import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
-import { LtcLifetimeCare } from '../ltc/model';
+import { type AnswerSection, type Answers, parseAnswers } from './answers';
 import { entityTag } from './entity-tag';
-import { Profile, type Purchase } from './model';
+import type { Purchase } from './model';
 import { noteWritten } from './written-versions';
-
-/** The sections that people answer: each is one column, and merges on its own. */
-export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'lifetimeCare';
 
 /** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
 export type MergePatch = Readonly<Record<string, unknown>>;
@@ -29,16 +24,6 @@ interface SectionSave {
 
 /** Merge patches by the section that they would be saved to. */
 export type AnswerPatches = Readonly<Partial<Record<AnswerSection, MergePatch>>>;
-
-/** The answers of a record; null for a section that holds none. */
-export type Answers = { readonly [Section in AnswerSection]: v.InferOutput<(typeof answerSections)[Section]> | null };
-
-const answerSections = {
-  profile: Profile,
-  ltcLifetimeCare: LtcLifetimeCare,
-  lifeInsurance: LifeInsurance,
-  lifetimeCare: LifetimeCare,
-} as const satisfies Record<AnswerSection, v.GenericSchema>;
 
 /** A record as it is answered. */
 export interface AnsweredRecord extends Pick<UserRow, 'id' | 'version' | 'createdAt' | 'updatedAt'> {
@@ -207,20 +192,6 @@ export function createUserStore(db: Database) {
         ${merged('lifetimeCare')} AS lifetimeCare`);
       return parseAnswers(row);
     },
-  };
-}
-
-/** The answers that are stored in a record as JSON. */
-export function parseAnswers(stored: Readonly<Record<AnswerSection, string | null>>): Answers {
-  const parse = <Section extends AnswerSection>(section: Section) => {
-    const json = stored[section];
-    return json === null ? null : v.parse(answerSections[section], JSON.parse(json));
-  };
-  return {
-    profile: parse('profile'),
-    ltcLifetimeCare: parse('ltcLifetimeCare'),
-    lifeInsurance: parse('lifeInsurance'),
-    lifetimeCare: parse('lifetimeCare'),
   };
 }
 

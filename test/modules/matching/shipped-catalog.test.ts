@@ -4,7 +4,7 @@ import { parseCatalog } from '../../../src/modules/matching/catalog-faults';
 import { deriveFacts, factNames } from '../../../src/modules/matching/facts';
 import { compileCatalog, match, penaltyOf, type StoredProduct } from '../../../src/modules/matching/match';
 import { readShippedCatalog, shippedFile } from '../../../src/modules/matching/shipped-catalog';
-import type { Answers } from '../../../src/modules/users/store';
+import type { Answers } from '../../../src/modules/users/answers';
 
 const shippedCatalog = readShippedCatalog();
 const today = '2026-03-10';
