@@ -37,6 +37,9 @@ export async function startSoakedService(): Promise<SoakedService> {
       CARRIER_API_KEY: 'test-key',
       CHAT_ID: 'chat',
       CHAT_TOKEN: 'chat-token',
+      METRICS_TOKEN: 'metrics-of-the-soak-that-nobody-scrapes',
+      // On, as in production, but for people who are in no hurry.
+      RATE_LIMIT_PER_MINUTE: '1000000',
     },
     // Ctrl-C is this process's to handle; the service is told to stop afterwards.
     detached: true,
