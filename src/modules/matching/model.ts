@@ -41,3 +41,10 @@ export const Matches = v.object({
   remainingMatches: v.pipe(v.array(RemainingMatch), v.description('The others by descending score')),
 });
 export type Matches = v.InferOutput<typeof Matches>;
+
+export const MatchesQuery = v.object({
+  explain: v.pipe(
+    v.optional(v.picklist(['true', 'false']), 'false'),
+    v.transform((text) => text === 'true'),
+  ),
+});

@@ -13,16 +13,9 @@ import { UserBody } from '../users/model';
 import { answerUser } from '../users/save-answers';
 import type { AnsweredRecord } from '../users/store';
 import { toUserJson } from '../users/view';
-import type { Matches } from './model';
+import { type Matches, MatchesQuery } from './model';
 import { PreviewBody, previewAnswers, previewExamples, toPatches } from './preview-model';
 import { createMatchingService } from './service';
-
-const MatchesQuery = v.object({
-  explain: v.pipe(
-    v.optional(v.picklist(['true', 'false']), 'false'),
-    v.transform((text) => text === 'true'),
-  ),
-});
 
 export function createMatchingRoutes(deps: AppDeps) {
   const service = createMatchingService(deps);
