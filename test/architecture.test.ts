@@ -89,8 +89,31 @@ describe('the source', () => {
       ),
     ).toEqual([]);
     expect(
-      breaking(source, ({ path, imports }) => imports.some(({ from }) => from === 'src/app') && path !== 'src/main.ts'),
+      breaking(
+        source,
+        ({ path, imports }) =>
+          imports.some(({ from, isTypeOnly }) => from === 'src/app' && !(isTypeOnly && path === 'src/client/api.ts')) &&
+          path !== 'src/main.ts',
+      ),
     ).toEqual([]);
+  });
+
+  test('has a client that holds nothing of the service when it runs, and whose types alone come from it', () => {
+    const isClients = (path: string) => /^src\/client(\/|$|\.ts$)/.test(path);
+    const ofClient = source.filter(({ path }) => isClients(path));
+    expect(ofClient.length).toBeGreaterThan(5);
+    expect(
+      breaking(
+        ofClient,
+        ({ path, imports }) =>
+          // It runs where the client is built.
+          path !== 'src/client/known-slugs.ts' &&
+          imports.some(({ from, isTypeOnly }) => !isClients(from) && !(isTypeOnly && path === 'src/client/api.ts')),
+      ),
+    ).toEqual([]);
+    expect(ofClient.flatMap(({ text }) => text.match(/^import .*known-slugs'.*$/gm) ?? [])).toEqual([
+      "import { knownSlugs } from './known-slugs' with { type: 'macro' };",
+    ]);
   });
 
   test('has routes that know HTTP alone, without the database’s tables', () => {

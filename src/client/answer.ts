@@ -1,0 +1,101 @@
+import { type ClientError, isRetryStatus, type ServiceProblem } from './errors';
+import { knownSlugs } from './known-slugs' with { type: 'macro' };
+
+/** An answer to hand on. */
+export interface Success<Data> {
+  readonly data: Data;
+  readonly error: undefined;
+  readonly isNotModified: false;
+  /** Of the state that was answered, for `ifMatch` and `ifNoneMatch`. */
+  readonly etag: string | undefined;
+  /** Names this call in the service's log. */
+  readonly requestId: string;
+}
+
+/** What the caller has, by its `ifNoneMatch`, is still current. */
+export interface NotModified {
+  readonly data: undefined;
+  readonly error: undefined;
+  readonly isNotModified: true;
+  readonly etag: string | undefined;
+  readonly requestId: string;
+}
+
+export interface Failure {
+  readonly data: undefined;
+  readonly error: ClientError;
+  readonly isNotModified: false;
+  readonly etag: undefined;
+  readonly requestId: string;
+}
+
+export type Result<Data> = Success<Data> | Failure;
+
+const slugs = new Set(knownSlugs());
+const maxTextLength = 1000;
+
+/** Reads an answer to its end. */
+export async function readAnswer<Data>(
+  response: Response,
+  sent: { readonly requestId: string; readonly ifNoneMatch: string | undefined },
+): Promise<Result<Data> | NotModified> {
+  const requestId = response.headers.get('x-request-id') ?? sent.requestId;
+  const etag = response.headers.get('etag') ?? undefined;
+  const text = await response.text();
+  if (response.status === 304 && sent.ifNoneMatch !== undefined) {
+    return { data: undefined, error: undefined, isNotModified: true, etag, requestId };
+  }
+  const json = parseJson(text, response.headers.get('content-type'));
+  if (response.ok && json !== undefined) {
+    return { data: json.value, error: undefined, isNotModified: false, etag, requestId };
+  }
+  return failure(readProblem(response, json) ?? unexpected(response, text), requestId);
+}
+
+export function failure(error: ClientError, requestId: string): Failure {
+  return { data: undefined, error, isNotModified: false, etag: undefined, requestId };
+}
+
+function parseJson(text: string, mediaType: string | null) {
+  if (!/^application\/(?:problem\+)?json\b/i.test(mediaType ?? '')) return undefined;
+  try {
+    return { value: JSON.parse(text) };
+  } catch {
+    return undefined;
+  }
+}
+
+function readProblem({ status, headers }: Response, json: ReturnType<typeof parseJson>): ServiceProblem | undefined {
+  const slug = /\/problems\/([a-z-]+)$/.exec(json?.value?.type)?.[1];
+  if (json === undefined || slug === undefined || json.value.status !== status) return undefined;
+  const { code, type, title, detail, instance, errors } = json.value;
+  const problem = {
+    ...{ slug, status, code, type, title, detail, instance },
+    ...(slug === 'invalid-input' && { errors }),
+    ...(slug === 'method-not-allowed' && { allow: headers.get('allow')?.split(/, */) ?? [] }),
+    ...(isRetryStatus(status) && { retryAfterSeconds: retryAfterSeconds(headers) }),
+  };
+  return isKnown(problem) ? problem : undefined;
+}
+
+/** A newer service may have kinds that this client's types do not. */
+function isKnown(problem: { readonly slug: string; readonly status: number }): problem is ServiceProblem {
+  return slugs.has(problem.slug);
+}
+
+function unexpected({ status, headers }: Response, text: string): ClientError {
+  return {
+    slug: 'unexpected-answer',
+    status,
+    text: text.slice(0, maxTextLength),
+    retryAfterSeconds: retryAfterSeconds(headers),
+  };
+}
+
+/** `Retry-After` in seconds or as a date (RFC 9110 §10.2.3). */
+function retryAfterSeconds(headers: Headers): number | undefined {
+  const text = headers.get('retry-after') ?? '';
+  if (/^\d{1,9}$/.test(text)) return Number(text);
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? undefined : Math.max(0, Math.ceil((at - Date.now()) / 1000));
+}

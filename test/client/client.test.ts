@@ -1,0 +1,374 @@
+import { describe, expect, test } from 'bun:test';
+import { CallFailure, type ClientSettings, createClient, dataOf } from '../../src/client';
+import { problemKinds } from '../../src/errors';
+import { createTestApp } from '../support/app';
+import { applicant } from '../support/applicant';
+
+interface Arrived {
+  readonly method: string;
+  readonly path: string;
+  readonly headers: Headers;
+  readonly body: string;
+}
+
+type Reply = Response | 'never' | 'broken';
+
+/** A service that answers by a script: each request gets the next reply, and all after it the last. */
+function scriptedService(...replies: (() => Reply)[]) {
+  const arrived: Arrived[] = [];
+  const fetch = async (url: string, init: RequestInit): Promise<Response> => {
+    const { pathname, search } = new URL(url);
+    const request = { method: String(init.method), path: pathname + search, body: String(init.body ?? '') };
+    arrived.push({ ...request, headers: new Headers(init.headers) });
+    const reply = replies[Math.min(arrived.length, replies.length) - 1]?.() ?? 'broken';
+    if (reply === 'never') return new Promise(() => undefined);
+    if (reply === 'broken') throw new TypeError('fetch failed');
+    return reply;
+  };
+  const client = (settings: Partial<ClientSettings> = {}) =>
+    createClient({ baseUrl: 'http://service.test', token: 'token', fetch, ...settings });
+  return { arrived, client };
+}
+
+const user = { user: { id: 'ada' } };
+const ok = () => Response.json(user, { headers: { etag: '"1-1"', 'x-request-id': 'given-by-service' } });
+const problem =
+  (slug: keyof typeof problemKinds | 'newer-kind', headers: Record<string, string> = {}, status?: number) =>
+  () => {
+    const kind = slug === 'newer-kind' ? { status: 418, code: 999, title: '' } : problemKinds[slug];
+    const body = { type: `/problems/${slug}`, title: kind.title, status: kind.status, code: kind.code };
+    const more = { detail: 'what happened', instance: '/', http_code: kind.status, requestId: 'an-id' };
+    return Response.json(
+      { ...body, ...more },
+      { status: status ?? kind.status, headers: { 'content-type': 'application/problem+json', ...headers } },
+    );
+  };
+const page =
+  (status: number, headers = {}) =>
+  () =>
+    new Response('<h1>Bad gateway</h1>', { status, headers: { 'content-type': 'text/html', ...headers } });
+
+describe('a repeat', () => {
+  const passing = ['application-in-progress', 'database-unavailable', 'carrier-timeout', 'carrier-bad-answer'] as const;
+
+  test.each(passing)('follows %s', async (slug) => {
+    const { arrived, client } = scriptedService(problem(slug, { 'retry-after': '0' }), ok);
+    expect(await client().saveProfile({})).toMatchObject({ data: user, error: undefined });
+    expect(arrived.length).toBe(2);
+  });
+
+  test.each([429, 502, 503, 504])('follows the page of a proxy with %d', async (status) => {
+    const { arrived, client } = scriptedService(page(status), ok);
+    expect((await client().getUser()).error).toBeUndefined();
+    expect(arrived.length).toBe(2);
+  });
+
+  test('follows a connection that breaks', async () => {
+    const { arrived, client } = scriptedService(() => 'broken', ok);
+    expect((await client().matchProducts()).error).toBeUndefined();
+    expect(arrived.length).toBe(2);
+  });
+
+  test('follows nothing that it cannot mend', async () => {
+    const passed: readonly string[] = Object.keys(problemKinds).filter((slug) => {
+      const { status } = problemKinds[slug as keyof typeof problemKinds];
+      return [408, 409, 429, 502, 503, 504].includes(status);
+    });
+    for (const slug of Object.keys(problemKinds) as (keyof typeof problemKinds)[]) {
+      if (passed.includes(slug)) continue;
+      const { arrived, client } = scriptedService(problem(slug), ok);
+      expect((await client().saveProfile({})).error?.slug).toBe(slug);
+      expect(arrived.length).toBe(1);
+    }
+    const { arrived, client } = scriptedService(page(500), ok);
+    expect((await client().getUser()).error).toMatchObject({ slug: 'unexpected-answer', status: 500 });
+    expect(arrived.length).toBe(1);
+  });
+
+  test('comes no sooner than the service asks, in seconds or by a date', async () => {
+    const later = () => new Date(Date.now() + 2000).toUTCString();
+    const waits = ['1', later()].map(async (header) => {
+      const { client } = scriptedService(problem('database-unavailable', { 'retry-after': header }), ok);
+      const begunMs = performance.now();
+      expect((await client().getUser()).error).toBeUndefined();
+      return performance.now() - begunMs;
+    });
+    for (const waitMs of await Promise.all(waits)) expect(waitMs).toBeGreaterThan(950);
+  });
+
+  test('is not waited for when its time lies past the deadline', async () => {
+    const { arrived, client } = scriptedService(problem('carrier-timeout', { 'retry-after': '3600' }), ok);
+    const { error } = await client().startLtcApplication(applicant);
+    expect(error).toMatchObject({ slug: 'carrier-timeout', retryAfterSeconds: 3600 });
+    expect(arrived.length).toBe(1);
+  });
+
+  test('comes as often as it is told at most', async () => {
+    const always = () => scriptedService(problem('database-unavailable', { 'retry-after': '0' }));
+    const [usual, set, once] = [always(), always(), always()];
+    expect((await usual.client().getUser()).error?.slug).toBe('database-unavailable');
+    await set.client({ attempts: 2 }).getUser();
+    await once.client({ attempts: 2 }).getUser({ attempts: 1 });
+    expect([usual, set, once].map(({ arrived }) => arrived.length)).toEqual([4, 2, 1]);
+  });
+
+  test('is the same request: body, request id and Idempotency-Key', async () => {
+    const { arrived, client } = scriptedService(() => 'broken', problem('carrier-timeout', { 'retry-after': '0' }), ok);
+    await client().startLifeApplication(applicant);
+    const sent = arrived.map(({ body, headers }) => [
+      body,
+      headers.get('x-request-id'),
+      headers.get('idempotency-key'),
+    ]);
+    expect(sent.length).toBe(3);
+    expect(new Set(sent.map(String)).size).toBe(1);
+    expect(sent[0]).toEqual([
+      JSON.stringify(applicant),
+      expect.stringMatching(/^[\w-]{8,64}$/),
+      expect.stringMatching(/^[\w-]{8,64}$/),
+    ]);
+  });
+
+  test('of a save with If-Match comes only where nothing was done: the first may have arrived', async () => {
+    const refused = [
+      () => 'broken' as const,
+      problem('database-unavailable', { 'retry-after': '0' }),
+      problem('carrier-timeout', { 'retry-after': '0' }),
+      page(502),
+    ];
+    for (const reply of refused) {
+      const { arrived, client } = scriptedService(reply, ok);
+      expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error).toBeDefined();
+      expect(arrived.length).toBe(1);
+    }
+    const { arrived, client } = scriptedService(problem('auth-keys-unavailable', { 'retry-after': '0' }), ok);
+    expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error).toBeUndefined();
+    expect(arrived.map(({ headers }) => headers.get('if-match'))).toEqual(['"1-1"', '"1-1"']);
+  });
+});
+
+describe('an abort', () => {
+  test('before the call sends nothing', async () => {
+    const { arrived, client } = scriptedService(ok);
+    const { error } = await client().getUser({ signal: AbortSignal.abort('gone') });
+    expect(error).toEqual({ slug: 'aborted', cause: 'gone' });
+    expect(arrived).toEqual([]);
+  });
+
+  test('ends a call that waits for an answer, even of a fetch that cannot be ended, and is not followed by a repeat', async () => {
+    const { arrived, client } = scriptedService(() => 'never');
+    const controller = new AbortController();
+    const call = client().getUser({ signal: controller.signal });
+    await Promise.resolve();
+    controller.abort();
+    expect((await call).error?.slug).toBe('aborted');
+    expect(arrived.length).toBe(1);
+  });
+
+  test('ends a wait for the next attempt, and a token that does not come', async () => {
+    const { arrived, client } = scriptedService(problem('database-unavailable', { 'retry-after': '20' }), ok);
+    const controller = new AbortController();
+    const waiting = client().getUser({ signal: controller.signal });
+    const asking = client({ token: () => new Promise(() => undefined) }).getUser({ signal: controller.signal });
+    await Bun.sleep(20);
+    controller.abort();
+    expect((await waiting).error?.slug).toBe('aborted');
+    expect((await asking).error?.slug).toBe('aborted');
+    expect(arrived.length).toBe(1);
+  });
+
+  test('that never comes leaves nothing at a signal that outlives many calls', async () => {
+    const controller = new AbortController();
+    let listeners = 0;
+    const { addEventListener, removeEventListener } = controller.signal;
+    controller.signal.addEventListener = (...args: Parameters<typeof addEventListener>) => {
+      listeners += 1;
+      addEventListener.apply(controller.signal, args);
+    };
+    controller.signal.removeEventListener = (...args: Parameters<typeof removeEventListener>) => {
+      listeners -= 1;
+      removeEventListener.apply(controller.signal, args);
+    };
+    await scriptedService(ok).client().getUser({ signal: controller.signal });
+    expect(listeners).toBe(0);
+  });
+});
+
+describe('a time limit', () => {
+  test('ends whatever does not come, and says how long it was', async () => {
+    const silent = scriptedService(() => 'never').client({ timeoutMs: 30 });
+    expect((await silent.getUser()).error).toEqual({ slug: 'timed-out', timeoutMs: 30 });
+    expect((await silent.saveProfile({}, { timeoutMs: 20 })).error).toEqual({ slug: 'timed-out', timeoutMs: 20 });
+  });
+
+  test('may be none', async () => {
+    expect((await scriptedService(ok).client({ timeoutMs: Number.POSITIVE_INFINITY }).getUser()).error).toBeUndefined();
+  });
+
+  test('counts all attempts', async () => {
+    const { arrived, client } = scriptedService(problem('database-unavailable', { 'retry-after': '0' }), () => 'never');
+    const { error } = await client({ timeoutMs: 1000 }).getUser();
+    expect(error?.slug).toBe('timed-out');
+    expect(arrived.length).toBe(2);
+  });
+});
+
+describe('a token', () => {
+  test('is asked for anew once, when it is refused', async () => {
+    const asked: boolean[] = [];
+    const token = async ({ isRefused }: { isRefused: boolean }) => {
+      asked.push(isRefused);
+      return isRefused ? 'fresh' : 'stale';
+    };
+    const mended = scriptedService(
+      problem('unauthenticated'),
+      problem('database-unavailable', { 'retry-after': '0' }),
+      ok,
+    );
+    expect((await mended.client({ token }).saveProfile({}, { ifMatch: undefined })).error).toBeUndefined();
+    expect(asked).toEqual([false, true, false]);
+    expect(mended.arrived.map(({ headers }) => headers.get('authorization'))).toEqual([
+      'Bearer stale',
+      'Bearer fresh',
+      'Bearer stale',
+    ]);
+    const refused = scriptedService(problem('unauthenticated'));
+    expect((await refused.client({ token }).getUser()).error?.slug).toBe('unauthenticated');
+    expect(refused.arrived.length).toBe(2);
+    const fixed = scriptedService(problem('unauthenticated'));
+    expect((await fixed.client().getUser()).error?.slug).toBe('unauthenticated');
+    expect(fixed.arrived.length).toBe(1);
+  });
+
+  test('that cannot be had is an error of its own', async () => {
+    const cause = new Error('signed out');
+    const token = () => {
+      throw cause;
+    };
+    const { arrived, client } = scriptedService(ok);
+    expect((await client({ token }).getUser()).error).toEqual({ slug: 'token-unavailable', cause });
+    expect(arrived).toEqual([]);
+  });
+});
+
+describe('an answer', () => {
+  test('of success has the data, the tag and the id', async () => {
+    expect(await scriptedService(ok).client().getUser()).toEqual({
+      data: { user: { id: 'ada' } } as never,
+      error: undefined,
+      isNotModified: false,
+      etag: '"1-1"',
+      requestId: 'given-by-service',
+    });
+  });
+
+  test('304 says that what the caller has is current, and only who asked gets it', async () => {
+    const { arrived, client } = scriptedService(() => new Response(null, { status: 304, headers: { etag: '"1-1"' } }));
+    const { data, error, isNotModified, etag } = await client().getUser({ ifNoneMatch: '"1-1"' });
+    expect([data, error, isNotModified, etag]).toEqual([undefined, undefined, true, '"1-1"']);
+    expect(arrived[0]?.headers.get('if-none-match')).toBe('"1-1"');
+    expect((await client().getUser()).error).toMatchObject({ slug: 'unexpected-answer', status: 304 });
+  });
+
+  const strange: [string, () => Reply][] = [
+    ['a page with 200', page(200)],
+    ['broken JSON', () => new Response('{', { headers: { 'content-type': 'application/json' } })],
+    ['null as a problem', () => Response.json(null, { status: 400 })],
+    ['a list as a problem', () => Response.json([], { status: 422 })],
+    ['a problem of another service', () => Response.json({ type: 'about:blank', status: 400 }, { status: 400 })],
+    ['a problem whose status is not its answer’s', problem('forbidden', {}, 404)],
+    ['a kind that is newer than the client', problem('newer-kind')],
+    ['a name of every object', () => Response.json({ type: '/problems/constructor', status: 400 }, { status: 400 })],
+  ];
+  test.each(strange)('that is %s is unexpected, and no problem of the service', async (_, reply) => {
+    expect((await scriptedService(reply).client({ attempts: 1 }).getUser()).error?.slug).toBe('unexpected-answer');
+  });
+
+  test('that is long is cut', async () => {
+    const { error } = await scriptedService(() => new Response('x'.repeat(1e6), { status: 400 }))
+      .client()
+      .getUser();
+    expect(error?.slug === 'unexpected-answer' && error.text.length).toBe(1000);
+  });
+
+  test('that lists methods gives them', async () => {
+    const reply = problem('method-not-allowed', { allow: 'GET, HEAD' });
+    expect((await scriptedService(reply).client().getUser()).error).toMatchObject({ allow: ['GET', 'HEAD'] });
+  });
+});
+
+describe('a request', () => {
+  test('has the address below any base, the query as text and nothing that is undefined', async () => {
+    for (const baseUrl of ['http://service.test/api', 'http://service.test/api/', 'http://service.test/api//?a#b']) {
+      const { arrived, client } = scriptedService(ok);
+      await client({ baseUrl }).listCemeteries({ page: 2, limit: undefined, sort: 'asc' });
+      expect(arrived[0]?.path).toBe('/api/v2/private/cemetery/all?page=2&sort=asc');
+    }
+  });
+
+  test('has the headers of the client, of the call, and a request id that may be given', async () => {
+    const { arrived, client } = scriptedService(ok);
+    const headers = { 'X-Request-Id': 'mine-12345', 'x-app': 'web' };
+    await client({ headers }).getUser({ headers: { 'x-app': 'other', authorization: 'Bearer other' } });
+    const [sent] = arrived;
+    const names = ['x-request-id', 'x-app', 'authorization', 'content-type'];
+    expect(names.map((name) => sent?.headers.get(name))).toEqual(['mine-12345', 'other', 'Bearer token', null]);
+  });
+
+  test('that cannot be made is an error, not a throw', async () => {
+    const { error } = await scriptedService(ok)
+      .client({ attempts: 1 })
+      .getUser({ headers: { 'x-app': 'a\nb' } });
+    expect(error?.slug).toBe('network-failure');
+  });
+
+  test('is refused from the start without an address', () => {
+    expect(() => createClient({ baseUrl: 'nowhere', token: '' })).toThrow(TypeError);
+  });
+});
+
+describe('against the app', () => {
+  test('a client has every operation of the documentation, under its name', async () => {
+    const { call } = await createTestApp();
+    const { paths } = (await call('GET', '/swagger/json')).body as { paths: Record<string, Record<string, never>> };
+    const documented = Object.entries(paths)
+      .filter(([path]) => path.startsWith('/v2/private'))
+      .flatMap(([path, methods]) =>
+        Object.entries(methods).map(([method, { operationId }]) => `${operationId} ${method.toUpperCase()} ${path}`),
+      );
+    const { arrived, client } = scriptedService(ok);
+    const operations = Object.entries(client()) as [string, (input?: unknown) => Promise<unknown>][];
+    const made: string[] = [];
+    for (const [name, operation] of operations) {
+      await operation({});
+      made.push(`${name} ${arrived.at(-1)?.method} ${arrived.at(-1)?.path}`);
+    }
+    expect(made.sort()).toEqual(documented.sort());
+  });
+
+  test('a key is sent by what takes one, and by nothing else', async () => {
+    const { arrived, client } = scriptedService(ok);
+    const operations = Object.entries(client()) as [string, (input?: unknown) => Promise<unknown>][];
+    for (const [, operation] of operations) await operation({});
+    const keyed = operations.filter((_, index) => arrived[index]?.headers.has('idempotency-key'));
+    expect(keyed.map(([name]) => name)).toEqual(['startLtcApplication', 'startLifeApplication']);
+    await client().startLtcApplication(applicant, { idempotencyKey: undefined });
+    await client().startLtcApplication(applicant, { idempotencyKey: 'mine' });
+    expect(arrived.at(-2)?.headers.get('idempotency-key')).toMatch(/^[0-9a-f]{32}$/);
+    expect(arrived.at(-1)?.headers.get('idempotency-key')).toBe('mine');
+  });
+});
+
+describe('dataOf', () => {
+  test('gives the data, or throws what the call failed with', async () => {
+    expect(await dataOf(scriptedService(ok).client().getUser())).toEqual(user as never);
+    const failing = dataOf(scriptedService(problem('user-not-found')).client().getUser());
+    const failure = await failing.catch((error: unknown) => error);
+    expect(failure).toBeInstanceOf(CallFailure);
+    expect(failure).toMatchObject({
+      name: 'CallFailure',
+      message: 'There is no record yet (user-not-found)',
+      error: { slug: 'user-not-found', status: 404 },
+    });
+  });
+});

@@ -1,0 +1,191 @@
+/** What the client refuses to compile. Each expectation is an error of `tsc` itself as soon as its type loosens. */
+
+import type { InferOutput } from 'valibot';
+import { type CallOptions, type ClientError, createClient, type Result, type User } from '../../src/client';
+import type { Api } from '../../src/client/api';
+import type { CemeteryPage } from '../../src/modules/cemeteries/model';
+import type { ApplicationsBody } from '../../src/modules/coverage/model';
+import type { HealthAndCareBody } from '../../src/modules/reference/model';
+import type { MonthlyGlanceBody } from '../../src/modules/sales/model';
+import type { UserBody } from '../../src/modules/users/model';
+
+type Same<One, Other> =
+  (<Type>() => Type extends One ? 1 : 2) extends <Type>() => Type extends Other ? 1 : 2 ? true : false;
+const isTrue = <Value extends true>(value?: Value) => value;
+
+const client = createClient({ baseUrl: 'http://127.0.0.1', token: 'token' });
+const applicant = {
+  firstName: 'Ada',
+  lastName: 'Byron',
+  dateOfBirth: '1956-12-10',
+  gender: 'Female',
+  state: 'va',
+  email: 'ada@example.com',
+} as const;
+
+/** The answers are the documented models, exactly: nothing is lost on the way through the app's type. */
+export const answers = [
+  isTrue<Same<Api['getUser']['answer'], UserBody>>(),
+  isTrue<Same<Api['saveProfile']['answer'], UserBody>>(),
+  isTrue<Same<Api['saveLtcLifetimeCare']['answer'], UserBody>>(),
+  isTrue<Same<Api['saveLifeInsurance']['answer'], UserBody>>(),
+  isTrue<Same<Api['saveLifetimeCare']['answer'], UserBody>>(),
+  isTrue<Same<Api['matchProducts']['answer'], UserBody>>(),
+  isTrue<Same<Api['startLtcApplication']['answer'], UserBody>>(),
+  isTrue<Same<Api['startLifeApplication']['answer'], UserBody>>(),
+  isTrue<Same<Api['listApplications']['answer'], ApplicationsBody>>(),
+  isTrue<Same<Api['listCemeteries']['answer'], CemeteryPage>>(),
+  isTrue<Same<Api['getMonthlyGlance']['answer'], MonthlyGlanceBody>>(),
+  isTrue<Same<Api['getHealthAndCare']['answer'], InferOutput<typeof HealthAndCareBody>>>(),
+  // @ts-expect-error: `Same` tells types apart
+  isTrue<Same<Api['getUser']['answer'], { user: unknown }>>(),
+];
+
+/** What the contract allows to send compiles. */
+export async function allowed() {
+  await client.saveLtcLifetimeCare({ relationshipStatus: 'married', propertyStatus: ['iRent'], careCosts: null });
+  await client.startLtcApplication(applicant, { idempotencyKey: 'mine', ifMatch: '"1-1"' });
+  await client.listCemeteries();
+  await client.listCemeteries({ page: 2, limit: '5', sort: 'desc' }, { timeoutMs: 100 });
+  await client.matchProducts({ explain: true });
+  await client.getMonthlyGlance({ month: 'March', year: 2026 });
+}
+
+export async function refused() {
+  // @ts-expect-error: a wrong value of an enum
+  await client.saveLtcLifetimeCare({ careFacilityType: 'atHome' });
+  // @ts-expect-error: one in a list
+  await client.saveLifeInsurance({ billsAndDebt: ['mortgage', 'rent'] });
+  // @ts-expect-error: one in what is sent for a preview
+  await client.previewMatches({ ltc: { careFacilityType: 'atHome' } });
+  // @ts-expect-error: one in a query
+  await client.listCemeteries({ sort: 'up' });
+  // @ts-expect-error: a field that the contract does not have
+  await client.saveLtcLifetimeCare({ careCost: 4500 });
+  // @ts-expect-error: a text for a number
+  await client.saveProfile({ heightCm: '165' });
+  // @ts-expect-error: no body
+  await client.saveProfile();
+  // @ts-expect-error: no month
+  await client.getMonthlyGlance({});
+  // @ts-expect-error: a save is not conditional on what the caller has
+  await client.saveProfile({}, { ifNoneMatch: '"1-1"' });
+  // @ts-expect-error: a read does not depend on a version
+  await client.getUser({ ifMatch: '"1-1"' });
+  // @ts-expect-error: only an application has a key
+  await client.saveProfile({}, { idempotencyKey: 'mine' });
+  // @ts-expect-error: a client without a token
+  createClient({ baseUrl: 'http://127.0.0.1' });
+}
+
+type Without<Name extends keyof typeof applicant> = Omit<typeof applicant, Name>;
+
+export async function refusedApplicants(
+  a: Without<'firstName'>,
+  b: Without<'lastName'>,
+  c: Without<'dateOfBirth'>,
+  d: Without<'gender'>,
+  e: Without<'state'>,
+  f: Without<'email'>,
+) {
+  // @ts-expect-error: without the first name
+  await client.startLtcApplication(a);
+  // @ts-expect-error: without the last name
+  await client.startLtcApplication(b);
+  // @ts-expect-error: without the date of birth
+  await client.startLifeApplication(c);
+  // @ts-expect-error: without the gender
+  await client.startLifeApplication(d);
+  // @ts-expect-error: without the state
+  await client.startLtcApplication(e);
+  // @ts-expect-error: without the e-mail address
+  await client.startLifeApplication(f);
+  // @ts-expect-error: a wrong gender
+  await client.startLtcApplication({ ...applicant, gender: 'female' });
+}
+
+export async function results(options: CallOptions): Promise<User | undefined> {
+  const { data, error } = await client.getUser(options);
+  // @ts-expect-error: the data are there only if no error is
+  data.user;
+  if (error !== undefined) return undefined;
+
+  const conditional = await client.getUser({ ifNoneMatch: '"1-1"' });
+  // @ts-expect-error: nor if what the caller has is current
+  if (conditional.error === undefined) conditional.data.user;
+  if (conditional.error === undefined && !conditional.isNotModified) return conditional.data.user;
+
+  const plain: Result<UserBody> = await client.getUser();
+  // @ts-expect-error: a field that the answer does not have
+  if (plain.error === undefined) plain.data.user.age;
+  return data.user;
+}
+
+/** Every kind of error, each with its own members. A kind that is left out does not compile. */
+export function everyKind(error: ClientError): string {
+  switch (error.slug) {
+    case 'invalid-input':
+      return error.errors.map(({ pointer, message }) => `${pointer} ${message}`).join();
+    case 'method-not-allowed':
+      return error.allow.join();
+    case 'unexpected-answer':
+      return `${error.status} ${error.text}`;
+    case 'network-failure':
+    case 'aborted':
+    case 'token-unavailable':
+      return String(error.cause);
+    case 'timed-out':
+      return String(error.timeoutMs);
+    case 'application-in-progress':
+    case 'auth-keys-unavailable':
+    case 'database-unavailable':
+    case 'shutting-down':
+    case 'carrier-unavailable':
+    case 'carrier-timeout':
+    case 'carrier-bad-answer':
+      return `${error.status} ${error.retryAfterSeconds}`;
+    case 'malformed-json':
+    case 'unsupported-media-type':
+    case 'payload-too-large':
+    case 'malformed-request':
+    case 'unauthenticated':
+    case 'forbidden':
+    case 'route-not-found':
+    case 'user-not-found':
+    case 'idempotency-key-reused':
+    case 'precondition-failed':
+    case 'internal-error':
+    case 'carrier-declined':
+      return error.detail;
+  }
+}
+
+// @ts-expect-error: `user-not-found` and all others are not handled, so nothing may be returned
+export function unhandledKind(error: ClientError): string {
+  switch (error.slug) {
+    case 'invalid-input':
+      return error.detail;
+  }
+}
+
+export function unhandledKindByDefault(error: ClientError): string {
+  switch (error.slug) {
+    case 'invalid-input':
+      return error.detail;
+    default:
+      // @ts-expect-error: what is left is not nothing
+      return error satisfies never;
+  }
+}
+
+export function members(error: ClientError) {
+  // @ts-expect-error: a misspelt kind
+  if (error.slug === 'invalid-imput') return;
+  // @ts-expect-error: not every kind lists fields
+  error.errors;
+  if (error.slug === 'unauthenticated') {
+    isTrue<Same<typeof error.status, 401>>();
+    // @ts-expect-error: only some kinds say when to come again
+    error.retryAfterSeconds;
+  }
+}
