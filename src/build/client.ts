@@ -1,0 +1,79 @@
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import packageJson from '../../package.json' with { type: 'json' };
+import { packageRoot } from '../package-root';
+
+const root = fileURLToPath(packageRoot);
+
+/**
+ * Writes the client as a package that needs no other: one module for browsers, Node.js and Bun, and declarations in
+ * which the service's types are written out.
+ */
+async function buildClient(folder: string): Promise<void> {
+  await Bun.build({
+    entrypoints: [join(root, 'src/client.ts')],
+    outdir: folder,
+    target: 'browser',
+    format: 'esm',
+  });
+  const declarations = await mkdtemp(join(tmpdir(), 'client-types-'));
+  try {
+    await compile(declarations);
+    for (const path of [
+      'client.d.ts',
+      ...(await readdir(join(declarations, 'client'))).map((name) => `client/${name}`),
+    ]) {
+      const isApi = path === 'client/api.d.ts';
+      const text = await Bun.file(join(declarations, isApi ? 'build/flat-api.d.ts' : path)).text();
+      await Bun.write(join(folder, path), isApi ? asTypes(text) : withExtensions(text));
+    }
+  } finally {
+    await rm(declarations, { recursive: true });
+  }
+  await Bun.write(join(folder, 'package.json'), `${JSON.stringify(clientPackage(), null, 2)}\n`);
+}
+
+async function compile(folder: string): Promise<void> {
+  const command = [join(root, 'node_modules/typescript/bin/tsc'), '-p', join(root, 'src/build/client.tsconfig.json')];
+  const compiler = Bun.spawn([process.execPath, ...command, '--outDir', folder], {
+    stdout: 'inherit',
+    stderr: 'inherit',
+  });
+  if ((await compiler.exited) !== 0) throw new Error('The declarations of the client could not be made');
+}
+
+/** The compiler writes out the types of values alone. */
+function asTypes(declaration: string): string {
+  const values = [...declaration.matchAll(/^export declare const (\w+): ({[\s\S]*?^}|{});$/gm)];
+  return values.map(([, name, type]) => `export type ${name} = ${type};\n`).join('\n');
+}
+
+/** As Node.js resolves modules, a relative address has its file's extension. */
+function withExtensions(declaration: string): string {
+  return declaration.replace(/(?<=from '\.[^']*)(?=';)/g, '.js');
+}
+
+/** Under the name of the whole package, so that an import is the same whether it or the client alone is installed. */
+function clientPackage() {
+  const { name, version, type, exports } = packageJson;
+  const here = (path: string) => path.replace('./dist/client/', './');
+  const { types, default: module } = exports['./client'];
+  return {
+    name,
+    version,
+    description: 'Typed client of the personal planning service',
+    private: true,
+    type,
+    sideEffects: false,
+    exports: { './client': { types: here(types), default: here(module) } },
+  };
+}
+
+const dist = join(root, 'dist/client');
+const folder = resolve(process.argv[2] ?? dist);
+// What an earlier build left; never a folder that somebody names, which may hold anything.
+if (folder === dist) await rm(dist, { recursive: true, force: true });
+await buildClient(folder);
+process.stdout.write(`${folder} is a package: npm pack ${folder}\n`);

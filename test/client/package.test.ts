@@ -1,0 +1,171 @@
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import { Glob } from 'bun';
+import packageJson from '../../package.json';
+import { testSecret, testToken } from '../support/app';
+import { noBrowser, startBrowser } from '../support/browser';
+import { temporaryFolder } from '../support/database';
+import { runToEnd } from '../support/run-to-end';
+import { startService } from '../support/service';
+import { journeyOutcome } from './journey';
+
+const root = new URL('../..', import.meta.url).pathname;
+const tsc = join(root, 'node_modules/typescript/bin/tsc');
+const readme = await Bun.file(join(root, 'README.md')).text();
+
+async function run(cwd: string, command: readonly string[]): Promise<string> {
+  const child = Bun.spawn([...command], { cwd, stdout: 'pipe', stderr: 'pipe' });
+  const { exitCode, stdout, stderr } = await runToEnd(child);
+  if (exitCode !== 0) throw new Error(`${command.join(' ')} ended with ${exitCode}:\n${stdout}${stderr}`);
+  return stdout;
+}
+
+/** A frontend in an empty folder, made as the README says; nothing of this folder can be found from there. */
+async function createFrontend() {
+  const [built, frontend] = [join(temporaryFolder(), 'client'), temporaryFolder()];
+  await run(temporaryFolder(), [process.execPath, join(root, 'src/build/client.ts'), built]);
+  await run(built, [process.execPath, 'pm', 'pack', '--destination', frontend, '--quiet']);
+  await Bun.write(join(frontend, 'package.json'), '{ "name": "frontend", "private": true, "type": "module" }');
+  const tarball = `./${packageJson.name}-${packageJson.version}.tgz`;
+  expect(readme).toContain(`npm install ${tarball} `);
+  const installers = [
+    [Bun.which('npm') ?? '', 'install', '--offline', '--no-audit', '--no-fund', tarball],
+    [process.execPath, 'add', tarball],
+  ];
+  await run(frontend, installers.find(([program]) => program !== '') ?? []);
+  return frontend;
+}
+
+const frontend = await createFrontend();
+const installed = join(frontend, 'node_modules', packageJson.name);
+const service = await startService({ environment: { AUTH_SECRET: testSecret } });
+const module = await Bun.file(join(installed, 'client.js')).text();
+
+describe('the package of the client', () => {
+  test('is all that a frontend gets, with no other package', async () => {
+    expect([...new Glob('*').scanSync({ cwd: join(frontend, 'node_modules'), onlyFiles: false })]).toEqual([
+      packageJson.name,
+    ]);
+    const files = [...new Glob('**').scanSync(installed)];
+    expect(files.filter((path) => !path.endsWith('.d.ts')).sort()).toEqual(['client.js', 'package.json']);
+    for (const file of files) {
+      const text = await Bun.file(join(installed, file)).text();
+      expect(text).not.toContain(root);
+      expect(text.match(/from ['"](?!\.\/)[^'"]+/g)).toBeNull();
+      expect(text).not.toMatch(/elysia|valibot|drizzle|libsql|\bBun\b|node:/i);
+    }
+  });
+
+  test('is as small as the README says', () => {
+    const minified = new Bun.Transpiler({ minifyWhitespace: true, target: 'browser' }).transformSync(module);
+    expect(Bun.gzipSync(module).byteLength).toBeLessThan(4000);
+    expect(Bun.gzipSync(minified).byteLength).toBeLessThan(3500);
+    expect(readme).toContain('is 3 kB minified and gzipped');
+  });
+
+  test('has every operation’s types written out, none of them loose', async () => {
+    const api = await Bun.file(join(installed, 'client/api.d.ts')).text();
+    expect(api).toContain('"assistedLiving" | "inHome"');
+    expect(api).toMatch(/readonly 'carrier-declined': \{\s+readonly code: 313;/);
+    expect(api).not.toMatch(/\b(any|unknown|never|import)\b(?!")/);
+  });
+});
+
+const examples = [...readme.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, block = '']) => block).join('\n');
+const exampleFor = (token: string) =>
+  examples.replace('http://127.0.0.1:3000', service.address).replace('TOKEN', token);
+const tokenOf = (id: string) => testToken({ id, now: new Date() });
+
+describe('in a frontend', () => {
+  const resolutions = [
+    { module: 'preserve', moduleResolution: 'bundler' },
+    { module: 'nodenext', moduleResolution: 'nodenext' },
+  ];
+  const strict = { target: 'es2023', strict: true, exactOptionalPropertyTypes: true, skipLibCheck: false, types: [] };
+  const compile = async (name: string, text: string, options: object) => {
+    await Bun.write(join(frontend, `${name}.ts`), text);
+    const config = { compilerOptions: { ...strict, lib: ['es2023', 'dom'], ...options }, files: [`${name}.ts`] };
+    await Bun.write(join(frontend, `${name}.json`), JSON.stringify(config));
+    return run(frontend, [process.execPath, tsc, '-p', `${name}.json`]).then(
+      () => '',
+      (error: Error) => error.message,
+    );
+  };
+
+  test.each(resolutions)('the README’s code compiles, strictly, with $moduleResolution', async (options) => {
+    expect(await compile('readme', exampleFor('TOKEN'), { ...options, noEmit: true })).toBe('');
+    expect(examples).toContain('createClient(');
+  });
+
+  test.each(resolutions)('what must not compile does not, with $moduleResolution', async (options) => {
+    const text = `
+      import { type ClientError, createClient } from '${packageJson.name}/client';
+      const client = createClient({ baseUrl: 'http://127.0.0.1', token: '' });
+      void client.saveLtcLifetimeCare({ careFacilityType: 'atHome' });
+      void client.startLtcApplication({ firstName: 'Ada' });
+      export function unhandled(error: ClientError): string {
+        switch (error.slug) { case 'invalid-input': return error.detail; }
+      }
+    `;
+    const refusal = await compile('refused', text, { ...options, noEmit: true });
+    const lines = [...refusal.matchAll(/refused\.ts\((\d+),\d+\): error/g)].map(([, line]) => Number(line));
+    expect(lines).toEqual([4, 5, 6]);
+  });
+
+  const expectedOutput = [/^Ada$/, /^\S.+$/, /^true$/, /^undefined$/];
+  const isAsExpected = (output: string) => {
+    const lines = output.trim().split('\n');
+    expect(lines.length).toBe(expectedOutput.length);
+    for (const [index, line] of lines.entries()) expect(line).toMatch(expectedOutput[index] ?? /^$/);
+  };
+
+  test('the README’s code runs in Bun, and in Node.js where there is one', async () => {
+    await Bun.write(join(frontend, 'in-bun.ts'), exampleFor(await tokenOf('readme-in-bun')));
+    isAsExpected(await run(frontend, [process.execPath, 'in-bun.ts']));
+    const node = Bun.which('node');
+    if (node === null) return;
+    const options = { ...resolutions[1], outDir: 'out' };
+    expect(await compile('in-node', exampleFor(await tokenOf('readme-in-node')), options)).toBe('');
+    isAsExpected(await run(frontend, [node, 'out/in-node.js']));
+  });
+});
+
+describe('a whole journey', async () => {
+  const { outputs } = await Bun.build({ entrypoints: [join(root, 'test/client/journey.ts')], target: 'browser' });
+  const journey = (await outputs[0]?.text()) ?? '';
+  await Bun.write(join(frontend, 'journey.js'), journey);
+  const noNode = Bun.which('node') === null ? 'no Node.js is installed' : undefined;
+  const skipNote = (reason: string | undefined) => (reason === undefined ? '' : ` (${reason})`);
+  const programFor = async (id: string) => `
+    import * as library from '${packageJson.name}/client';
+    import { journey } from './journey.js';
+    console.log(JSON.stringify(await journey(library, '${service.address}', '${await tokenOf(id)}')));
+  `;
+
+  test('goes well in Bun', async () => {
+    await Bun.write(join(frontend, 'bun.mjs'), await programFor('in-bun'));
+    expect(JSON.parse(await run(frontend, [process.execPath, 'bun.mjs']))).toEqual(journeyOutcome);
+  });
+
+  test.skipIf(noNode !== undefined)(`goes well in Node.js${skipNote(noNode)}`, async () => {
+    await Bun.write(join(frontend, 'node.mjs'), await programFor('in-node'));
+    expect(JSON.parse(await run(frontend, ['node', 'node.mjs']))).toEqual(journeyOutcome);
+  });
+
+  test.skipIf(noBrowser !== undefined)(`goes well in Chromium${skipNote(noBrowser)}`, async () => {
+    const page = await (await startBrowser()).newPage();
+    const script = { contentType: 'text/javascript' };
+    await page.route('**/page/client.js', (route) => route.fulfill({ ...script, body: module }));
+    await page.route('**/page/journey.js', (route) => route.fulfill({ ...script, body: journey }));
+    await page.route('**/page/', (route) => route.fulfill({ contentType: 'text/html', body: '<!doctype html>' }));
+    await page.goto(`${service.address}/page/`);
+    const outcome = await page.evaluate(
+      async ({ address, token }) => {
+        const load = (path: string) => import(path);
+        return (await load('/page/journey.js')).journey(await load('/page/client.js'), address, token);
+      },
+      { address: '/', token: await tokenOf('in-chromium') },
+    );
+    expect(outcome).toEqual(journeyOutcome);
+  });
+});
