@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import { mkdir, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Glob } from 'bun';
 import packageJson from '../../package.json';
@@ -110,6 +111,20 @@ describe('in a frontend', () => {
     const refusal = await compile('refused', text, { ...options, noEmit: true });
     const lines = [...refusal.matchAll(/refused\.ts\((\d+),\d+\): error/g)].map(([, line]) => Number(line));
     expect(lines).toEqual([4, 5, 6]);
+  });
+
+  test('of which the service’s folder is a workspace, the same import finds the client that is built there', async () => {
+    const workspace = temporaryFolder();
+    const linked = join(workspace, 'node_modules', packageJson.name);
+    await Bun.write(join(linked, 'package.json'), JSON.stringify(packageJson));
+    await mkdir(join(linked, 'dist'));
+    await symlink(installed, join(linked, 'dist/client'));
+    const program = `import { createClient } from '${packageJson.name}/client'; console.log(typeof createClient);`;
+    await Bun.write(join(workspace, 'main.ts'), program);
+    expect(await run(workspace, [process.execPath, 'main.ts'])).toBe('function\n');
+    const options = ['--ignoreConfig', '--noEmit', '--strict', '--module', 'nodenext', 'main.ts'];
+    await Bun.write(join(workspace, 'main.ts'), `${program}\n// @ts-expect-error: no token\ncreateClient({});`);
+    await run(workspace, [process.execPath, tsc, ...options]);
   });
 
   const expectedOutput = [/^Ada$/, /^\S.+$/, /^true$/, /^undefined$/];
