@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'bun:test';
 import { createTestApp, testConfig } from '../support/app';
-import { noChromium, openInChromium } from '../support/chromium';
+import { noBrowser, openInBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';
 import { until } from '../support/until';
 
-if (noChromium !== undefined) console.warn(`The pages were not opened in a browser: ${noChromium}.`);
+if (noBrowser !== undefined) console.warn(`The pages were not opened in a browser: ${noBrowser}.`);
 
 async function listen(publicUrl?: string): Promise<string> {
   const { app } = await createTestApp({ config: { ...testConfig, publicUrl } });
@@ -16,17 +16,17 @@ async function listen(publicUrl?: string): Promise<string> {
 /** A page of five megabytes of script takes its time where others load the machine. */
 const patienceMs = 120_000;
 
-describe.skipIf(noChromium !== undefined)('in a real browser', () => {
+describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
   test(
     'the documentation obeys its policy, asks no other host, shows every endpoint, and runs nothing that is brought in',
     async () => {
       const address = await listen('http://127.0.0.1:9');
-      const page = await openInChromium(`${address}/swagger`);
-      await page.until(`document.body?.innerText.includes('/v2/private/user/profile')`);
+      const { page, requests, complaints } = await openInBrowser(`${address}/swagger`);
+      await page.getByText('/v2/private/user/profile').first().waitFor({ state: 'attached', timeout: patienceMs });
       await page.evaluate(`for (const button of document.querySelectorAll('button')) button.click()`);
       await Bun.sleep(1000);
-      expect(page.complaints).toEqual([]);
-      expect(page.requests.filter((url) => !url.startsWith(`${address}/`) && !url.startsWith('data:'))).toEqual([]);
+      expect(complaints).toEqual([]);
+      expect(requests.filter((url) => !url.startsWith(`${address}/`) && !url.startsWith('data:'))).toEqual([]);
       expect(await page.evaluate(`[...document.querySelectorAll('style')].every(({ sheet }) => sheet !== null)`)).toBe(
         true,
       );
@@ -38,7 +38,7 @@ describe.skipIf(noChromium !== undefined)('in a real browser', () => {
         const picture = document.createElement('div');
         picture.innerHTML = '<img src="x" onerror="globalThis.isIntruded = true">';
         document.body.append(picture);`);
-      await until(() => page.complaints.length >= 2);
+      await until(() => complaints.length >= 2);
       expect(await page.evaluate('globalThis.isIntruded')).toBeUndefined();
     },
     patienceMs,
@@ -48,10 +48,10 @@ describe.skipIf(noChromium !== undefined)('in a real browser', () => {
     'a page about a problem obeys its policy, and has its looks',
     async () => {
       const address = await listen();
-      const page = await openInChromium(`${address}/problems/rate-limited`);
-      await page.until(`document.title === 'Too many requests' && document.body !== null`);
+      const { page, complaints } = await openInBrowser(`${address}/problems/rate-limited`);
+      expect(await page.title()).toBe('Too many requests');
       expect(await page.evaluate('getComputedStyle(document.body).maxWidth')).toBe('640px');
-      expect(page.complaints).toEqual([]);
+      expect(complaints).toEqual([]);
     },
     patienceMs,
   );

@@ -6,9 +6,32 @@ const program = Bun.which('chromium') ?? Bun.which('chromium-browser') ?? Bun.wh
 /** Why there is no browser to test with; undefined where there is one. */
 export const noBrowser = program === null ? 'no Chromium is installed' : undefined;
 
-/** A real Chromium without a window. */
-export async function startBrowser(): Promise<Browser> {
-  const browser = await chromium.launch({ executablePath: program ?? '', args: ['--no-sandbox'] });
-  atEnd(() => browser.close());
+let browser: Promise<Browser> | undefined;
+
+/** A real Chromium without a window, one for all tests of a file. */
+export function startBrowser(): Promise<Browser> {
+  if (browser === undefined) {
+    const started = chromium.launch({ executablePath: program ?? '', args: ['--no-sandbox'] });
+    browser = started;
+    atEnd(async () => {
+      browser = undefined;
+      await (await started).close();
+    });
+  }
   return browser;
+}
+
+/** Opens an address in a page of its own, which notes the addresses that it asks for and all that goes wrong on it. */
+export async function openInBrowser(address: string) {
+  const page = await (await startBrowser()).newPage();
+  const requests: string[] = [];
+  /** Console errors, exceptions, and violations of the page’s policy. */
+  const complaints: string[] = [];
+  page.on('request', (request) => requests.push(request.url()));
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => {
+    if (message.type() === 'error') complaints.push(message.text());
+  });
+  await page.goto(address);
+  return { page, requests, complaints };
 }
