@@ -3,7 +3,8 @@ import { telemetryFaults } from './telemetry/settings';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-interface Fault {
+/** What is said of a setting. */
+export interface Fault {
   readonly key: string;
   readonly rule: string;
 }

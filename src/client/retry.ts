@@ -4,7 +4,7 @@ const firstWaitMs = 250;
 const longestWaitMs = 8000;
 
 /** Of a save with `If-Match`, whose repeat gets 412 if the first did arrive, only these are known to have done nothing. */
-const nothingDone: readonly string[] = ['rate-limited', 'auth-keys-unavailable'];
+const nothingDone: readonly string[] = ['rate-limited', 'request-timeout', 'auth-keys-unavailable'];
 
 /**
  * How long to wait before a call is repeated; undefined where it must not be. Everything else that the service takes may

@@ -141,9 +141,11 @@ describe('a repeat', () => {
       expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error).toBeDefined();
       expect(arrived.length).toBe(1);
     }
-    const { arrived, client } = scriptedService(problem('auth-keys-unavailable', { 'retry-after': '0' }), ok);
-    expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error).toBeUndefined();
-    expect(arrived.map(({ headers }) => headers.get('if-match'))).toEqual(['"1-1"', '"1-1"']);
+    for (const slug of ['auth-keys-unavailable', 'rate-limited', 'request-timeout'] as const) {
+      const { arrived, client } = scriptedService(problem(slug, { 'retry-after': '0' }), ok);
+      expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error).toBeUndefined();
+      expect(arrived.map(({ headers }) => headers.get('if-match'))).toEqual(['"1-1"', '"1-1"']);
+    }
   });
 });
 

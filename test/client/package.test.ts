@@ -5,6 +5,7 @@ import { Glob } from 'bun';
 import packageJson from '../../package.json';
 import { testSecret, testToken } from '../support/app';
 import { noBrowser, startBrowser } from '../support/browser';
+import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
 import { runToEnd } from '../support/run-to-end';
 import { startService } from '../support/service';
@@ -39,7 +40,19 @@ async function createFrontend() {
 
 const frontend = await createFrontend();
 const installed = join(frontend, 'node_modules', packageJson.name);
-const service = await startService({ environment: { AUTH_SECRET: testSecret } });
+/** The files of a page that is not this service's, by their paths. */
+const page = new Map<string, string>();
+const pages = Bun.serve({
+  port: 0,
+  hostname: '127.0.0.1',
+  fetch(request) {
+    const { pathname } = new URL(request.url);
+    const type = pathname.endsWith('.js') ? 'text/javascript' : 'text/html';
+    return new Response(page.get(pathname) ?? '<!doctype html>', { headers: { 'content-type': type } });
+  },
+});
+atEnd(() => pages.stop(true));
+const service = await startService({ environment: { AUTH_SECRET: testSecret, CORS_ORIGINS: pages.url.origin } });
 const module = await Bun.file(join(installed, 'client.js')).text();
 
 describe('the package of the client', () => {
@@ -167,20 +180,20 @@ describe('a whole journey', async () => {
     expect(JSON.parse(await run(frontend, ['node', 'node.mjs']))).toEqual(journeyOutcome);
   });
 
-  test.skipIf(noBrowser !== undefined)(`goes well in Chromium${skipNote(noBrowser)}`, async () => {
-    const page = await (await startBrowser()).newPage();
-    const script = { contentType: 'text/javascript' };
-    await page.route('**/page/client.js', (route) => route.fulfill({ ...script, body: module }));
-    await page.route('**/page/journey.js', (route) => route.fulfill({ ...script, body: journey }));
-    await page.route('**/page/', (route) => route.fulfill({ contentType: 'text/html', body: '<!doctype html>' }));
-    await page.goto(`${service.address}/page/`);
-    const outcome = await page.evaluate(
-      async ({ address, token }) => {
-        const load = (path: string) => import(path);
-        return (await load('/page/journey.js')).journey(await load('/page/client.js'), address, token);
-      },
-      { address: '/', token: await tokenOf('in-chromium') },
-    );
-    expect(outcome).toEqual(journeyOutcome);
-  });
+  test.skipIf(noBrowser !== undefined)(
+    `goes well on a page of another host in Chromium${skipNote(noBrowser)}`,
+    async () => {
+      page.set('/client.js', module).set('/journey.js', journey);
+      const opened = await (await startBrowser()).newPage();
+      await opened.goto(pages.url.origin);
+      const outcome = await opened.evaluate(
+        async ({ address, token }) => {
+          const load = (path: string) => import(path);
+          return (await load('/journey.js')).journey(await load('/client.js'), address, token);
+        },
+        { address: service.address, token: await tokenOf('in-chromium') },
+      );
+      expect(outcome).toEqual(journeyOutcome);
+    },
+  );
 });

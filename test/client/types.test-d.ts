@@ -138,6 +138,8 @@ export function everyKind(error: ClientError): string {
       return String(error.timeoutMs);
     case 'application-in-progress':
     case 'auth-keys-unavailable':
+    case 'rate-limited':
+    case 'request-timeout':
     case 'database-unavailable':
     case 'shutting-down':
     case 'carrier-unavailable':
