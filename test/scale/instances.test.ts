@@ -85,6 +85,8 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
       }
       for (const service of services) {
         const answer = await untilSynced(() => call(service, user, id), lastTag);
+        // A replica that is still behind is another fault than a record that is not as it was saved.
+        expect(answer.headers.get('etag')).toBe(lastTag);
         expect(sectionsOf(v.parse(UserBody, answer.body).user)).toEqual(present(model));
       }
     };
@@ -160,7 +162,7 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
 
 /** Reads until the record is as it was answered last, for as long as a replica may lag on a busy machine. */
 async function untilSynced(read: () => Promise<Answered>, tag: string): Promise<Answered> {
-  for (const deadlineMs = performance.now() + 10_000; ; await Bun.sleep(20)) {
+  for (const deadlineMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
     const answer = await read();
     if (answer.headers.get('etag') === tag || performance.now() > deadlineMs) return answer;
   }
