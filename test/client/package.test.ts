@@ -132,11 +132,11 @@ describe('in a frontend', () => {
     await Bun.write(join(linked, 'package.json'), JSON.stringify(packageJson));
     await mkdir(join(linked, 'dist'));
     await symlink(installed, join(linked, 'dist/client'));
-    const program = `import { createClient } from '${packageJson.name}/client'; console.log(typeof createClient);`;
-    await Bun.write(join(workspace, 'main.ts'), program);
-    expect(await run(workspace, [process.execPath, 'main.ts'])).toBe('function\n');
+    const imported = `import { createClient } from '${packageJson.name}/client';`;
+    await Bun.write(join(workspace, 'main.ts'), `${imported} process.stdout.write(typeof createClient);`);
+    expect(await run(workspace, [process.execPath, 'main.ts'])).toBe('function');
     const options = ['--ignoreConfig', '--noEmit', '--strict', '--module', 'nodenext', 'main.ts'];
-    await Bun.write(join(workspace, 'main.ts'), `${program}\n// @ts-expect-error: no token\ncreateClient({});`);
+    await Bun.write(join(workspace, 'main.ts'), `${imported}\n// @ts-expect-error: no token\ncreateClient({});`);
     await run(workspace, [process.execPath, tsc, ...options]);
   });
 
@@ -167,7 +167,7 @@ describe('a whole journey', async () => {
   const programFor = async (id: string) => `
     import * as library from '${packageJson.name}/client';
     import { journey } from './journey.js';
-    console.log(JSON.stringify(await journey(library, '${service.address}', '${await tokenOf(id)}')));
+    process.stdout.write(JSON.stringify(await journey(library, '${service.address}', '${await tokenOf(id)}')));
   `;
 
   test('goes well in Bun', async () => {

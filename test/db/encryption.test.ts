@@ -113,7 +113,7 @@ describe('an encrypted database', () => {
     await expect(open()).rejects.toMatchObject({ code: 'ENCRYPTION_KEY_NEEDED' });
   });
 
-  test('gives up its log as any other does, and overwrites what is deleted', async () => {
+  test('has the journal, the syncing and the overwriting of what is deleted that any other has, and an emptied log', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     await copyTemplate(path, keys.right);
     const settings = { url: `file:${path}`, timeoutMs: 1000, encryptionKey: keys.right };
