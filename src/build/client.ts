@@ -73,6 +73,8 @@ function clientPackage() {
 
 const dist = join(root, 'dist/client');
 const folder = resolve(process.argv[2] ?? dist);
+// Bun writes down where modules lie, seen from here.
+process.chdir(root);
 // What an earlier build left; never a folder that somebody names, which may hold anything.
 if (folder === dist) await rm(dist, { recursive: true, force: true });
 await buildClient(folder);
