@@ -160,7 +160,7 @@ describe('the project', () => {
   test('pins every dependency and names no registry', async () => {
     const { dependencies, devDependencies, optionalDependencies } = await Bun.file(join(root, 'package.json')).json();
     for (const version of Object.values({ ...dependencies, ...devDependencies, ...optionalDependencies })) {
-      expect(version).toMatch(/^\d+\.\d+\.\d+(-[\w.]+)?$/);
+      expect(version).toMatch(/^(npm:[\w-]+@)?\d+\.\d+\.\d+(-[\w.]+)?$/);
     }
     expect((await Bun.file(join(root, 'bun.lock')).text()).match(/https?:\/\/[^"]+/g)).toBeNull();
   });

@@ -25,20 +25,11 @@ export function createDocsPage({ publicUrl, models, routes }: DocsSubject) {
           version: packageJson.version,
           description:
             'Private API for people who plan their later years. Every answer carries `X-Request-Id`; every failure is ' +
-            'a problem body (RFC 9457) whose `type` is a page that explains it.',
+            'a problem body (RFC 9457) whose `type` is a page that explains it. Spaces around a text do not count, nor ' +
+            'how its characters are composed.',
         },
         servers: [{ url: publicUrl ?? '/' }],
-        tags: [
-          'User',
-          'Long-term care',
-          'Deep dives',
-          'Matching',
-          'Coverage',
-          'Cemeteries',
-          'Sales',
-          'Reference lists',
-          'Operation',
-        ].map((name) => ({ name })),
+        tags: Object.entries(tagMeanings).map(([name, description]) => ({ name, description })),
         components: {
           securitySchemes: { [bearerScheme]: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' } },
           schemas: toSchemas(models),
@@ -48,6 +39,19 @@ export function createDocsPage({ publicUrl, models, routes }: DocsSubject) {
     }),
   );
 }
+
+/** The groups of the page, in its order. */
+const tagMeanings = {
+  User: 'The caller’s own record: everything that is known of them',
+  'Long-term care': 'The steps of the long-term-care flow',
+  'Deep dives': 'The steps of the two deep-dive flows',
+  Matching: 'Which insurance products fit the caller, and why',
+  Coverage: 'Applications at the partner carrier',
+  Cemeteries: 'The cemeteries of the country',
+  Sales: 'What a sales manager’s team has sold',
+  'Reference lists': 'What the chips of the steps offer',
+  Operation: 'For whoever watches the process; needs no token',
+};
 
 /** Without the parts of the page that send the document, or what is asked about it, to another host. */
 const pageConfiguration = {

@@ -20,8 +20,12 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
   const whyUnwritable = createWriteProbe(db);
   return new Elysia({ prefix: '/health', tags: ['Operation'] })
     .get('/live', () => ({ status: 'live' as const }), {
-      response: { 200: Live },
-      detail: { summary: 'Tell that the process runs', operationId: 'getLiveness' },
+      response: { 200: Live, 400: Problem },
+      detail: {
+        summary: 'Tell that the process runs',
+        description: 'Asks no database: whoever fails it should be started anew.',
+        operationId: 'getLiveness',
+      },
     })
     .get(
       '/ready',
@@ -45,9 +49,10 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
             } as const);
       },
       {
-        response: { 200: Ready, 503: Problem },
+        response: { 200: Ready, 400: Problem, 503: Problem },
         detail: {
           summary: 'Tell that reads are served on a schema that fits, and whether writes are',
+          description: 'Whoever fails it should get no requests for now.',
           operationId: 'getReadiness',
         },
       },

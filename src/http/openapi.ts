@@ -2,6 +2,7 @@ import { STATUS_CODES } from 'node:http';
 import { toJsonSchema, toJsonSchemaDefs } from '@valibot/to-json-schema';
 import * as v from 'valibot';
 import type { DocumentedRoute, Models } from './docs';
+import { ifMatchParameter, ifNoneMatchParameter } from './entity-tag';
 import { problemMediaType } from './problem';
 import { isValibotSchema } from './valibot-schema';
 
@@ -51,7 +52,7 @@ function operation({ path, hooks }: DocumentedRoute, models: Models): Record<str
     responses: Object.fromEntries(
       Object.entries(hooks.response ?? {}).map(([status, schema]) => [
         status,
-        response(status, schema, { models, isLimited: isPrivate }),
+        response(status, schema, { models, isLimited: isPrivate, isTagged: takesTags(parameters) }),
       ]),
     ),
   };
@@ -60,33 +61,53 @@ function operation({ path, hooks }: DocumentedRoute, models: Models): Record<str
 function response(
   status: string,
   schema: unknown,
-  { models, isLimited }: { models: Models; isLimited: boolean },
+  { models, ...kind }: { models: Models } & RouteKind,
 ): Record<string, unknown> {
   const mediaType = Number(status) < 400 ? 'application/json' : problemMediaType;
   return {
     description: STATUS_CODES[status] ?? status,
-    headers: Object.fromEntries(headersOf(Number(status), isLimited).map((name) => [name, headerDoc(name)])),
+    headers: Object.fromEntries(headersOf(Number(status), kind).map((name) => [name, headerDoc(name)])),
     ...(isValibotSchema(schema) &&
       schema.type !== 'void' && { content: { [mediaType]: { schema: jsonSchema(schema, models) } } }),
   };
 }
 
-/** The headers of rate limits are there while the service has them switched on. */
+/** Those that not every such answer has: limits may be switched off, and matches that are explained have no tag. */
+const optionalHeaders = ['RateLimit-Policy', 'RateLimit', 'ETag'];
+
 const headerMeanings: Readonly<Record<string, string>> = {
+  'X-Request-Id': 'Names this request; the caller’s own, if it sent one',
+  'Cache-Control': 'Whether the answer may be kept, and for how long',
+  'WWW-Authenticate': 'How to authenticate, and what is wrong with the token',
+  ETag: 'Names this state of what is answered, for `If-Match` and `If-None-Match`',
   RateLimit: 'What is left of each policy, and the seconds until all of it is there again: `"default";r=599;t=42`',
   'RateLimit-Policy': 'How many requests a caller has in how many seconds: `"default";q=600;w=60`',
   'Retry-After': 'Seconds after which a repeat may succeed',
 };
 
 function headerDoc(name: string): object {
-  const description = headerMeanings[name];
-  return { ...(description === undefined ? {} : { description }), schema: { type: 'string' } };
+  return {
+    description: headerMeanings[name],
+    ...(!optionalHeaders.includes(name) && { required: true }),
+    schema: { type: 'string' },
+  };
 }
 
-function headersOf(status: number, isLimited: boolean): string[] {
+interface RouteKind {
+  readonly isLimited: boolean;
+  /** Answers an entity tag. */
+  readonly isTagged: boolean;
+}
+
+function takesTags(parameters: unknown): boolean {
+  return asArray(parameters).some((each) => each === ifMatchParameter || each === ifNoneMatchParameter);
+}
+
+function headersOf(status: number, { isLimited, isTagged }: RouteKind): string[] {
   return [
     'X-Request-Id',
     'Cache-Control',
+    ...(isTagged && status < 400 ? ['ETag'] : []),
     ...(status === 401 ? ['WWW-Authenticate'] : []),
     ...([409, 429, 502, 503, 504].includes(status) ? ['Retry-After'] : []),
     ...(isLimited ? ['RateLimit-Policy', 'RateLimit'] : []),

@@ -22,9 +22,9 @@ export type Problem = v.InferOutput<typeof Problem>;
 export const problemMediaType = 'application/problem+json';
 
 /** The `response` entries of every private route for the problems that it may answer with. */
-export const readProblems = { 401: Problem, 429: Problem, 500: Problem, 503: Problem } as const;
+export const readProblems = { 400: Problem, 401: Problem, 429: Problem, 500: Problem, 503: Problem } as const;
 export const queryProblems = { ...readProblems, 422: Problem } as const;
-export const bodyProblems = { ...queryProblems, 400: Problem, 408: Problem, 413: Problem, 415: Problem } as const;
+export const bodyProblems = { ...queryProblems, 408: Problem, 413: Problem, 415: Problem } as const;
 
 /** The body of RFC 9457 with the contract's own words `code` and `http_code`. */
 export function toProblem(error: AppError, request: Request, requestId: string): Problem {

@@ -1,17 +1,18 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { readDocument, type Schema } from '../fuzz/document';
 import { createTestApp, testToken } from '../support/app';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';
+import type { Schema } from '../support/documented';
 import { cases } from '../support/long';
 import { createRawClient } from '../support/raw-http';
 import { startSandbox } from '../support/sandbox';
+import { documentOfSources } from '../support/traffic';
 
 const sandbox = await startSandbox();
 const testApp = await createTestApp({ carrier: sandbox.carrier() });
 const { call, db, logLines } = testApp;
-const document = readDocument((await call('GET', '/swagger/json')).body);
+const document = await documentOfSources();
 testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
 const client = createRawClient(testApp.app.server?.port ?? 0);
 atEnd(async () => {

@@ -1,8 +1,8 @@
 import * as v from 'valibot';
 import { problemKinds } from '../../src/errors';
 import { Problem } from '../../src/http/problem';
+import { faultsAgainst, operationsAt, type Promised, pathAt, type ServiceDocument } from '../support/documented';
 import type { RawAnswer, RawRequest } from '../support/raw-http';
-import { operationsAt, type Promised, pathAt, type ServiceDocument } from './document';
 
 /** In every value that is made up: no answer that refuses may hold it, in any case. */
 export const valueMark = 'zqvalue';
@@ -29,7 +29,6 @@ export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswe
   const faults: string[] = [];
   const expect = (isSo: boolean, fault: string) => void (isSo || faults.push(fault));
   const { status, headers, text } = answer;
-  const mediaType = headers.get('content-type')?.split(';')[0] ?? '';
   const requestId = headers.get('x-request-id') ?? '';
 
   expect(/^[\w-]{8,64}$/.test(requestId), 'there is no request id');
@@ -48,15 +47,9 @@ export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswe
   }
   if (operation.isPrivate && sent.caller === undefined) expect([401, 429].includes(status), `a stranger got ${status}`);
   else expect(status !== 401, 'a good token was refused');
-  const promised = operation.answers.get(status);
-  expect(operation.answers.has(status), `${status} is not documented`);
-  if (sent.method === 'HEAD' || promised === undefined) expect(text === '', 'there is a body where none may be');
-  else if (mediaType !== promised.mediaType) faults.push(`the type is ${mediaType}, not ${promised.mediaType}`);
-  else {
-    const body: unknown = JSON.parse(text);
-    expect(promised.validate(body), `the body is not as documented: ${JSON.stringify(promised.validate.errors)}`);
-    if (status === 200) faults.push(...ownershipFaults(operation, sent, body));
-  }
+  const sentText = sent.body && new TextDecoder().decode(sent.body);
+  faults.push(...faultsAgainst(operation, { method: sent.method, sentText, status, headers, text }));
+  if (status === 200 && text !== '') faults.push(...ownershipFaults(operation, sent, JSON.parse(text)));
   return faults;
 }
 

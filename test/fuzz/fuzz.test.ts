@@ -6,8 +6,8 @@ import { applicant } from '../support/applicant';
 import { amount, isLong } from '../support/long';
 import { createRawClient } from '../support/raw-http';
 import { startService } from '../support/service';
+import { documentOfSources } from '../support/traffic';
 import { faultsOf, keyMark, numberMark, type Sent, valueMark } from './checks';
-import { readDocument } from './document';
 import { requestsTo, straysFrom, type Tokens } from './requests';
 
 /** The service as a process of its own, with the demo data and the real sandbox carrier. */
@@ -19,7 +19,7 @@ const service = await startService({
     RATE_LIMIT_PER_MINUTE: '0',
   },
 });
-const document = readDocument(await (await fetch(`${service.address}/swagger/json`)).json());
+const document = await documentOfSources();
 const client = createRawClient(Number(new URL(service.address).port));
 afterAll(() => client.close());
 

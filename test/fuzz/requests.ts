@@ -1,6 +1,6 @@
 import fc from 'fast-check';
+import type { Promised, ServiceDocument } from '../support/documented';
 import { keyMark, type Sent, valueMark } from './checks';
-import type { Promised, ServiceDocument } from './document';
 import { knownValues, mutated, nastyText, nastyValue, printJson, valuesOf } from './values';
 
 /** Tokens that must be taken and that must be refused. */

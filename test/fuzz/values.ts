@@ -1,6 +1,6 @@
 import fc from 'fast-check';
+import type { Schema, ServiceDocument } from '../support/documented';
 import { keyMark, numberMark, valueMark } from './checks';
-import type { Schema, ServiceDocument } from './document';
 
 /** Printed as it stands instead of as a JSON text: what no JavaScript value prints as. */
 const rawStart = '\u0001raw:';

@@ -1,5 +1,7 @@
 import { describe, expect, test } from 'bun:test';
+import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { Validator } from '@seriousme/openapi-schema-validator';
+import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
 import { createTestApp } from '../support/app';
 import { atEnd } from '../support/cleanup';
@@ -36,6 +38,12 @@ const Operation = v.object({
 });
 const Document = v.object({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
 
+const WithExamples = v.object({
+  schema: v.optional(v.unknown()),
+  example: v.optional(v.unknown()),
+  examples: v.optional(v.union([v.array(v.unknown()), v.record(v.string(), v.unknown())])),
+});
+
 const document = async () => (await testApp.call('GET', '/swagger/json')).body;
 const operations = async () =>
   Object.entries(v.parse(Document, await document()).paths).flatMap(([path, methods]) =>
@@ -49,6 +57,77 @@ describe('/swagger/json', () => {
     expect(result).toEqual({ valid: true });
     expect(first).toMatchObject({ openapi: '3.1.0' });
     expect(await document()).toEqual(first);
+  });
+
+  test('passes every recommended rule of a linter, but where there is a reason', async () => {
+    const config = await createConfig({ extends: ['recommended-strict'] });
+    const lint = async (json: unknown) =>
+      (await lintFromString({ source: JSON.stringify(json), absoluteRef: '/openapi.json', config })).map(
+        ({ ruleId, location: [at] }) => `${ruleId} ${at?.pointer}`,
+      );
+    const deliberate = [
+      // The service is private: there is no licence, and to make one up would grant something.
+      'info-license #/info',
+      // The contract's own path.
+      'no-path-trailing-slash #/paths/~1v2~1private~1healthAndCare~1',
+    ];
+    expect(await lint(await document())).toEqual(deliberate);
+
+    const { tags: _, ...untagged } = v.parse(v.looseObject({ paths: v.looseObject({}) }), await document());
+    const paths = { ...untagged.paths, '/unkempt': { get: { responses: { 200: { description: 'Yes' } } } } };
+    expect(await lint({ ...untagged, paths })).toContain('operation-4xx-response #/paths/~1unkempt/get/responses');
+  });
+
+  test('says of every operation and header what it is', async () => {
+    const text = v.pipe(v.string(), v.minLength(10));
+    const Described = v.object({
+      info: v.object({ description: text }),
+      tags: v.array(v.object({ name: v.string(), description: text })),
+      paths: v.record(
+        v.string(),
+        v.record(
+          v.string(),
+          v.object({
+            summary: text,
+            description: text,
+            parameters: v.array(v.looseObject({})),
+            responses: v.record(
+              v.string(),
+              v.object({ description: v.string(), headers: v.record(v.string(), v.object({ description: text })) }),
+            ),
+          }),
+        ),
+      ),
+    });
+    const { tags } = v.parse(Described, await document());
+    const used = (await operations()).flatMap(({ operation }) => operation.tags);
+    expect(tags.map(({ name }) => name).sort()).toEqual([...new Set(used)].sort());
+  });
+
+  test('has no example that is not of its schema', async () => {
+    const json = v.parse(v.looseObject({}), await document());
+    const ajv = new Ajv2020({ strict: false, validateFormats: false, validateSchema: false, inlineRefs: false });
+    ajv.addSchema(json, 'document');
+    const unfit: string[] = [];
+    let count = 0;
+    const look = (at: unknown, pointer: string): void => {
+      if (typeof at !== 'object' || at === null) return;
+      const { schema, example, examples } = v.parse(WithExamples, at);
+      const $ref = `document${pointer}${schema === undefined ? '' : '/schema'}`;
+      for (const each of [...Object.values(examples ?? {}), ...(example === undefined ? [] : [example])]) {
+        const named = v.safeParse(v.object({ value: v.unknown() }), each);
+        count += 1;
+        if (!ajv.validate({ $ref }, named.success ? named.output.value : each))
+          unfit.push(`${$ref} ${ajv.errorsText()}`);
+      }
+      for (const [key, inner] of Object.entries(at)) {
+        const step = encodeURIComponent(key.replaceAll('~', '~0').replaceAll('/', '~1'));
+        if (key !== 'examples' && key !== 'example') look(inner, `${pointer}/${step}`);
+      }
+    };
+    look(json, '#');
+    expect(unfit).toEqual([]);
+    expect(count).toBeGreaterThan(5);
   });
 
   test('holds no schema that could not be converted', async () => {

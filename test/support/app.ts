@@ -8,6 +8,7 @@ import { createLog } from '../../src/log';
 import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
 import { temporaryDatabase } from './database';
 import { testCarrier } from './sandbox';
+import { watchedHandle } from './traffic';
 
 export const testSecret = 'a secret that only the tests know, 32+';
 export const testConfig = {
@@ -77,6 +78,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),
     ...overrides,
   });
+  app.handle = watchedHandle(app.handle);
   const testApp: TestApp = {
     app,
     db,

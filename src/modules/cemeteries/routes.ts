@@ -20,7 +20,11 @@ export function createCemeteryRoutes(deps: AppDeps) {
     {
       query: requestParameters(CemeteryQuery),
       response: { 200: CemeteryPage, ...queryProblems },
-      detail: { summary: 'List cemeteries by name, a page at a time', operationId: 'listCemeteries' },
+      detail: {
+        summary: 'List cemeteries by name, a page at a time',
+        description: '`count` is of all cemeteries. A page past the end is empty.',
+        operationId: 'listCemeteries',
+      },
     },
   );
 }

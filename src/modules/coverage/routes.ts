@@ -68,7 +68,11 @@ export function createCoverageRoutes(deps: AppDeps) {
       },
       {
         response: { 200: ApplicationsBody, ...readProblems },
-        detail: { summary: 'List the caller’s applications, the newest first', operationId: 'listApplications' },
+        detail: {
+          summary: 'List the caller’s applications, the newest first',
+          description: 'Those the carrier has declined, and those whose outcome is not known yet, too.',
+          operationId: 'listApplications',
+        },
       },
     );
 }

@@ -30,6 +30,7 @@ export function createReferenceRoutes(deps: AppDeps) {
       response: { 200: HealthAndCareBody, ...notModified, ...readProblems },
       detail: {
         summary: 'Read the reference lists and the chat widget’s values',
+        description: 'The same for everybody, and seldom changed: keep it, and ask with `If-None-Match`.',
         operationId: 'getHealthAndCare',
         parameters: [ifNoneMatchParameter],
       },

@@ -28,6 +28,8 @@ export function createUserRoutes(deps: AppDeps) {
         response: { 200: UserBody, ...notModified, 404: Problem, ...readProblems },
         detail: {
           summary: 'Read the whole user object',
+          description:
+            'Whatever has been saved so far, the last matches and the last application. 404 before the first save.',
           operationId: 'getUser',
           parameters: [ifNoneMatchParameter],
         },

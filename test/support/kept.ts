@@ -1,0 +1,45 @@
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+
+const root = new URL('../..', import.meta.url).pathname;
+const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock'];
+
+/**
+ * A folder of what is made of the sources, and of these other files: it is made once for all tests, and again when
+ * anything has changed.
+ */
+export async function keptFolder(
+  name: string,
+  { make, alsoOf = [] }: { make: (folder: string) => Promise<void>; alsoOf?: readonly string[] },
+): Promise<string> {
+  const cache = join(root, 'node_modules/.cache', name);
+  const folder = join(cache, await digestOf([...inputs, ...alsoOf]));
+  if (existsSync(folder)) return folder;
+  forgetOlder(cache);
+  const making = `${folder}.${process.pid}`;
+  await make(making);
+  try {
+    renameSync(making, folder);
+  } catch (error) {
+    // Another process of the tests has been quicker.
+    if (!existsSync(folder)) throw error;
+    rmSync(making, { recursive: true });
+  }
+  return folder;
+}
+
+/** Those of earlier sources; not what a run that is still on its way may have started. */
+function forgetOlder(cache: string): void {
+  mkdirSync(cache, { recursive: true });
+  for (const path of readdirSync(cache).map((name) => join(cache, name))) {
+    const { mtimeMs = Date.now() } = statSync(path, { throwIfNoEntry: false }) ?? {};
+    if (Date.now() - mtimeMs > 3_600_000) rmSync(path, { recursive: true, force: true });
+  }
+}
+
+async function digestOf(patterns: readonly string[]): Promise<string> {
+  const hasher = new Bun.CryptoHasher('sha256').update(Bun.version);
+  const paths = patterns.flatMap((pattern) => [...new Bun.Glob(pattern).scanSync(root)]).sort();
+  for (const path of paths) hasher.update(`\0${path}\0`).update(await Bun.file(join(root, path)).bytes());
+  return hasher.digest('hex');
+}

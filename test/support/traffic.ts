@@ -1,0 +1,123 @@
+import { join } from 'node:path';
+import * as v from 'valibot';
+import {
+  type Exchanged,
+  faultsAgainst,
+  operationsAt,
+  readDocument,
+  type ServiceDocument,
+  type Validate,
+} from './documented';
+import { keptFolder } from './kept';
+import { runToEnd } from './run-to-end';
+
+let document: Promise<ServiceDocument> | undefined;
+
+/** The document that the service of these sources has, kept with its validators, so that a process of tests starts soon. */
+export function documentOfSources(): Promise<ServiceDocument> {
+  document ??= (async () => {
+    const folder = await keptFolder('documented', {
+      make: keepDocument,
+      alsoOf: ['test/support/{documented,keep-document}.ts'],
+    });
+    const validators = v.parse(
+      v.record(
+        v.string(),
+        v.custom<Validate>((value) => typeof value === 'function'),
+      ),
+      { ...(await import(join(folder, 'validators.js'))) },
+    );
+    return readDocument(await Bun.file(join(folder, 'document.json')).json(), (name) => {
+      const validate = validators[name];
+      if (validate === undefined) throw new Error(`There is no schema ${name}.`);
+      return validate;
+    });
+  })();
+  return document;
+}
+
+async function keepDocument(folder: string): Promise<void> {
+  const program = new URL('./keep-document.ts', import.meta.url).pathname;
+  const child = Bun.spawn([process.execPath, program, folder], { stdout: 'pipe', stderr: 'pipe' });
+  const { exitCode, stderr } = await runToEnd(child);
+  if (exitCode !== 0) throw new Error(`The document could not be made:\n${stderr}`);
+}
+
+const checks = new Set<Promise<void>>();
+const faults: string[] = [];
+/** Where something else answers at the paths of the service. */
+const others = new Set<string>();
+
+/** What answers here is no service of these sources, or it is one that is made to answer wrongly. */
+export function isNoService(address: string | URL): void {
+  others.add(new URL(address).origin);
+}
+
+/** What of an answer was not as documented since this was asked last. */
+export async function faultsOfTraffic(): Promise<string[]> {
+  while (checks.size > 0) await Promise.all(checks);
+  return [...new Set(faults.splice(0))];
+}
+
+/** A request to a documented path of the service, before it is sent; undefined for any other. */
+function noticed(input: string | URL | Request, init?: RequestInit) {
+  const url = input instanceof Request ? input.url : String(input);
+  if (!/^https?:\/\/(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?\/(?:v2\/private|health)\//.test(url)) return undefined;
+  const { origin, pathname } = new URL(url);
+  if (others.has(origin)) return undefined;
+  const request = input instanceof Request ? input : undefined;
+  const body = init?.body ?? undefined;
+  return {
+    target: pathname,
+    method: init?.method ?? request?.method ?? 'GET',
+    sentText:
+      typeof body === 'string' ? body : body === undefined && request?.body ? request.clone().text() : undefined,
+  };
+}
+
+/** Looks at an answer on its way to the test, which does not wait. */
+function watch({ target, sentText, method }: NonNullable<ReturnType<typeof noticed>>, response: Response): void {
+  const copy = response.clone();
+  const check = async () => {
+    // A body that breaks off is the test’s affair.
+    const text = await copy.text().catch(() => undefined);
+    if (text === undefined) return;
+    const { status, headers } = copy;
+    note(await documentOfSources(), target, { method, status, headers, text, sentText: await sentText });
+  };
+  const checking = check()
+    .catch((error: unknown) => void faults.push(`${method} ${target}: ${error}`))
+    .finally(() => checks.delete(checking));
+  checks.add(checking);
+}
+
+function note(known: ServiceDocument, target: string, exchanged: Exchanged): void {
+  const method = exchanged.method === 'HEAD' ? 'GET' : exchanged.method;
+  const operation = operationsAt(known, target).find((each) => each.method === method);
+  if (operation === undefined) return;
+  for (const fault of faultsAgainst(operation, exchanged)) faults.push(`${operation.name}: ${fault}`);
+}
+
+type Handle = (request: Request) => Promise<Response>;
+
+/** Of an app of its own process. */
+export function watchedHandle(handle: Handle): Handle {
+  return async (request) => {
+    const sent = noticed(request);
+    const response = await handle(request);
+    if (sent !== undefined) watch(sent, response);
+    return response;
+  };
+}
+
+/** From here on, whatever is fetched from a service on this machine is held against its document. */
+export function watchFetch(): void {
+  const plainFetch = globalThis.fetch;
+  const watchedFetch = async (input: string | URL | Request, init?: RequestInit) => {
+    const sent = noticed(input, init);
+    const response = await plainFetch(input, init);
+    if (sent !== undefined) watch(sent, response);
+    return response;
+  };
+  globalThis.fetch = Object.assign(watchedFetch, { preconnect: plainFetch.preconnect });
+}
