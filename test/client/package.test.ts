@@ -38,6 +38,15 @@ async function createFrontend() {
   return frontend;
 }
 
+/** Compiles these files of the tests, as strictly as the service; they import the types by these names. */
+async function compileWith(types: Readonly<Record<string, string>>, files: readonly string[]) {
+  const paths = Object.fromEntries(Object.entries(types).map(([name, path]) => [name, [path]]));
+  const config = { extends: join(root, 'tsconfig.json'), compilerOptions: { paths, types: [] }, files, exclude: [] };
+  const project = join(temporaryFolder(), 'tsconfig.json');
+  await Bun.write(project, JSON.stringify({ ...config, include: [] }));
+  await run(root, [process.execPath, tsc, '-p', project]);
+}
+
 const frontend = await createFrontend();
 const installed = join(frontend, 'node_modules', packageJson.name);
 /** The files of a page that is not this service's, by their paths. */
@@ -157,6 +166,32 @@ describe('in a frontend', () => {
     const options = { ...resolutions[1], outDir: 'out' };
     expect(await compile('in-node', exampleFor(await tokenOf('readme-in-node')), options)).toBe('');
     isAsExpected(await run(frontend, [node, 'out/in-node.js']));
+  });
+});
+
+describe('what openapi-typescript makes of the document', () => {
+  const [agreements, program] = [
+    join(root, 'test/client/generated/types.test-d.ts'),
+    join(root, 'test/client/generated/walk.ts'),
+  ] as const;
+
+  test('compiles strictly, refuses what must not be sent, and is what this client has', async () => {
+    const generate = [process.execPath, join(root, 'test/client/generate-types.ts'), `${service.address}/swagger/json`];
+    const generated = join(temporaryFolder(), 'types.ts');
+    await Bun.write(generated, await run(root, generate));
+    const ofClient = join(installed, 'client/api.d.ts');
+    await compileWith({ 'types-of-document': generated, 'api-of-client': ofClient }, [agreements, program]);
+  });
+
+  test('lets a frontend walk from a profile to an application', async () => {
+    const load = (path: string) => import(path);
+    expect(await (await load(program)).walk(service.address, await tokenOf('walking'))).toEqual({
+      firstName: 'Ada',
+      relationshipStatus: ['married'],
+      isMatched: true,
+      terms: 1,
+      glance: 220,
+    });
   });
 });
 

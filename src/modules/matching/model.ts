@@ -45,6 +45,8 @@ export type Matches = v.InferOutput<typeof Matches>;
 export const MatchesQuery = v.object({
   explain: v.pipe(
     v.optional(v.picklist(['true', 'false']), 'false'),
+    v.description('Whether each match tells the reason of every point'),
+    v.metadata({ documentedAs: { type: 'boolean', default: false } }),
     v.transform((text) => text === 'true'),
   ),
 });
