@@ -6,12 +6,21 @@ const program = Bun.which('chromium') ?? Bun.which('chromium-browser') ?? Bun.wh
 /** Why there is no browser to test with; undefined where there is one. */
 export const noBrowser = program === null ? 'no Chromium is installed' : undefined;
 
+/** Without what a browser asks of its maker by itself. Playwright gives some of these as well, by its version. */
+const quietly = [
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--no-first-run',
+  '--disable-quic',
+];
+
 let browser: Promise<Browser> | undefined;
 
 /** A real Chromium without a window, one for all tests of a file. */
 export function startBrowser(): Promise<Browser> {
   if (browser === undefined) {
-    const started = chromium.launch({ executablePath: program ?? '', args: ['--no-sandbox'] });
+    const started = chromium.launch({ executablePath: program ?? '', args: ['--no-sandbox', ...quietly] });
     browser = started;
     atEnd(async () => {
       browser = undefined;
