@@ -75,15 +75,14 @@ function noticed(input: string | URL | Request, init?: RequestInit) {
   };
 }
 
-/** Looks at an answer on its way to the test, which does not wait. */
-function watch({ target, sentText, method }: NonNullable<ReturnType<typeof noticed>>, response: Response): void {
-  const copy = response.clone();
+/** Looks at an answer, and lets nobody wait for it. */
+function startCheck(
+  { target, sentText, method }: NonNullable<ReturnType<typeof noticed>>,
+  readAnswer: () => Promise<Pick<Exchanged, 'status' | 'headers' | 'text'> | undefined>,
+): void {
   const check = async () => {
-    // A body that breaks off is the test’s affair.
-    const text = await copy.text().catch(() => undefined);
-    if (text === undefined) return;
-    const { status, headers } = copy;
-    note(await documentOfSources(), target, { method, status, headers, text, sentText: await sentText });
+    const answer = await readAnswer();
+    if (answer !== undefined) note(await documentOfSources(), target, { ...answer, method, sentText: await sentText });
   };
   const checking = check()
     .catch((error: unknown) => void faults.push(`${method} ${target}: ${error}`))
@@ -100,13 +99,16 @@ function note(known: ServiceDocument, target: string, exchanged: Exchanged): voi
 
 type Handle = (request: Request) => Promise<Response>;
 
-/** Of an app of its own process. */
+/** Of an app of its own process. Its answers are texts, so that to read one here is cheaper than to clone it. */
 export function watchedHandle(handle: Handle): Handle {
   return async (request) => {
     const sent = noticed(request);
     const response = await handle(request);
-    if (sent !== undefined) watch(sent, response);
-    return response;
+    if (sent === undefined) return response;
+    const text = await response.text();
+    const { status, headers } = response;
+    startCheck(sent, async () => ({ status, headers, text }));
+    return new Response(text === '' ? null : text, { status, headers });
   };
 }
 
@@ -116,7 +118,13 @@ export function watchFetch(): void {
   const watchedFetch = async (input: string | URL | Request, init?: RequestInit) => {
     const sent = noticed(input, init);
     const response = await plainFetch(input, init);
-    if (sent !== undefined) watch(sent, response);
+    if (sent === undefined) return response;
+    const copy = response.clone();
+    startCheck(sent, async () => {
+      // A body that breaks off is the test’s affair.
+      const text = await copy.text().catch(() => undefined);
+      return text === undefined ? undefined : { status: copy.status, headers: copy.headers, text };
+    });
     return response;
   };
   globalThis.fetch = Object.assign(watchedFetch, { preconnect: plainFetch.preconnect });

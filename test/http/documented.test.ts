@@ -1,0 +1,100 @@
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { createTestApp } from '../support/app';
+import { temporaryFolder } from '../support/database';
+import { type Exchanged, faultsAgainst } from '../support/documented';
+import { runToEnd } from '../support/run-to-end';
+import { documentOfSources } from '../support/traffic';
+
+const document = await documentOfSources();
+const { call } = await createTestApp();
+const headersOf = (headers: Record<string, string>) =>
+  new Headers({
+    'content-type': 'application/json',
+    'x-request-id': 'request-1',
+    'cache-control': 'no-store',
+    ...headers,
+  });
+const user = {
+  id: 'one',
+  createdAt: '2026-03-10T12:00:00.000Z',
+  updatedAt: '2026-03-10T12:00:00.000Z',
+  profile: { firstName: 'Ada' },
+  insurance: {},
+  ltc: {},
+  purchase: {},
+};
+const saved = { method: 'POST', sentText: '{"firstName":"Ada"}', status: 200, headers: headersOf({}) };
+const good: Exchanged = { ...saved, text: JSON.stringify({ user }) };
+const problem = { 'content-type': 'application/problem+json' };
+
+function faultsOf(change: Partial<Exchanged>, name = 'POST /v2/private/user/profile'): string {
+  const operation = document.operations.find((each) => each.name === name);
+  if (operation === undefined) throw new Error(`${name} is not documented`);
+  return faultsAgainst(operation, { ...good, ...change }).join();
+}
+
+describe('what is held against the document', () => {
+  test('is the document that the service has', async () => {
+    const { body } = await call('GET', '/swagger/json');
+    const { paths } = v.parse(v.object({ paths: v.record(v.string(), v.looseObject({})) }), body);
+    const names = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    expect(document.operations.map(({ name }) => name)).toEqual(names);
+  });
+
+  test('is nothing where all is well', () => {
+    expect(faultsOf({})).toBe('');
+    expect(faultsOf({ sentText: '\ufeff{"state":" va ","firstName":null}' })).toBe('');
+    expect(faultsOf({ method: 'HEAD', text: '', sentText: undefined }, 'GET /v2/private/user')).toBe('');
+  });
+
+  test.each<[string, Partial<Exchanged>]>([
+    ['418 is not documented', { status: 418 }],
+    ['the header x-request-id is missing', { headers: new Headers({ 'content-type': 'application/json' }) }],
+    ['the header retry-after is missing', { status: 503, headers: headersOf(problem), text: '{}' }],
+    ['the header x-powered-by is not documented', { headers: headersOf({ 'x-powered-by': 'us' }) }],
+    ['the type is text/plain, not application/json', { headers: headersOf({ 'content-type': 'text/plain' }) }],
+    ['the type is application/json, not application/problem+json', { status: 422, text: '{}' }],
+    ["must have required property 'type'", { status: 422, headers: headersOf(problem), text: '{"status":422}' }],
+    [
+      'must be equal to one of the allowed values',
+      { text: JSON.stringify({ user: { ...user, profile: { gender: 'X' } } }) },
+    ],
+    ["must have required property 'insurance'", { text: JSON.stringify({ user: { ...user, insurance: undefined } }) }],
+    ['a body was taken that is not as documented', { sentText: '{"nickName":"Ada"}' }],
+    ['a body was taken that is not as documented', { sentText: '{"heightCm":1}' }],
+    ['no body was taken, but one is documented', { sentText: '' }],
+  ])('is that %s', (fault, change) => {
+    expect(faultsOf(change)).toContain(fault);
+  });
+});
+
+test('a test fails if it meets an answer that is not documented, whatever it makes of it itself', async () => {
+  const folder = temporaryFolder();
+  const support = new URL('../support', import.meta.url).pathname;
+  const program = `
+    import { test } from 'bun:test';
+    import { isNoService, watchedHandle } from '${support}/traffic.ts';
+    const wrong = () => new Response('{}', { status: 418 });
+    const [service, other] = [1, 2].map(() => Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: wrong }));
+    isNoService(other.url);
+    test('by an address', async () => void (await fetch(service.url + 'v2/private/user').catch(() => undefined)));
+    test('by a request', () => fetch(new Request(service.url + 'health/live', { method: 'GET' })));
+    test('in the process', () => watchedHandle(async () => wrong())(new Request('http://localhost/v2/private/user/')));
+    test('nowhere', () => Promise.all([fetch(other.url + 'v2/private/user'), fetch(service.url + 'v2/other')]));
+  `;
+  await Bun.write(join(folder, 'wrong.test.ts'), program);
+  const command = [process.execPath, 'test', '--preload', join(support, 'preload.ts'), './wrong.test.ts'];
+  const { exitCode, stderr } = await runToEnd(Bun.spawn(command, { cwd: folder, stdout: 'pipe', stderr: 'pipe' }));
+  expect(stderr.match(/^\((?:pass|fail)\) [a-z ]+(?= \[)/gm)?.slice(0, 4)).toEqual([
+    '(fail) by an address',
+    '(fail) by a request',
+    '(fail) in the process',
+    '(pass) nowhere',
+  ]);
+  expect(stderr).toContain('GET /health/live: 418 is not documented');
+  expect(exitCode).toBe(1);
+});
