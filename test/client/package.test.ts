@@ -5,9 +5,10 @@ import { Glob } from 'bun';
 import packageJson from '../../package.json';
 import { testSecret, testToken } from '../support/app';
 import { noBrowser, startBrowser } from '../support/browser';
+import { builtClient } from '../support/built-client';
 import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
-import { runToEnd } from '../support/run-to-end';
+import { runProgram as run } from '../support/run-to-end';
 import { startService } from '../support/service';
 import { journeyOutcome } from './journey';
 
@@ -15,21 +16,13 @@ const root = new URL('../..', import.meta.url).pathname;
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
 const readme = await Bun.file(join(root, 'README.md')).text();
 
-async function run(cwd: string, command: readonly string[]): Promise<string> {
-  const child = Bun.spawn([...command], { cwd, stdout: 'pipe', stderr: 'pipe' });
-  const { exitCode, stdout, stderr } = await runToEnd(child);
-  if (exitCode !== 0) throw new Error(`${command.join(' ')} ended with ${exitCode}:\n${stdout}${stderr}`);
-  return stdout;
-}
-
 /** A frontend in an empty folder, made as the README says; nothing of this folder can be found from there. */
 async function createFrontend() {
-  const [built, frontend] = [join(temporaryFolder(), 'client'), temporaryFolder()];
-  await run(temporaryFolder(), [process.execPath, join(root, 'src/build/client.ts'), built]);
+  const [built, frontend] = [await builtClient(), temporaryFolder()];
   await run(built, [process.execPath, 'pm', 'pack', '--destination', frontend, '--quiet']);
   await Bun.write(join(frontend, 'package.json'), '{ "name": "frontend", "private": true, "type": "module" }');
   const tarball = `./${packageJson.name}-${packageJson.version}.tgz`;
-  expect(readme).toContain(`npm install ${tarball} `);
+  expect(readme).toContain(`npm install ../${packageJson.name}/${packageJson.name}-${packageJson.version}.tgz\n`);
   const installers = [
     [Bun.which('npm') ?? '', 'install', '--offline', '--no-audit', '--no-fund', tarball],
     [process.execPath, 'add', tarball],

@@ -5,15 +5,23 @@ const root = new URL('../..', import.meta.url).pathname;
 const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock'];
 
 /**
- * A folder of what is made of the sources, and of these other files: it is made once for all tests, and again when
- * anything has changed.
+ * A function that gives a folder of what is made of the sources, and of these other files: it is made once for all
+ * tests, and again when anything has changed.
  */
-export async function keptFolder(
+export function keptFolder(
   name: string,
   { make, alsoOf = [] }: { make: (folder: string) => Promise<void>; alsoOf?: readonly string[] },
-): Promise<string> {
+): () => Promise<string> {
   const cache = join(root, 'node_modules/.cache', name);
-  const folder = join(cache, digestOf([...inputs, ...alsoOf]));
+  let found: Promise<string> | undefined;
+  return () => {
+    found ??= findOrMake(cache, digestOf([...inputs, ...alsoOf]), make);
+    return found;
+  };
+}
+
+async function findOrMake(cache: string, digest: string, make: (folder: string) => Promise<void>): Promise<string> {
+  const folder = join(cache, digest);
   if (existsSync(folder)) return folder;
   forgetOlder(cache);
   const making = `${folder}.${process.pid}`;

@@ -11,15 +11,16 @@ import {
 import { keptFolder } from './kept';
 import { runToEnd } from './run-to-end';
 
+const documentFolder = keptFolder('documented', {
+  make: keepDocument,
+  alsoOf: ['test/support/{documented,keep-document}.ts'],
+});
 let document: Promise<ServiceDocument> | undefined;
 
 /** The document that the service of these sources has, kept with its validators, so that a process of tests starts soon. */
 export function documentOfSources(): Promise<ServiceDocument> {
   document ??= (async () => {
-    const folder = await keptFolder('documented', {
-      make: keepDocument,
-      alsoOf: ['test/support/{documented,keep-document}.ts'],
-    });
+    const folder = await documentFolder();
     const validators = v.parse(
       v.record(
         v.string(),

@@ -1,0 +1,12 @@
+import { temporaryFolder } from './database';
+import { keptFolder } from './kept';
+import { runProgram } from './run-to-end';
+
+const build = new URL('../../src/build/client.ts', import.meta.url).pathname;
+
+/** The folder of the client's package, as `bun run build:client` makes it. */
+export const builtClient = keptFolder('tested-client', {
+  async make(folder) {
+    await runProgram(temporaryFolder(), [process.execPath, build, folder]);
+  },
+});
