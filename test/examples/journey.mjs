@@ -1,0 +1,158 @@
+// The whole journey with the typed client: profile, long-term-care step, both deep dives, matches, application, and back.
+//
+//   npm run build:client && node test/examples/journey.mjs        (or: bun test/examples/journey.mjs)
+//   BASE=https://planning.example.com TOKEN=... node test/examples/journey.mjs
+//
+// Without TOKEN it is the demo user's, of a service that was started in this folder (npm start).
+// @ts-check
+import { readFile } from 'node:fs/promises';
+
+/** @typedef {import('personal-planning-service/client').ClientError} ClientError */
+/** @template Data @typedef {import('personal-planning-service/client').Result<Data>} Result */
+
+// In a frontend: import { createClient } from 'personal-planning-service/client';
+const { createClient } = await import('personal-planning-service/client').catch(() =>
+  stop('The client is not built: npm run build:client'),
+);
+
+const client = createClient({
+  baseUrl: process.env.BASE ?? 'http://127.0.0.1:3000',
+  // Asked for each attempt, so that a token that has expired can be replaced here.
+  token: async () => process.env.TOKEN ?? (await demoToken()),
+});
+
+const saved = await client.saveProfile({
+  firstName: 'Ada',
+  dateOfBirth: '1956-12-10',
+  state: 'VA',
+  heightCm: 165,
+  weightKg: 61.5,
+});
+print('Save the profile', answered(saved).user.profile);
+
+const refused = await client.saveProfile({ heightCm: 20 });
+if (refused.error === undefined) stop('A height of 20 cm was saved');
+print('A field that breaks a rule is refused, and nothing is stored', explain(refused.error));
+
+const ltc = await client.saveLtcLifetimeCare(
+  { careFacilityType: 'inHome', relationshipStatus: 'married', careCosts: 4500, policyValue: 250_000 },
+  { ifMatch: saved.etag },
+);
+print(
+  'Save the long-term-care step, unless the record has changed since (ifMatch)',
+  answered(ltc).user.ltc.lifetimeCare,
+);
+
+const life = await client.saveLifeInsurance({
+  livingStatus: 'stayHome',
+  billsAndDebt: ['mortgage', 'cc'],
+  customSelections: [{ title: 'My niece' }],
+});
+print('Save the life-insurance deep dive', answered(life).user.lifeInsurance);
+
+const care = await client.saveLifetimeCare({
+  careFacilityType: 'assistedLiving',
+  familyHistory: ['stroke'],
+  hobbies: [{ id: 0, title: 'Gardening' }],
+});
+print('Save the lifetime-care deep dive', answered(care).user.lifetimeCare);
+
+// A signal gives up: here after ten seconds, on a page when the person leaves.
+const matched = await client.matchProducts({ explain: true }, { signal: AbortSignal.timeout(10_000) });
+const { bestMatch, remainingMatches } = answered(matched).user.insurance.matches ?? stop('There are no matches');
+print('Match products to these answers, and say why', {
+  bestMatch: bestMatch?.productName,
+  score: bestMatch?.score,
+  because: bestMatch?.explanation?.rules.filter(({ outcome }) => outcome === 'met').map(({ text }) => text),
+  others: remainingMatches.map(({ productName, score }) => `${productName} (${score})`),
+});
+
+const applicant = /** @type {const} */ ({
+  firstName: 'Ada',
+  lastName: 'Byron',
+  dateOfBirth: '1956-12-10',
+  gender: 'Female',
+  state: 'VA',
+  email: 'ada@example.com',
+});
+// One key for one application. Keep it where a reload of the page finds it: sent again, it starts nothing new.
+const idempotencyKey = crypto.randomUUID();
+const first = answered(await client.startLtcApplication(applicant, { idempotencyKey }));
+const again = answered(await client.startLtcApplication(applicant, { idempotencyKey }));
+print('Start an application at the carrier, once however often it is sent', {
+  appNumber: first.user.purchase.partner?.appNumber,
+  sentAgain: again.user.purchase.partner?.appNumber,
+});
+
+print('List the applications', answered(await client.listApplications()).data.applications);
+
+const read = await client.getUser();
+print('Read it all back', answered(read).user);
+
+if (read.etag !== undefined) {
+  const newer = await client.getUser({ ifNoneMatch: read.etag });
+  print('Read it again only if it has changed (ifNoneMatch)', { isNotModified: newer.isNotModified });
+}
+
+/**
+ * The data of a call that has to succeed.
+ *
+ * @template Data
+ * @param {Result<Data>} result
+ * @returns {Data}
+ */
+function answered(result) {
+  if (result.error === undefined) return result.data;
+  return stop(`${explain(result.error)} (request ${result.requestId})`);
+}
+
+/**
+ * What to tell a person. `slug` tells every kind apart, and its members are known in each case.
+ *
+ * @param {ClientError} error
+ * @returns {string}
+ */
+function explain(error) {
+  switch (error.slug) {
+    case 'invalid-input':
+      return error.errors.map(({ pointer, rule, message }) => `${pointer} ${message} (${rule})`).join('\n');
+    case 'unauthenticated':
+      return 'Sign in again: the token is not valid, or no longer.';
+    case 'precondition-failed':
+      return 'Somebody else has changed it: look at it again.';
+    case 'carrier-unavailable':
+    case 'carrier-timeout':
+      return `The carrier cannot be reached: try again in ${error.retryAfterSeconds ?? 60} seconds.`;
+    case 'network-failure':
+    case 'timed-out':
+      return 'The service cannot be reached: is it started (npm start)?';
+    default:
+      return 'title' in error ? `${error.title}: ${error.detail}` : error.slug;
+  }
+}
+
+/** @returns {Promise<string>} */
+async function demoToken() {
+  const file = new URL('../../data/demo-tokens.json', import.meta.url);
+  const text = await readFile(file, 'utf8').catch(() =>
+    stop('Set TOKEN, or start the service in this folder first: npm start'),
+  );
+  return JSON.parse(text)['demo-user'];
+}
+
+/**
+ * @param {string} title
+ * @param {unknown} answer
+ */
+function print(title, answer) {
+  console.log(`\n== ${title}\n${typeof answer === 'string' ? answer : JSON.stringify(answer, null, 2)}`);
+}
+
+/**
+ * @param {string} reason
+ * @returns {never}
+ */
+function stop(reason) {
+  console.error(`\n${reason}`);
+  process.exit(1);
+}
