@@ -174,6 +174,7 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
     await field('Token').fill(await tokenOf('on-a-page'));
     await press('Sign in');
     await field('First name').fill('Ada');
+    expect(await field('Token').isVisible()).toBe(false);
     expect(await notice.textContent()).toBe('');
     await field('State').fill('VA');
     await field('Height in cm').fill('20');

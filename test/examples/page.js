@@ -82,8 +82,10 @@ async function showRecord(client) {
  */
 function show(user, tag) {
   etag = tag;
-  signIn.hidden = true;
   element('signed-in', HTMLElement).hidden = false;
+  // Its focus would be lost with it.
+  if (!signIn.hidden) element('firstName', HTMLInputElement).focus();
+  signIn.hidden = true;
   const values = new Map(Object.entries(user?.profile ?? {}));
   for (const input of profile.querySelectorAll('input')) input.value = String(values.get(input.name) ?? '');
   const rows = Object.entries({

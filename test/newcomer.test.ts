@@ -1,0 +1,128 @@
+import { expect, test } from 'bun:test';
+import { mkdirSync, symlinkSync } from 'node:fs';
+import { delimiter, dirname, join, resolve } from 'node:path';
+import packageJson from '../package.json';
+import { atEnd } from './support/cleanup';
+import { temporaryFolder } from './support/database';
+import { runProgram, runToEnd } from './support/run-to-end';
+
+const root = new URL('..', import.meta.url).pathname;
+const home = temporaryFolder();
+const clone = join(home, packageJson.name);
+const bunVersion = packageJson.devDependencies.bun;
+
+/** Nothing of this process but where packages are kept: npm, which may run the tests, tells its children much more. */
+const kept = ['HOME', 'TMPDIR', 'npm_config_cache', 'BUN_INSTALL', 'BUN_INSTALL_CACHE_DIR', 'XDG_CACHE_HOME'];
+const environment = {
+  ...Object.fromEntries(kept.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))),
+  npm_config_offline: 'true',
+  PORT: '0',
+};
+
+const noClone = await reasonAgainst();
+
+/** Why the way cannot be walked here. */
+async function reasonAgainst(): Promise<string | undefined> {
+  const missing = ['git', 'node', 'npm', 'npx', 'sh', 'curl'].filter((name) => Bun.which(name) === null);
+  if (missing.length > 0) return `no ${missing.join(' and no ')} is installed`;
+  const head = Bun.spawn(['git', 'rev-parse', 'HEAD'], { cwd: root, stdout: 'pipe', stderr: 'pipe' });
+  return (await runToEnd(head)).exitCode === 0 ? undefined : 'this folder is no clone of a repository';
+}
+
+/** Node.js and no Bun, where npx has kept the one that `prestart` asks for; Bun as it is here otherwise. */
+async function newcomersPath(): Promise<string> {
+  const links = join(home, 'bin');
+  mkdirSync(links);
+  for (const name of ['git', 'node', 'npm', 'npx', 'sh', 'curl']) symlinkSync(Bun.which(name) ?? '', join(links, name));
+  const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => !folder.includes('node_modules'));
+  const withoutBun = [links, ...folders.filter((folder) => Bun.which('bun', { PATH: folder }) === null)];
+  const npx = Bun.spawn(['npx', '-y', `bun@${bunVersion}`, '--version'], {
+    cwd: home,
+    env: { ...environment, PATH: withoutBun.join(delimiter) },
+    stdout: 'pipe',
+    stderr: 'pipe',
+  });
+  if ((await runToEnd(npx)).stdout.trim() === bunVersion) return withoutBun.join(delimiter);
+  console.warn('The newcomer had Bun at hand, since npx keeps none here.');
+  return [links, dirname(process.execPath), ...folders].join(delimiter);
+}
+
+/** The commands of a README's section, a block at a time, and the program in it. */
+function stepsOf(readme: string) {
+  const [, section = ''] = /^#+ From nothing to the first typed answer\n([\s\S]*?)^#/m.exec(readme) ?? [];
+  const blocks = (kind: string) =>
+    [...section.matchAll(new RegExp(`\`\`\`${kind}\\n([\\s\\S]*?)\`\`\``, 'g'))].map(([, block = '']) => block);
+  return { commands: blocks('console').map((block) => block.trim().split('\n')), program: blocks('ts')[0] ?? '' };
+}
+
+test.skipIf(noClone !== undefined)(
+  `a newcomer comes from nothing to the first typed answer by the lines of the README${noClone ? ` (${noClone})` : ''}`,
+  async () => {
+    const env = { ...environment, PATH: await newcomersPath() };
+    const { commands, program } = stepsOf(await Bun.file(join(root, 'README.md')).text());
+    const [[cloneIt = '', enter = '', startIt = ''] = [], pack = [], compile = []] = commands;
+    const run = (cwd: string, command: string) => runProgram(cwd, ['sh', '-c', command], env);
+    const times: string[] = [];
+    let began = performance.now();
+    const timed = (step: string) => {
+      times.push(`${step} ${((performance.now() - began) / 1000).toFixed(1)} s`);
+      began = performance.now();
+    };
+
+    await run(home, cloneIt.replace('REPOSITORY', root));
+    expect([enter, startIt]).toEqual([`cd ${packageJson.name}`, 'npm start']);
+    const { address, token, curl } = await start(startIt, env);
+    timed('clone, install and start');
+    expect(JSON.parse(await run(home, curl))).toMatchObject({ data: {} });
+    timed('first answer');
+
+    let cwd = home;
+    for (const command of pack) {
+      await run(cwd, command);
+      const [, folder] = /^cd (.*)/.exec(command) ?? [];
+      if (folder !== undefined) cwd = resolve(cwd, folder);
+    }
+    expect(cwd).toBe(join(home, 'frontend'));
+    timed('client built and installed');
+    await Bun.write(join(cwd, 'first.mts'), program.replace('http://127.0.0.1:3000', address).replace('TOKEN', token));
+    expect(compile.length).toBe(2);
+    const outputs = [];
+    for (const command of compile) outputs.push(await run(cwd, command));
+    expect(outputs.at(-1)).toBe('Ada\n');
+    timed('first typed answer');
+    console.log(`A newcomer: ${times.join(', ')}.`);
+
+    const examples = { ...env, BASE: address };
+    const journey = ['sh test/examples/journey.sh', 'node test/examples/journey.mjs'];
+    for (const command of journey) {
+      const output = await runProgram(clone, ['sh', '-c', command], examples);
+      expect([command, output]).toEqual([command, expect.stringContaining('"email":')]);
+    }
+
+    const older = join(clone, 'dist/src/older.js');
+    await Bun.write(older, '');
+    await run(clone, 'npm run build');
+    expect(await Bun.file(older).exists()).toBe(false);
+    expect(await Bun.file(join(clone, 'dist/src/main.js')).exists()).toBe(true);
+    await run(clone, `node -e "import('${packageJson.name}/client').then(({ createClient }) => createClient.name)"`);
+  },
+  120_000,
+);
+
+/** Starts the service as the README says, and reads what it prints. */
+async function start(command: string, env: Record<string, string | undefined>) {
+  const child = Bun.spawn(['sh', '-c', command], { cwd: clone, env, stdout: 'pipe', stderr: 'pipe' });
+  atEnd(async () => {
+    child.kill();
+    await child.exited;
+  });
+  const errors = new Response(child.stderr).text();
+  let output = '';
+  for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
+    output += chunk;
+    const [, curl, address = '', token = ''] =
+      /^ *(curl (http:\/\/[^/]+)\S* -H 'Authorization: Bearer ([^']+)')\n/m.exec(output) ?? [];
+    if (curl !== undefined) return { curl, address, token };
+  }
+  throw new Error(`The service ended before it printed a curl:\n${output}${await errors}`);
+}
