@@ -36,7 +36,7 @@ export type ServiceProblem = { [Slug in keyof ProblemKinds]: OneProblem<Slug> }[
 
 /** No answer came, or one that is not the service's. */
 export type CallProblem =
-  /** No connection, or one that broke; in a browser also an answer that CORS keeps back. */
+  /** No connection, one that broke, or a redirect; in a browser also an answer that CORS keeps back. */
   | { readonly slug: 'network-failure'; readonly cause: unknown }
   /** `timeoutMs` is over, all attempts and waits counted. What was sent may have been carried out. */
   | { readonly slug: 'timed-out'; readonly timeoutMs: number }
@@ -44,7 +44,7 @@ export type CallProblem =
   | { readonly slug: 'aborted'; readonly cause: unknown }
   /** The function that gives tokens has thrown. */
   | { readonly slug: 'token-unavailable'; readonly cause: unknown }
-  /** A proxy's page, a redirect, or a kind of problem that is newer than this client. `text` is its beginning. */
+  /** A proxy's page, or a kind of problem that is newer than this client. `text` is its beginning. */
   | {
       readonly slug: 'unexpected-answer';
       readonly status: number;

@@ -3,6 +3,7 @@ import { CallFailure, type ClientSettings, createClient, dataOf } from '../../sr
 import { problemKinds } from '../../src/errors';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
+import { atEnd } from '../support/cleanup';
 
 interface Arrived {
   readonly method: string;
@@ -324,6 +325,23 @@ describe('a request', () => {
       .client({ attempts: 1 })
       .getUser({ headers: { 'x-app': 'a\nb' } });
     expect(error?.slug).toBe('network-failure');
+  });
+
+  test.each([301, 302, 307, 308])('follows no redirect with %d: its token and body go nowhere else', async (status) => {
+    const asked: string[] = [];
+    const server = Bun.serve({
+      port: 0,
+      hostname: '127.0.0.1',
+      fetch({ url }) {
+        asked.push(new URL(url).pathname);
+        return new Response(null, { status, headers: { location: '/elsewhere' } });
+      },
+    });
+    atEnd(() => server.stop(true));
+    const client = createClient({ baseUrl: server.url.origin, token: 'token', attempts: 1 });
+    expect((await client.saveProfile({ firstName: 'Ada' })).error?.slug).toBe('network-failure');
+    expect((await client.getUser()).error?.slug).toBe('network-failure');
+    expect(asked).toEqual(['/v2/private/user/profile', '/v2/private/user']);
   });
 
   test('is refused from the start without an address', () => {

@@ -44,11 +44,17 @@ const frontend = await createFrontend();
 const installed = join(frontend, 'node_modules', packageJson.name);
 /** The files of a page that is not this service's, by their paths. */
 const page = new Map<string, string>();
+/** Requests of the page's own host for what is not a file, with their cookies. */
+const asked: [path: string, cookie: string | null][] = [];
 const pages = Bun.serve({
   port: 0,
   hostname: '127.0.0.1',
   fetch(request) {
     const { pathname } = new URL(request.url);
+    if (/^\/(?:here|moved|elsewhere)/.test(pathname)) {
+      asked.push([pathname, request.headers.get('cookie')]);
+      return pathname.startsWith('/moved') ? Response.redirect('/elsewhere') : Response.json({});
+    }
     const type = pathname.endsWith('.js') ? 'text/javascript' : 'text/html';
     return new Response(page.get(pathname) ?? '<!doctype html>', { headers: { 'content-type': type } });
   },
@@ -224,6 +230,29 @@ describe('a whole journey', async () => {
         { address: service.address, token: await tokenOf('in-chromium') },
       );
       expect(outcome).toEqual(journeyOutcome);
+    },
+  );
+
+  test.skipIf(noBrowser !== undefined)(
+    `brings no cookie along and follows no redirect, even on its own host, in Chromium${skipNote(noBrowser)}`,
+    async () => {
+      page.set('/client.js', module);
+      const opened = await (await startBrowser()).newPage();
+      await opened.goto(pages.url.origin);
+      const slugs = await opened.evaluate(async () => {
+        // biome-ignore lint/suspicious/noDocumentCookie: the newer way is missing where a page came over plain http
+        document.cookie = 'session=kept';
+        await fetch('/here/by-fetch');
+        const { createClient } = await import(String('/client.js'));
+        const read = (baseUrl: string) => createClient({ baseUrl, token: 'token', attempts: 1 }).getUser();
+        return [(await read('/here')).error?.slug, (await read('/moved')).error?.slug];
+      });
+      expect(slugs).toEqual([undefined, 'network-failure']);
+      expect(asked).toEqual([
+        ['/here/by-fetch', 'session=kept'],
+        ['/here/v2/private/user', null],
+        ['/moved/v2/private/user', null],
+      ]);
     },
   );
 });
