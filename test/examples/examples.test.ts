@@ -217,5 +217,5 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
     expect([...new Set(hosts.map(({ origin }) => origin))].sort()).toEqual([pageOrigin, service.address].sort());
     // Chromium complains of each answer that is no success, which here are asked for.
     expect(complaints.filter((complaint) => !complaint.startsWith('Failed to load resource'))).toEqual([]);
-  });
+  }, 60_000);
 });

@@ -11,6 +11,7 @@ BASE=${BASE:-http://127.0.0.1:3000}
 tokens=$(dirname "$0")/../../data/demo-tokens.json
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
 
 stop() {
   printf '\n%s\n' "$*" >&2
