@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test';
 import { existsSync, mkdirSync, symlinkSync } from 'node:fs';
-import { delimiter, dirname, join, resolve } from 'node:path';
+import { delimiter, join, resolve } from 'node:path';
 import packageJson from '../package.json';
 import { atEnd } from './support/cleanup';
 import { temporaryFolder } from './support/database';
@@ -33,15 +33,15 @@ async function reasonAgainst(): Promise<string | undefined> {
 
 /** A machine with Node.js, and with no Bun: first without one that could be found, then with this one. */
 function paths() {
-  const links = join(home, 'bin');
-  mkdirSync(links);
+  const [links, bun] = [join(home, 'bin'), join(home, 'bin-of-bun')];
+  for (const folder of [links, bun]) mkdirSync(folder);
   for (const name of needed) symlinkSync(Bun.which(name) ?? '', join(links, name));
+  symlinkSync(process.execPath, join(bun, 'bun'));
   const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => !folder.includes('node_modules'));
-  const withoutBun = [links, ...folders.filter((folder) => Bun.which('bun', { PATH: folder }) === null)];
-  return {
-    withoutBun: withoutBun.join(delimiter),
-    withBun: [...withoutBun, dirname(process.execPath)].join(delimiter),
-  };
+  const withoutBun = [links, ...folders.filter((folder) => Bun.which('bun', { PATH: folder }) === null)].join(
+    delimiter,
+  );
+  return { withoutBun, withBun: `${withoutBun}${delimiter}${bun}` };
 }
 
 /** The commands of a README's section, a block at a time, and the program in it. */
