@@ -213,6 +213,19 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
     await service.process.exited;
     await press('Save');
     await notice.getByText('The service does not answer').waitFor();
+    await startService({
+      environment: {
+        AUTH_SECRET: `another than ${testSecret}`,
+        CORS_ORIGINS: pageOrigin,
+        PORT: new URL(service.address).port,
+      },
+    });
+    await press('Save');
+    await notice.getByText('Sign in again').waitFor();
+    expect(await field('Token').isVisible()).toBe(true);
+    expect(await page.content()).not.toMatch(/Augusta|Hybrid Life/);
+    expect(await page.getByLabel('First name', { exact: true }).inputValue()).toBe('');
+
     const hosts = requests.map((url) => new URL(url)).filter(({ protocol }) => protocol !== 'data:');
     expect([...new Set(hosts.map(({ origin }) => origin))].sort()).toEqual([pageOrigin, service.address].sort());
     // Chromium complains of each answer that is no success, which here are asked for.

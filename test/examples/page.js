@@ -173,7 +173,7 @@ function refuse(error, requestId) {
     element('token', HTMLInputElement).focus();
   }
   const notice = element('notice', HTMLElement);
-  notice.replaceChildren(made('p', `${explain(error)} (${requestId})`));
+  notice.replaceChildren(made('p', `${explain(error)} (request ${requestId})`));
   if (!('type' in error)) return;
   const link = made('a', 'What does that mean?');
   link.setAttribute('href', new URL(error.type, service).href);
