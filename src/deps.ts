@@ -1,3 +1,4 @@
+import type { DemoTokens } from './auth/development-key';
 import type { VerifyToken } from './auth/token-verifier';
 import type { Config } from './config';
 import type { Database } from './db/client';
@@ -24,6 +25,8 @@ export interface AppDeps {
   readonly replica: Database | undefined;
   readonly clock: () => Date;
   readonly verifyToken: VerifyToken;
+  /** Undefined unless the start made its own key: a page may show them to whoever runs the service on their machine. */
+  readonly demoTokens: DemoTokens | undefined;
   /** Undefined when they are off. */
   readonly rateLimits: RateLimits | undefined;
   readonly log: Log;

@@ -88,6 +88,7 @@ async function start(): Promise<void> {
     metrics,
     tracing,
     verifyToken: await createTokenVerifier(tokens.settings, clock),
+    demoTokens: tokens.demo?.tokens,
     newId: () => Bun.randomUUIDv7(),
     publicUrl: () => publicUrl,
   };

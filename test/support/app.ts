@@ -66,6 +66,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     carrier: createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined }),
     db,
     clock,
+    demoTokens: undefined,
     lifecycle,
     metrics: undefined,
     tracing: undefined,
