@@ -60,7 +60,7 @@ const models = {
 export function createApp(deps: AppDeps) {
   const routeTable = createRouteTable();
   const cors = createCors(deps.config);
-  const docs = createDocs({ publicUrl: deps.config.publicUrl, models });
+  const docs = createDocs(deps, models);
   const limitVisitor = ({ request, server, set }: LimitedExchange) =>
     deps.rateLimits?.takeVisitor({ request, server, set });
 

@@ -1,7 +1,9 @@
-import { Elysia } from 'elysia';
+import { type Context, Elysia } from 'elysia';
 import type * as v from 'valibot';
+import type { AppDeps } from '../deps';
 import { onceLoaded } from '../once-loaded';
-import { pathOf } from './problem';
+import { addToHeader } from './list-header';
+import { isOwnHost } from './own-host';
 
 export type Models = Readonly<Record<string, v.GenericSchema>>;
 
@@ -14,6 +16,10 @@ export interface DocumentedRoute {
     readonly response?: unknown;
     readonly detail?: { readonly hide?: boolean } & Record<string, unknown>;
   };
+}
+
+interface DocsConfig {
+  readonly config: Pick<AppDeps['config'], 'publicUrl'>;
 }
 
 /** What is documented. */
@@ -31,20 +37,26 @@ export const scriptPath = '/swagger/scalar.js';
  * The documentation: a page at /swagger and OpenAPI 3.1 at /swagger/json. What makes them is loaded when somebody asks
  * for them first, and only then: a start would take a fifth longer.
  */
-export function createDocs({ publicUrl, models }: Omit<DocsSubject, 'routes'>) {
+export function createDocs({ config, demoTokens }: Pick<AppDeps, 'demoTokens'> & DocsConfig, models: Models) {
+  const { publicUrl } = config;
   let routes: readonly DocumentedRoute[] = [];
+  const script = onceLoaded(async () => (await import('./docs-script')).loadPageProgram());
   const page = onceLoaded(async () => {
-    const [{ createDocsPage }, { underPolicy }] = await Promise.all([import('./docs-page'), import('./docs-policy')]);
-    const app = createDocsPage({ publicUrl, models, routes });
-    return {
-      html: async (address: string) => underPolicy(await (await app.handle(new Request(address))).text(), publicUrl),
-      document: (address: string) => app.handle(new Request(address)),
-    };
+    const [{ createDocsPage }, { underPolicy }, { version }] = await Promise.all([
+      import('./docs-page'),
+      import('./docs-policy'),
+      script(),
+    ]);
+    const { html, document } = createDocsPage({ publicUrl, models, routes }, version);
+    return { document, answer: async (request: Request) => underPolicy(await html(tokensFor(request)), publicUrl) };
   });
-  // A HEAD is answered by the outer app, from the answer to a GET. What host was asked makes no difference.
-  const addressOf = (request: Request) => `http://localhost${pathOf(request)}`;
-  const serveHtml = async ({ request }: { request: Request }) => (await page()).html(addressOf(request));
-  const serveDocument = async ({ request }: { request: Request }) => (await page()).document(addressOf(request));
+  const tokensFor = (request: Request) => (isOwnHost(request, publicUrl) ? demoTokens : undefined);
+  const serveHtml = async ({ request }: { request: Request }) => (await page()).answer(request);
+  const serveDocument = async () => (await page()).document();
+  const serveScript = async ({ request, set }: Pick<Context, 'request' | 'set'>) => {
+    addToHeader(set.headers, 'vary', 'Accept-Encoding');
+    return (await script()).answer(request);
+  };
   const hidden = { detail: { hide: true } };
 
   const plugin = new Elysia({ name: 'http.docs' })
@@ -60,14 +72,6 @@ export function createDocs({ publicUrl, models }: Omit<DocsSubject, 'routes'>) {
       routes = all;
     },
   };
-}
-
-/** The page's own program, from the package that makes it, so that the page loads nothing from another host. */
-function serveScript(): Response {
-  const file = new URL('./dist/browser/standalone.js', import.meta.resolve('@scalar/api-reference/package.json'));
-  return new Response(Bun.file(file), {
-    headers: { 'content-type': 'text/javascript; charset=utf-8', 'cache-control': 'public, max-age=3600' },
-  });
 }
 
 /** The `detail.requestBody` of a route: bodies to try, by a name that says what they show. */

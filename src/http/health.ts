@@ -6,7 +6,7 @@ import { createWriteProbe } from '../db/write-probe';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { logFields } from '../log-fields';
-import { Problem } from './problem';
+import { problems } from './problem';
 
 const Live = v.object({ status: v.literal('live') });
 const Ready = v.object({
@@ -20,7 +20,7 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
   const whyUnwritable = createWriteProbe(db);
   return new Elysia({ prefix: '/health', tags: ['Operation'] })
     .get('/live', () => ({ status: 'live' as const }), {
-      response: { 200: Live, 400: Problem },
+      response: { 200: Live, ...problems('malformed-request') },
       detail: {
         summary: 'Tell that the process runs',
         description: 'Asks no database: whoever fails it should be started anew.',
@@ -49,7 +49,7 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
             } as const);
       },
       {
-        response: { 200: Ready, 400: Problem, 503: Problem },
+        response: { 200: Ready, ...problems('malformed-request', 'database-unavailable', 'shutting-down') },
         detail: {
           summary: 'Tell that reads are served on a schema that fits, and whether writes are',
           description: 'Whoever fails it should get no requests for now.',

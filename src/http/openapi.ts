@@ -1,9 +1,9 @@
 import { STATUS_CODES } from 'node:http';
 import { toJsonSchema, toJsonSchemaDefs } from '@valibot/to-json-schema';
 import * as v from 'valibot';
+import { AppError, type FieldError, type ProblemSlug, problemKinds } from '../errors';
 import type { DocumentedRoute, Models } from './docs';
-import { ifMatchParameter, ifNoneMatchParameter } from './entity-tag';
-import { problemMediaType } from './problem';
+import { problemMediaType, slugsOf, toProblem } from './problem';
 import { isValibotSchema } from './valibot-schema';
 
 export const bearerScheme = 'bearer';
@@ -13,13 +13,25 @@ export function toSchemas(models: Models): Record<string, object> {
   return toJsonSchemaDefs({ ...models }, conversion(models));
 }
 
+/** What the operations of the document are made with. */
+interface Material {
+  readonly models: Models;
+  /** What the service has answered to the first example of a request, by the operation's id. */
+  readonly answers: Readonly<Record<string, unknown>>;
+  /** Before the path of each link. */
+  readonly base: string;
+}
+
 /** The `paths` of the document: every route that has a `detail` and is not hidden. */
-export function toPaths(routes: readonly DocumentedRoute[], models: Models): Record<string, Record<string, unknown>> {
+export function toPaths(
+  routes: readonly DocumentedRoute[],
+  material: Material,
+): Record<string, Record<string, unknown>> {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const route of routes) {
     if (route.hooks.detail === undefined || route.hooks.detail.hide) continue;
     const path = route.path.replace(/:(\w+)/g, '{$1}');
-    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route, models) };
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route, material) };
   }
   return paths;
 }
@@ -31,9 +43,15 @@ const RequestExamples = v.optional(
   v.object({ content: v.object({ 'application/json': v.object({ examples: v.record(v.string(), v.unknown()) }) }) }),
 );
 
-function operation({ path, hooks }: DocumentedRoute, models: Models): Record<string, unknown> {
+/** Routes that answer with an ETag take one. */
+const TagParameter = v.object({ name: v.picklist(['If-Match', 'If-None-Match']) });
+
+function operation({ path, hooks }: DocumentedRoute, material: Material): Record<string, unknown> {
+  const { models, answers } = material;
   const { parameters, requestBody, ...detail } = hooks.detail ?? {};
   const isPrivate = path.startsWith('/v2/private/');
+  const hasTag = asArray(parameters).some((parameter) => v.is(TagParameter, parameter));
+  const example = answers[String(detail.operationId)];
   return {
     ...detail,
     security: isPrivate ? [{ [bearerScheme]: [] }] : [],
@@ -52,62 +70,106 @@ function operation({ path, hooks }: DocumentedRoute, models: Models): Record<str
     responses: Object.fromEntries(
       Object.entries(hooks.response ?? {}).map(([status, schema]) => [
         status,
-        response(status, schema, { models, isLimited: isPrivate, isTagged: takesTags(parameters) }),
+        {
+          headers: headerDocs(Number(status), { isLimited: isPrivate, hasTag }),
+          ...(Number(status) < 400
+            ? success(status, schema, { models, example })
+            : failure(status, schema, { ...material, path, errors: refusalOf(hooks) })),
+        },
       ]),
     ),
   };
 }
 
-function response(
-  status: string,
-  schema: unknown,
-  { models, ...kind }: { models: Models } & RouteKind,
-): Record<string, unknown> {
-  const mediaType = Number(status) < 400 ? 'application/json' : problemMediaType;
+function success(status: string, schema: unknown, { models, example }: { models: Models; example: unknown }) {
+  const description = STATUS_CODES[status] ?? status;
+  if (!isValibotSchema(schema) || schema.type === 'void') return { description };
+  const examples = example === undefined ? {} : { examples: { answered: { value: example } } };
+  return { description, content: { 'application/json': { schema: jsonSchema(schema, models), ...examples } } };
+}
+
+interface Failing extends Pick<Material, 'models' | 'base'> {
+  readonly path: string;
+  readonly errors: readonly FieldError[] | undefined;
+}
+
+/** Each problem by its name, with the body that the service answers. */
+function failure(status: string, schema: unknown, { models, base, path, errors }: Failing) {
+  const slugs = slugsOf(schema);
+  const link = (slug: ProblemSlug) => `[\`${slug}\`](${base}/problems/${slug}): ${problemKinds[slug].title}.`;
+  const example = (slug: ProblemSlug) =>
+    toProblem(
+      new AppError(slug, slug === 'invalid-input' && errors !== undefined ? { errors } : {}),
+      new Request(`http://localhost${path}`),
+      exampleRequestId,
+    );
   return {
-    description: STATUS_CODES[status] ?? status,
-    headers: Object.fromEntries(headersOf(Number(status), kind).map((name) => [name, headerDoc(name)])),
-    ...(isValibotSchema(schema) &&
-      schema.type !== 'void' && { content: { [mediaType]: { schema: jsonSchema(schema, models) } } }),
+    description: slugs.length === 0 ? (STATUS_CODES[status] ?? status) : slugs.map(link).join('\n\n'),
+    ...(isValibotSchema(schema) && {
+      content: {
+        [problemMediaType]: {
+          schema: jsonSchema(schema, models),
+          examples: Object.fromEntries(
+            slugs.map((slug) => [slug, { summary: problemKinds[slug].title, value: example(slug) }]),
+          ),
+        },
+      },
+    }),
   };
+}
+
+const exampleRequestId = '0198c2f4-6b1e-7d3a-9c54-2f0a8e71b6d3';
+
+/** What the route says to an unknown field, or where it takes no body, to a query that is wrong all over. */
+function refusalOf({ body, query }: DocumentedRoute['hooks']): readonly FieldError[] | undefined {
+  if (isValibotSchema(body)) return errorsOf(() => body['~standard'].validate({ unknownField: true }));
+  if (!isValibotSchema(query)) return undefined;
+  const { properties = {} } = toJsonSchema(documented(query), { errorMode: 'ignore', typeMode: 'input' });
+  return errorsOf(() =>
+    query['~standard'].validate(Object.fromEntries(Object.keys(properties).map((name) => [name, '?']))),
+  );
+}
+
+function errorsOf(validate: () => unknown): readonly FieldError[] | undefined {
+  try {
+    validate();
+    return undefined;
+  } catch (error) {
+    return error instanceof AppError ? error.errors : undefined;
+  }
 }
 
 /** Those that not every such answer has: limits may be switched off, and matches that are explained have no tag. */
 const optionalHeaders = ['RateLimit-Policy', 'RateLimit', 'ETag'];
 
 const headerMeanings: Readonly<Record<string, string>> = {
-  'X-Request-Id': 'Names this request; the caller’s own, if it sent one',
   'Cache-Control': 'Whether the answer may be kept, and for how long',
-  'WWW-Authenticate': 'How to authenticate, and what is wrong with the token',
-  ETag: 'Names this state of what is answered, for `If-Match` and `If-None-Match`',
+  ETag: 'The version of what is answered, to send as `If-Match` or `If-None-Match`',
   RateLimit: 'What is left of each policy, and the seconds until all of it is there again: `"default";r=599;t=42`',
   'RateLimit-Policy': 'How many requests a caller has in how many seconds: `"default";q=600;w=60`',
   'Retry-After': 'Seconds after which a repeat may succeed',
+  'WWW-Authenticate': 'How to sign in, and what is wrong with the token',
+  'X-Request-Id': 'The id of this request, which the log has too',
 };
 
-function headerDoc(name: string): object {
-  return {
-    description: headerMeanings[name],
-    ...(!optionalHeaders.includes(name) && { required: true }),
-    schema: { type: 'string' },
-  };
+function headerDocs(status: number, has: { isLimited: boolean; hasTag: boolean }): Record<string, object> {
+  return Object.fromEntries(
+    headersOf(status, has).map((name) => [
+      name,
+      {
+        description: headerMeanings[name],
+        ...(!optionalHeaders.includes(name) && { required: true }),
+        schema: { type: 'string' },
+      },
+    ]),
+  );
 }
 
-interface RouteKind {
-  readonly isLimited: boolean;
-  /** Answers an entity tag. */
-  readonly isTagged: boolean;
-}
-
-function takesTags(parameters: unknown): boolean {
-  return asArray(parameters).some((each) => each === ifMatchParameter || each === ifNoneMatchParameter);
-}
-
-function headersOf(status: number, { isLimited, isTagged }: RouteKind): string[] {
+function headersOf(status: number, { isLimited, hasTag }: { isLimited: boolean; hasTag: boolean }): string[] {
   return [
     'X-Request-Id',
     'Cache-Control',
-    ...(isTagged && status < 400 ? ['ETag'] : []),
+    ...(hasTag && status < 400 ? ['ETag'] : []),
     ...(status === 401 ? ['WWW-Authenticate'] : []),
     ...([409, 429, 502, 503, 504].includes(status) ? ['Retry-After'] : []),
     ...(isLimited ? ['RateLimit-Policy', 'RateLimit'] : []),
@@ -130,14 +192,17 @@ function queryParameters(schema: unknown, models: Models): object[] {
     name,
     in: 'query',
     required: required.includes(name),
-    schema: documentedForm(property),
+    ...documentedForm(property),
   }));
 }
 
-function documentedForm(property: unknown): unknown {
+function documentedForm(property: unknown): object {
   const { success, output } = v.safeParse(DocumentedAs, property);
-  return success ? { description: output.description, ...output.documentedAs } : property;
+  const examples = v.is(WithExamples, property) ? { example: property.examples[0] } : {};
+  return { schema: success ? { description: output.description, ...output.documentedAs } : property, ...examples };
 }
+
+const WithExamples = v.looseObject({ examples: v.array(v.string()) });
 
 /** The schema alone: what it refers to stands under /components, and the dialect is the document's. */
 function jsonSchema(schema: v.GenericSchema, models: Models): object {

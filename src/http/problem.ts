@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { type AppError, problemKinds } from '../errors';
+import { type AppError, type ProblemSlug, problemKinds } from '../errors';
 
 export const Problem = v.object({
   type: v.pipe(v.string(), v.description('A page that explains this kind of problem')),
@@ -21,10 +21,45 @@ export type Problem = v.InferOutput<typeof Problem>;
 
 export const problemMediaType = 'application/problem+json';
 
-/** The `response` entries of every private route for the problems that it may answer with. */
-export const readProblems = { 400: Problem, 401: Problem, 429: Problem, 500: Problem, 503: Problem } as const;
-export const queryProblems = { ...readProblems, 422: Problem } as const;
-export const bodyProblems = { ...queryProblems, 408: Problem, 413: Problem, 415: Problem } as const;
+/** What every private route may answer with; below, what those may that take a query, or a body. */
+export const readProblems = [
+  'malformed-request',
+  'unauthenticated',
+  'rate-limited',
+  'internal-error',
+  'auth-keys-unavailable',
+  'database-unavailable',
+] as const satisfies ProblemSlug[];
+export const queryProblems = [...readProblems, 'invalid-input'] as const satisfies ProblemSlug[];
+export const bodyProblems = [
+  ...queryProblems,
+  'malformed-json',
+  'request-timeout',
+  'payload-too-large',
+  'unsupported-media-type',
+] as const satisfies ProblemSlug[];
+
+type ProblemAnswers<Slug extends ProblemSlug> = {
+  readonly [Status in (typeof problemKinds)[Slug]['status']]: typeof Problem;
+};
+
+/** The `response` entries of a route for all that it may refuse or fail with, by status. */
+export function problems<const Slug extends ProblemSlug>(...slugs: Slug[]): ProblemAnswers<Slug>;
+export function problems(...slugs: ProblemSlug[]): Record<number, typeof Problem> {
+  const byStatus = Map.groupBy(slugs, (slug) => problemKinds[slug].status);
+  return Object.fromEntries(
+    [...byStatus].map(([status, slugs]) => [status, { ...Problem, documents: Problem, slugs }]),
+  );
+}
+
+/** Which problems an entry that `problems` has made stands for; none for another. */
+export function slugsOf(response: unknown): readonly ProblemSlug[] {
+  return v.is(DocumentedProblem, response) ? response.slugs : [];
+}
+
+const DocumentedProblem = v.object({
+  slugs: v.array(v.custom<ProblemSlug>((slug) => typeof slug === 'string' && slug in problemKinds)),
+});
 
 /** The body of RFC 9457 with the contract's own words `code` and `http_code`. */
 export function toProblem(error: AppError, request: Request, requestId: string): Problem {

@@ -2,7 +2,7 @@ import { Elysia } from 'elysia';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { queryProblems } from '../../http/problem';
+import { problems, queryProblems } from '../../http/problem';
 import { requestParameters } from '../../http/request-schema';
 import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
 import { createCemeteryStore } from './store';
@@ -10,7 +10,7 @@ import { createCemeteryStore } from './store';
 export function createCemeteryRoutes(deps: AppDeps) {
   const store = createCemeteryStore(deps.reads);
 
-  return new Elysia({ prefix: '/cemetery', tags: ['Cemeteries'] }).use(createAuth(deps)).get(
+  return new Elysia({ prefix: '/cemetery', tags: ['Lists'] }).use(createAuth(deps)).get(
     '/all',
     async ({ query, set }) => {
       const { rows, count } = await store.listPage(query);
@@ -19,7 +19,7 @@ export function createCemeteryRoutes(deps: AppDeps) {
     },
     {
       query: requestParameters(CemeteryQuery),
-      response: { 200: CemeteryPage, ...queryProblems },
+      response: { 200: CemeteryPage, ...problems(...queryProblems) },
       detail: {
         summary: 'List cemeteries by name, a page at a time',
         description: '`count` is of all cemeteries. A page past the end is empty.',

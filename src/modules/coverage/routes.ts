@@ -7,15 +7,27 @@ import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
-import { Problem, readProblems } from '../../http/problem';
+import { problems, readProblems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import { requestBody, requestParameters } from '../../http/request-schema';
-import { answerUser, type Exchange, saveResponses } from '../users/save-answers';
+import { UserBody } from '../users/model';
+import { answerUser, type Exchange, saveProblems } from '../users/save-answers';
 import type { Applicant } from './carrier/carrier';
 import { ApplicationsBody, IdempotencyKey, totalCoverageExamples, totalCoverageRequest } from './model';
 import { createCoverageService } from './service';
 
-const responses = { ...saveResponses, 409: Problem, 502: Problem, 504: Problem } as const;
+const responses = {
+  200: UserBody,
+  ...problems(
+    ...saveProblems,
+    'application-in-progress',
+    'idempotency-key-reused',
+    'carrier-declined',
+    'carrier-bad-answer',
+    'carrier-unavailable',
+    'carrier-timeout',
+  ),
+};
 const headers = requestParameters(v.object({ 'idempotency-key': IdempotencyKey }));
 
 export function createCoverageRoutes(deps: AppDeps) {
@@ -67,7 +79,7 @@ export function createCoverageRoutes(deps: AppDeps) {
         return { data: { applications: (await service.list(caller.id)).map(toApplication) } };
       },
       {
-        response: { 200: ApplicationsBody, ...readProblems },
+        response: { 200: ApplicationsBody, ...problems(...readProblems) },
         detail: {
           summary: 'List the caller’s applications, the newest first',
           description: 'Those the carrier has declined, and those whose outcome is not known yet, too.',

@@ -6,7 +6,7 @@ import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
-import { bodyProblems, Problem } from '../../http/problem';
+import { bodyProblems, problems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import { requestBody, requestParameters } from '../../http/request-schema';
 import { UserBody } from '../users/model';
@@ -21,7 +21,7 @@ export function createMatchingRoutes(deps: AppDeps) {
   const service = createMatchingService(deps);
   const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
 
-  return new Elysia({ prefix: '/engine', tags: ['Matching'] })
+  return new Elysia({ prefix: '/engine', tags: ['Matches'] })
     .use(createAuth(deps))
     .post(
       '/matches',
@@ -35,7 +35,7 @@ export function createMatchingRoutes(deps: AppDeps) {
       {
         body: requestBody(v.nullish(v.strictObject({}))),
         query: requestParameters(MatchesQuery),
-        response: { 200: UserBody, 412: Problem, ...bodyProblems },
+        response: { 200: UserBody, ...problems(...bodyProblems, 'precondition-failed') },
         detail: {
           parameters: [ifMatchParameter],
           summary: 'Match insurance products to the saved answers',
@@ -55,7 +55,7 @@ export function createMatchingRoutes(deps: AppDeps) {
       },
       {
         body: requestBody(previewAnswers(today)),
-        response: { 200: PreviewBody, ...bodyProblems },
+        response: { 200: PreviewBody, ...problems(...bodyProblems) },
         detail: {
           summary: 'Match as if these answers were saved, and explain it',
           description: 'Each member is the body of the endpoint that would save it. Nothing is stored.',

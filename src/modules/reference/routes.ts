@@ -4,7 +4,7 @@ import { createAuth } from '../../http/auth';
 import { ifNoneMatchParameter, notModified } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
 import { addToHeader } from '../../http/list-header';
-import { readProblems } from '../../http/problem';
+import { problems, readProblems } from '../../http/problem';
 import { HealthAndCareBody } from './model';
 import { createReferenceService } from './service';
 import { createReferenceStore } from './store';
@@ -17,7 +17,7 @@ export function createReferenceRoutes(deps: AppDeps) {
     log: deps.log,
   });
 
-  return new Elysia({ prefix: '/healthAndCare', tags: ['Reference lists'] }).use(createAuth(deps)).get(
+  return new Elysia({ prefix: '/healthAndCare', tags: ['Lists'] }).use(createAuth(deps)).get(
     '/',
     async ({ request, set }) => {
       const { json, entityTag } = await service.healthAndCare();
@@ -27,7 +27,7 @@ export function createReferenceRoutes(deps: AppDeps) {
       return answerJson(json, { request, set });
     },
     {
-      response: { 200: HealthAndCareBody, ...notModified, ...readProblems },
+      response: { 200: HealthAndCareBody, ...notModified, ...problems(...readProblems) },
       detail: {
         summary: 'Read the reference lists and the chat widget’s values',
         description: 'The same for everybody, and seldom changed: keep it, and ask with `If-None-Match`.',

@@ -38,6 +38,7 @@ const monthRule = 'month: must be an English month name, Sept or its first three
 const MonthText = v.pipe(
   v.string(),
   v.description('English name in full or by three letters, or Sept, in any case; 1 to 12; or YYYY-MM'),
+  v.examples(['January']),
   v.rawTransform(({ dataset, addIssue, NEVER }) => {
     const month = parseMonth(dataset.value);
     if (month !== undefined) return month;

@@ -2,7 +2,7 @@ import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth, requireRole } from '../../http/auth';
-import { Problem, queryProblems } from '../../http/problem';
+import { problems, queryProblems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import { requestParameters } from '../../http/request-schema';
 import { describeError } from '../../log';
@@ -54,7 +54,7 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
         requireRole(caller, role);
       },
       query: requestParameters(MonthlyGlanceQuery),
-      response: { 200: MonthlyGlanceBody, 403: Problem, ...queryProblems },
+      response: { 200: MonthlyGlanceBody, ...problems(...queryProblems, 'forbidden') },
       detail: {
         summary: 'Report a month’s sales of the calling sales manager’s team',
         description:

@@ -4,7 +4,7 @@ import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
 import { ifNoneMatchParameter, notModified, readIfNoneMatch } from '../../http/entity-tag';
-import { Problem, readProblems } from '../../http/problem';
+import { problems, readProblems } from '../../http/problem';
 import { requestBody } from '../../http/request-schema';
 import { profileAnswers, profileExamples, UserBody } from './model';
 import { createReadRecord } from './read-record';
@@ -15,7 +15,7 @@ export function createUserRoutes(deps: AppDeps) {
   const save = createSaveAnswers(deps);
   const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
 
-  return new Elysia({ prefix: '/user', tags: ['User'] })
+  return new Elysia({ prefix: '/user' })
     .use(createAuth(deps))
     .get(
       '',
@@ -25,11 +25,11 @@ export function createUserRoutes(deps: AppDeps) {
         return answerUser(row, { request, set });
       },
       {
-        response: { 200: UserBody, ...notModified, 404: Problem, ...readProblems },
+        response: { 200: UserBody, ...notModified, ...problems(...readProblems, 'user-not-found') },
         detail: {
+          tags: ['User object'],
           summary: 'Read the whole user object',
-          description:
-            'Whatever has been saved so far, the last matches and the last application. 404 before the first save.',
+          description: 'Everything that was saved, matched and priced. 404 until the first save has made the record.',
           operationId: 'getUser',
           parameters: [ifNoneMatchParameter],
         },
@@ -38,6 +38,6 @@ export function createUserRoutes(deps: AppDeps) {
     .post('/profile', ({ body, caller, request, set }) => save('profile', body, { caller, request, set }), {
       body: requestBody(profileAnswers(today)),
       response: saveResponses,
-      detail: saveDetail('Save the profile', 'saveProfile', profileExamples),
+      detail: { ...saveDetail('Save the profile', 'saveProfile', profileExamples), tags: ['Profile'] },
     });
 }

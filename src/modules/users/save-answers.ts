@@ -5,7 +5,7 @@ import { AppError } from '../../errors';
 import { requestExamples } from '../../http/docs';
 import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
-import { bodyProblems, Problem } from '../../http/problem';
+import { bodyProblems, problems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import type { AnswerSection } from './answers';
 import { entityTag } from './entity-tag';
@@ -13,8 +13,11 @@ import { UserBody } from './model';
 import { type AnsweredRecord, createUserStore, type MergePatch } from './store';
 import { toUserJson } from './view';
 
+/** What every route that saves answers may refuse or fail with. */
+export const saveProblems = [...bodyProblems, 'precondition-failed'] as const;
+
 /** The `response` of every route that saves answers. */
-export const saveResponses = { 200: UserBody, 412: Problem, ...bodyProblems } as const;
+export const saveResponses = { 200: UserBody, ...problems(...saveProblems) };
 
 /** The `detail` of every route that saves answers. */
 export function saveDetail(summary: string, operationId: string, examples: Readonly<Record<string, object>>) {

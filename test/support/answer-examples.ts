@@ -1,0 +1,56 @@
+import * as v from 'valibot';
+import { tags } from '../../src/http/docs-introduction';
+import { seedDemo } from '../../src/seed-demo';
+import { createTestApp, testConfig } from './app';
+import { startSandbox } from './sandbox';
+
+const Operation = v.object({
+  operationId: v.string(),
+  tags: v.tuple([v.string()]),
+  parameters: v.array(v.object({ name: v.string(), in: v.string(), example: v.optional(v.string()) })),
+  requestBody: v.optional(
+    v.object({
+      content: v.object({
+        'application/json': v.object({ examples: v.record(v.string(), v.object({ value: v.unknown() })) }),
+      }),
+    }),
+  ),
+});
+const Document = v.object({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
+
+/**
+ * What the service answers to the first example of each operation, asked in the order of the journey: on the demo data,
+ * at a moment and with ids that are always the same.
+ */
+export async function recordAnswers(): Promise<Record<string, unknown>> {
+  const sandbox = await startSandbox();
+  const ids: number[] = [];
+  const testApp = await createTestApp({
+    carrier: sandbox.carrier(),
+    config: { ...testConfig, chat: { id: 'demo-chat', token: 'demo-chat-token' } },
+    newId: () => `0198c2f4-6b1e-7d3a-9c54-${String(ids.push(0)).padStart(12, '0')}`,
+    publicUrl: () => 'http://127.0.0.1:3000',
+  });
+  await seedDemo(testApp.db, testApp.now);
+
+  const { paths } = v.parse(Document, (await testApp.call('GET', '/swagger/json')).body);
+  const operations = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
+  );
+  const stepOf = ({ tags: [name] }: (typeof operations)[number]) => tags.findIndex((tag) => tag.name === name);
+  const answers: Record<string, unknown> = {};
+  for (const operation of operations.toSorted((a, b) => stepOf(a) - stepOf(b))) {
+    const { operationId, path, method, parameters, requestBody } = operation;
+    const query = parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
+    const [first] = Object.values(requestBody?.content['application/json'].examples ?? {});
+    const caller =
+      operationId === 'getMonthlyGlance' ? { as: 'demo-manager', roles: ['salesManager'] } : { as: 'demo-user' };
+    const answer = await testApp.call(method, `${path}?${new URLSearchParams(query)}`, {
+      ...caller,
+      body: first?.value,
+    });
+    if (answer.status !== 200) throw new Error(`${operationId} was answered ${answer.status}: ${answer.text}`);
+    answers[operationId] = answer.body;
+  }
+  return answers;
+}
