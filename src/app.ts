@@ -10,7 +10,7 @@ import { createHealthRoutes } from './http/health';
 import { iconRoutes } from './http/icons';
 import { createMetricsRoute } from './http/metrics';
 import { Problem } from './http/problem';
-import { problemPages } from './http/problem-pages';
+import { createProblemPages } from './http/problem-pages';
 import type { LimitedExchange } from './http/rate-limits';
 import { rawQuery } from './http/raw-query';
 import { createRequestContext } from './http/request-context';
@@ -61,6 +61,7 @@ export function createApp(deps: AppDeps) {
   const routeTable = createRouteTable();
   const cors = createCors(deps.config);
   const docs = createDocs(deps, models);
+  const problemPages = createProblemPages();
   const limitVisitor = ({ request, server, set }: LimitedExchange) =>
     deps.rateLimits?.takeVisitor({ request, server, set });
 
@@ -76,7 +77,7 @@ export function createApp(deps: AppDeps) {
     .use(rawQuery)
     .use(createHealthRoutes(deps))
     .use(createMetricsRoute({ ...deps, countApplications: () => countParts(deps.reads, 'applications') }))
-    .guard({ beforeHandle: limitVisitor }, (pages) => pages.use(problemPages).use(docs.plugin))
+    .guard({ beforeHandle: limitVisitor }, (pages) => pages.use(problemPages.plugin).use(docs.plugin))
     .use(iconRoutes)
     .group('/v2/private', (privateRoutes) =>
       privateRoutes
@@ -92,6 +93,7 @@ export function createApp(deps: AppDeps) {
 
   routeTable.fill(app.routes);
   docs.describe(app.routes);
+  problemPages.describe(app.routes);
   return app;
 }
 

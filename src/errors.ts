@@ -1,10 +1,12 @@
-/** One kind of failure that a caller can meet. `meaning` and `remedy` are the text of its page under /problems. */
+/** One kind of failure that a caller can meet. `meaning`, `remedy` and `advice` are the text of its page under /problems. */
 interface ProblemKind {
   readonly code: number;
   readonly status: number;
   readonly title: string;
   readonly meaning: string;
   readonly remedy: string;
+  /** What to show the person before it; for failures that people meet, and not developers alone. */
+  readonly advice?: string;
   /** Sent as `Retry-After` when the failure itself knows nothing better. */
   readonly retryAfterSeconds?: number;
 }
@@ -23,7 +25,10 @@ export const problemKinds = {
     status: 422,
     title: 'Some fields are not valid',
     meaning: 'The request was read, but at least one field breaks a rule. Nothing was stored.',
-    remedy: 'Each entry of `errors` names a field by JSON pointer, the rule it breaks, and what is allowed.',
+    remedy:
+      'Each entry of `errors` names a field by JSON pointer (a query parameter by its name), the rule it breaks, and ' +
+      'what is allowed. They are all there at once, so one round mends them.',
+    advice: 'Each `message` beside its field, and what was typed.',
   },
   'unsupported-media-type': {
     code: 202,
@@ -52,13 +57,17 @@ export const problemKinds = {
     title: 'The body took too long',
     meaning: 'The whole request body did not arrive in time. Nothing was stored.',
     remedy: 'Send the request again, on a new connection.',
+    advice: 'That the connection is slow and nothing was saved yet; keep what was typed, for another try.',
   },
   unauthenticated: {
     code: 210,
     status: 401,
     title: 'A valid token is needed',
     meaning: 'The request has no bearer token, or the token is expired, malformed or not meant for this service.',
-    remedy: 'Get a fresh token and send it as `Authorization: Bearer <token>`.',
+    remedy:
+      'Get a fresh token and send it as `Authorization: Bearer <token>`, once: `detail` says what is wrong with the one ' +
+      'that was sent.',
+    advice: 'The way to sign in; keep what was typed, for when they are back.',
   },
   'auth-keys-unavailable': {
     code: 211,
@@ -66,6 +75,7 @@ export const problemKinds = {
     title: 'Tokens cannot be checked right now',
     meaning: 'The keys that tokens are checked with could not be fetched.',
     remedy: 'Send the request again after the seconds in `Retry-After`.',
+    advice: 'Nothing for the first repeats, then that it takes longer than usual; sign nobody out.',
     retryAfterSeconds: 5,
   },
   forbidden: {
@@ -75,6 +85,7 @@ export const problemKinds = {
     meaning:
       'The token is valid, but what was asked is for another role, or for somebody with another place in the team.',
     remedy: 'Use a token of somebody who may; `detail` says what is missing.',
+    advice: 'That this is for somebody else; better, nothing that leads to it.',
   },
   'route-not-found': {
     code: 230,
@@ -96,6 +107,7 @@ export const problemKinds = {
     title: 'There is no record yet',
     meaning: 'The signed-in person has no record: it is made by the first save.',
     remedy: 'Save anything first; an empty object is enough.',
+    advice: 'The first step, empty.',
   },
   'application-in-progress': {
     code: 240,
@@ -103,6 +115,7 @@ export const problemKinds = {
     title: 'The same application is being started',
     meaning: 'Another request for the same application is still waiting for the carrier.',
     remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
+    advice: 'That their application is being started, while the request is repeated.',
     retryAfterSeconds: 2,
   },
   'idempotency-key-reused': {
@@ -118,13 +131,16 @@ export const problemKinds = {
     title: 'The record has changed',
     meaning: 'The record is not in the version that `If-Match` names. Nothing was stored.',
     remedy: 'Read the record, decide again, and save with its new ETag.',
+    advice: 'That these answers have changed meanwhile, perhaps in another tab: both versions, to choose from.',
   },
   'rate-limited': {
     code: 250,
     status: 429,
     title: 'Too many requests',
     meaning: 'The caller has used up its requests of this minute. Nothing was done.',
-    remedy: 'Send the request again after the seconds in `Retry-After`.',
+    remedy:
+      'Send the request again after the seconds in `Retry-After`. `RateLimit`, in each answer, says how many are left.',
+    advice: 'Nothing where the wait is short, else when it goes on.',
     retryAfterSeconds: 60,
   },
   'internal-error': {
@@ -133,6 +149,7 @@ export const problemKinds = {
     title: 'The service failed',
     meaning: 'Something went wrong on our side.',
     remedy: 'Try again; if it persists, report the `requestId`.',
+    advice: 'That something went wrong on our side, with the `requestId` for whoever helps them.',
   },
   'database-unavailable': {
     code: 301,
@@ -140,6 +157,7 @@ export const problemKinds = {
     title: 'The database does not answer',
     meaning: 'The database is unreachable, locked, full or too slow right now.',
     remedy: 'Send the request again after the seconds in `Retry-After`. Every save may be repeated safely.',
+    advice: 'Nothing for the first repeats, then that saving takes longer than usual; keep what was typed.',
     retryAfterSeconds: 1,
   },
   'shutting-down': {
@@ -156,6 +174,7 @@ export const problemKinds = {
     title: 'The carrier does not answer',
     meaning: 'The partner carrier is away or overloaded. The application is kept and settled later.',
     remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
+    advice: 'That the carrier is away, and that their application is kept and goes on.',
     retryAfterSeconds: 5,
   },
   'carrier-timeout': {
@@ -164,6 +183,7 @@ export const problemKinds = {
     title: 'The carrier is too slow',
     meaning: 'The partner carrier did not answer in time. The application is kept and settled later.',
     remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
+    advice: 'That the carrier takes long, and that their application is kept and goes on.',
     retryAfterSeconds: 5,
   },
   'carrier-bad-answer': {
@@ -172,6 +192,7 @@ export const problemKinds = {
     title: 'The carrier’s answer cannot be read',
     meaning: 'The partner carrier answered in a form that is not agreed. The application is kept and settled later.',
     remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
+    advice: 'That the carrier has trouble, and that their application is kept and goes on.',
     retryAfterSeconds: 5,
   },
   'carrier-declined': {
@@ -180,10 +201,15 @@ export const problemKinds = {
     title: 'The carrier declines the application',
     meaning: 'The partner carrier does not write a policy for this applicant.',
     remedy: 'Correct the data if they are wrong; a decline of the same data is repeated for a day.',
+    advice: 'That the carrier offers them no policy with these data, and the data, to look over once more.',
   },
 } as const satisfies Record<string, ProblemKind>;
 
 export type ProblemSlug = keyof typeof problemKinds;
+
+export function isProblemSlug(value: unknown): value is ProblemSlug {
+  return typeof value === 'string' && Object.hasOwn(problemKinds, value);
+}
 
 /** One broken rule. `pointer` is a JSON pointer into the body, or the name of a query parameter. */
 export interface FieldError {

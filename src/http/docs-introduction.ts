@@ -1,5 +1,8 @@
+import { problemsAnywhere } from './problem';
+
 /** What a frontend developer reads first; `base` stands before the path of each link. */
 export function introduction(base: string): string {
+  const anywhere = problemsAnywhere.map((slug) => `[\`${slug}\`](${base}/problems/${slug})`).join(', ');
   return `
 From the answers of a person to a matched insurance product and an application at the carrier, one JSON call a step.
 
@@ -26,10 +29,8 @@ characters are composed.
 
 Every failure is \`application/problem+json\`. Decide by \`type\` or \`code\`, which never change; show your own words. A 422
 \`invalid-input\` lists every fault at once, each with the \`pointer\` of its field. Each operation lists the problems that it
-can answer, and [a page for each](${base}/problems) says what to do. Besides these, any address may answer
-[\`route-not-found\`](${base}/problems/route-not-found), [\`method-not-allowed\`](${base}/problems/method-not-allowed) and
-[\`malformed-request\`](${base}/problems/malformed-request). Quote \`requestId\`, or the header \`X-Request-Id\`, to whoever
-runs the service.
+can answer, and [a page for each](${base}/problems) says what to do. Any address at all may answer ${anywhere}.
+Quote \`requestId\`, or the header \`X-Request-Id\`, to whoever runs the service.
 
 ## Saving over nobody
 

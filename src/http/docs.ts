@@ -1,9 +1,10 @@
 import { type Context, Elysia } from 'elysia';
 import type * as v from 'valibot';
+import type { DemoTokens } from '../auth/development-key';
 import type { AppDeps } from '../deps';
 import { onceLoaded } from '../once-loaded';
 import { addToHeader } from './list-header';
-import { isOwnHost } from './own-host';
+import { isForThisMachine } from './this-machine';
 
 export type Models = Readonly<Record<string, v.GenericSchema>>;
 
@@ -48,10 +49,10 @@ export function createDocs({ config, demoTokens }: Pick<AppDeps, 'demoTokens'> &
       script(),
     ]);
     const { html, document } = createDocsPage({ publicUrl, models, routes }, version);
-    return { document, answer: async (request: Request) => underPolicy(await html(tokensFor(request)), publicUrl) };
+    return { document, answer: async (tokens: DemoTokens | undefined) => underPolicy(await html(tokens), publicUrl) };
   });
-  const tokensFor = (request: Request) => (isOwnHost(request, publicUrl) ? demoTokens : undefined);
-  const serveHtml = async ({ request }: { request: Request }) => (await page()).answer(request);
+  const serveHtml = async ({ request, server }: Pick<Context, 'request' | 'server'>) =>
+    (await page()).answer(isForThisMachine(request, server, publicUrl) ? demoTokens : undefined);
   const serveDocument = async () => (await page()).document();
   const serveScript = async ({ request, set }: Pick<Context, 'request' | 'set'>) => {
     addToHeader(set.headers, 'vary', 'Accept-Encoding');

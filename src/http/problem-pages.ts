@@ -1,46 +1,148 @@
+import { STATUS_CODES } from 'node:http';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
-import { AppError, problemKinds } from '../errors';
+import { AppError, type FieldError, isProblemSlug, type ProblemSlug, problemKinds } from '../errors';
+import { type DocumentedRoute, swaggerPath } from './docs';
+import { problemMediaType, problemsAnywhere, slugsOf, toProblem } from './problem';
 import { requestParameters } from './request-schema';
 
-const style = 'body { font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem; }';
+const style = `
+  :root { color-scheme: light dark; }
+  body { font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+  h2 { font-size: 1.125rem; margin: 2rem 0 0.5rem; }
+  h1, p { margin: 0.5rem 0; }
+  ul { padding-left: 1.25rem; }
+  li { margin: 0.25rem 0; }
+  code, pre { font: 0.875rem/1.5 ui-monospace, monospace; }
+  pre { white-space: pre-wrap; padding: 0.75rem; border: 1px solid; border-radius: 0.25rem; }
+`;
 const styleHash = new Bun.CryptoHasher('sha256').update(style).digest('base64');
-const policy = `default-src 'none'; style-src 'sha256-${styleHash}'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
+const headers = {
+  'content-type': 'text/html; charset=utf-8',
+  'content-security-policy': `default-src 'none'; style-src 'sha256-${styleHash}'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+  'cache-control': 'public, max-age=3600',
+};
 
-/** The page behind each problem's `type`: what happened, and how to mend it. */
-export const problemPages = new Elysia({ name: 'http.problem-pages' }).get(
-  '/problems/:slug',
-  ({ params, set }) => {
-    const kind = Object.entries(problemKinds).find(([slug]) => slug === params.slug)?.[1];
-    if (kind === undefined) throw new AppError('route-not-found');
-    set.headers['content-type'] = 'text/html; charset=utf-8';
-    set.headers['content-security-policy'] = policy;
-    set.headers['cache-control'] = 'public, max-age=3600';
-    return page(kind);
-  },
-  { params: requestParameters(v.object({ slug: v.string() })), detail: { hide: true } },
-);
+/** What breaks a rule, as `POST /v2/private/ltc/lifetimeCare` answers to `{ "careCost": 4500 }`. */
+export const sampleErrors: readonly FieldError[] = [
+  { pointer: '/careCost', rule: 'unknown_field', message: 'is not a known field; did you mean careCosts?' },
+];
+const sampleRequestId = '0198c2f4-6b1e-7d3a-9c54-2f0a8e71b6d3';
 
-function page(kind: (typeof problemKinds)[keyof typeof problemKinds]): string {
+/** The page behind each problem's `type`: what happened, and how to fix it; and one that lists them all. */
+export function createProblemPages() {
+  let routes: readonly DocumentedRoute[] = [];
+  const plugin = new Elysia({ name: 'http.problem-pages' })
+    .get(
+      '/problems',
+      ({ set }) => {
+        Object.assign(set.headers, headers);
+        return indexPage();
+      },
+      { detail: { hide: true } },
+    )
+    .get(
+      '/problems/:slug',
+      ({ params, set }) => {
+        if (!isProblemSlug(params.slug)) throw new AppError('route-not-found');
+        Object.assign(set.headers, headers);
+        return problemPage(params.slug, routes);
+      },
+      { params: requestParameters(v.object({ slug: v.string() })), detail: { hide: true } },
+    );
+  return {
+    plugin,
+    describe(all: readonly DocumentedRoute[]): void {
+      routes = all;
+    },
+  };
+}
+
+function indexPage(): string {
+  const byStatus = Map.groupBy(Object.entries(problemKinds), ([, { status }]) => status);
+  const sections = [...byStatus]
+    .sort(([a], [b]) => a - b)
+    .map(([status, kinds]) => {
+      const items = kinds.map(
+        ([slug, { title, code }]) =>
+          `<li><a href="/problems/${slug}"><code>${slug}</code></a>: ${title} (code ${code})</li>`,
+      );
+      return `<h2>${status} ${STATUS_CODES[status]}</h2>\n<ul>\n${items.join('\n')}\n</ul>`;
+    });
+  return page(
+    'Problems',
+    `<nav><a href="${swaggerPath}">Documentation</a></nav>
+<h1>Problems</h1>
+<p>Every failure is answered as <code>${problemMediaType}</code>. Decide by its <code>type</code> or <code>code</code>, which
+never change; the texts may.</p>
+${sections.join('\n')}`,
+  );
+}
+
+function problemPage(slug: ProblemSlug, routes: readonly DocumentedRoute[]): string {
+  const kind = problemKinds[slug];
+  const asked = routesThatAnswer(slug, routes);
+  const anywhere = problemsAnywhere.some((each) => each === slug) ? ['<li>Any address</li>'] : [];
+  const places = asked.map(({ method, path, hooks }) => {
+    const tag = [hooks.detail?.tags].flat()[0];
+    const anchor = `tag/${String(tag).toLowerCase().replaceAll(' ', '-')}/${method}${path}`;
+    return `<li><a href="${swaggerPath}#${anchor}"><code>${method} ${path}</code></a></li>`;
+  });
+  return page(
+    kind.title,
+    `<nav><a href="/problems">All problems</a> · <a href="${swaggerPath}">Documentation</a></nav>
+<h1>${kind.title}</h1>
+<p><code>${slug}</code> · HTTP ${kind.status} ${STATUS_CODES[kind.status]} · code ${kind.code}</p>
+<h2>What happened</h2>
+<p>${withCode(kind.meaning)}</p>
+<h2>How to fix it</h2>
+<p>${withCode(kind.remedy)}</p>
+${'advice' in kind ? `<h2>What to show the person</h2>\n<p>${withCode(kind.advice)}</p>\n` : ''}<h2>The answer</h2>
+<pre>${escaped(sampleAnswer(slug, asked[0]?.path ?? '/v2/private/nowhere'))}</pre>
+<h2>Where it can happen</h2>
+<ul>
+${[...places, ...anywhere].join('\n')}
+</ul>`,
+  );
+}
+
+function routesThatAnswer(slug: ProblemSlug, routes: readonly DocumentedRoute[]): DocumentedRoute[] {
+  return routes.filter(({ hooks }) =>
+    Object.values(hooks.response ?? {}).some((entry) => slugsOf(entry).includes(slug)),
+  );
+}
+
+function sampleAnswer(slug: ProblemSlug, path: string): string {
+  const kind = problemKinds[slug];
+  const failure = new AppError(slug, slug === 'invalid-input' ? { errors: sampleErrors } : {});
+  const instance = slug === 'invalid-input' ? '/v2/private/ltc/lifetimeCare' : path;
+  return [
+    `HTTP/1.1 ${kind.status} ${STATUS_CODES[kind.status]}`,
+    `Content-Type: ${problemMediaType}`,
+    ...('retryAfterSeconds' in kind ? [`Retry-After: ${kind.retryAfterSeconds}`] : []),
+    '',
+    JSON.stringify(toProblem(failure, new Request(`http://localhost${instance}`), sampleRequestId), null, 2),
+  ].join('\n');
+}
+
+function page(title: string, content: string): string {
   return `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${kind.title}</title>
+<title>${title}</title>
 <style>${style}</style>
-<h1>${kind.title}</h1>
-<p>HTTP ${kind.status}, code ${kind.code}</p>
-<h2>What happened</h2>
-<p>${kind.meaning}</p>
-<h2>How to mend it</h2>
-<p>${withCode(kind.remedy)}</p>
+<main>
+${content}
+</main>
 </html>
 `;
 }
 
 function withCode(text: string): string {
-  return text
-    .replaceAll('&', '&amp;')
-    .replaceAll('<', '&lt;')
-    .replace(/`([^`]+)`/g, '<code>$1</code>');
+  return escaped(text).replace(/`([^`]+)`/g, '<code>$1</code>');
+}
+
+function escaped(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
 }

@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { type AppError, type ProblemSlug, problemKinds } from '../errors';
+import { type AppError, isProblemSlug, type ProblemSlug, problemKinds } from '../errors';
 
 export const Problem = v.object({
   type: v.pipe(v.string(), v.description('A page that explains this kind of problem')),
@@ -39,6 +39,13 @@ export const bodyProblems = [
   'unsupported-media-type',
 ] as const satisfies ProblemSlug[];
 
+/** What any address may answer, whether it is a route's or not. */
+export const problemsAnywhere = [
+  'route-not-found',
+  'method-not-allowed',
+  'malformed-request',
+] as const satisfies ProblemSlug[];
+
 type ProblemAnswers<Slug extends ProblemSlug> = {
   readonly [Status in (typeof problemKinds)[Slug]['status']]: typeof Problem;
 };
@@ -58,7 +65,7 @@ export function slugsOf(response: unknown): readonly ProblemSlug[] {
 }
 
 const DocumentedProblem = v.object({
-  slugs: v.array(v.custom<ProblemSlug>((slug) => typeof slug === 'string' && slug in problemKinds)),
+  slugs: v.array(v.custom<ProblemSlug>(isProblemSlug)),
 });
 
 /** The body of RFC 9457 with the contract's own words `code` and `http_code`. */

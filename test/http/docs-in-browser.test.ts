@@ -1,13 +1,16 @@
 import { describe, expect, test } from 'bun:test';
-import { createTestApp, testConfig } from '../support/app';
+import type { AppDeps } from '../../src/deps';
+import { seedDemo } from '../../src/seed-demo';
+import { createTestApp, testConfig, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';
 import { until } from '../support/until';
 
 if (noBrowser !== undefined) console.warn(`The pages were not opened in a browser: ${noBrowser}.`);
 
-async function listen(publicUrl?: string): Promise<string> {
-  const { app } = await createTestApp({ config: { ...testConfig, publicUrl } });
+async function listen(overrides: Partial<AppDeps> = {}): Promise<string> {
+  const { app, db, now } = await createTestApp(overrides);
+  await seedDemo(db, now);
   app.listen({ port: 0, hostname: '127.0.0.1' });
   atEnd(() => app.stop(true));
   return `http://127.0.0.1:${app.server?.port}`;
@@ -20,7 +23,7 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
   test(
     'the documentation obeys its policy, asks no other host, shows every endpoint, and runs nothing that is brought in',
     async () => {
-      const address = await listen('http://127.0.0.1:9');
+      const address = await listen({ config: { ...testConfig, publicUrl: 'http://127.0.0.1:9' } });
       const { page, requests, complaints } = await openInBrowser(`${address}/swagger`);
       await page.getByText('/v2/private/user/profile').first().waitFor({ state: 'attached', timeout: patienceMs });
       await page.evaluate(`for (const button of document.querySelectorAll('button')) button.click()`);
@@ -45,12 +48,65 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
   );
 
   test(
-    'a page about a problem obeys its policy, and has its looks',
+    'the documentation sends requests with the demo tokens as it stands, shows what is answered, and fits a phone',
+    async () => {
+      const now = new Date();
+      const demoTokens = {
+        'demo-user': await testToken({ id: 'demo-user', now }),
+        'demo-manager': await testToken({ id: 'demo-manager', roles: ['salesManager'], now }),
+      };
+      const address = await listen({ demoTokens, clock: () => now });
+      const { page, complaints } = await openInBrowser(`${address}/swagger#tag/profile/POST/v2/private/user/profile`);
+      /** Opens the request of an operation, sends it, and gives what is then shown of the answer. */
+      const send = async (path: string) => {
+        await page.getByRole('button', { name: new RegExp(`^Test Request.*${path}`) }).click();
+        const answered = page.waitForResponse((response) => new URL(response.url()).pathname === path);
+        await page.getByRole('button', { name: /^Send/ }).first().click();
+        const answer = await answered;
+        const shown = page.locator('.cm-content').last();
+        await shown.getByText('{').first().waitFor();
+        const sent = { status: answer.status(), body: await answer.json(), shown: await shown.textContent() };
+        await page.getByRole('button', { name: 'Close Client' }).click();
+        return sent;
+      };
+      const overhang = () => page.evaluate('document.documentElement.scrollWidth - innerWidth');
+
+      await page.setViewportSize({ width: 1280, height: 900 });
+      await page.getByRole('button', { name: 'Test Request' }).first().waitFor({ timeout: patienceMs });
+      expect(await overhang()).toBe(0);
+      const saved = await send('/v2/private/user/profile');
+      expect(saved).toMatchObject({ status: 200, body: { user: { id: 'demo-user', profile: { firstName: 'Ada' } } } });
+      expect(saved.shown).toContain('"id": "demo-user"');
+
+      await page.setViewportSize({ width: 390, height: 844 });
+      await page.getByLabel('Requests are sent with the token of').selectOption('demo-manager');
+      await page.evaluate(`location.hash = 'tag/sales/GET/v2/private/user/salesManager/monthly-glance'`);
+      const glance = await send('/v2/private/user/salesManager/monthly-glance');
+      expect(glance).toMatchObject({ status: 200, body: { data: { teamGlance: {}, managerReport: {} } } });
+      expect(glance.shown).toContain('"teamGlance"');
+      expect(await overhang()).toBe(0);
+      expect(complaints).toEqual([]);
+    },
+    patienceMs,
+  );
+
+  test(
+    'the pages about problems obey their policy, have their looks, lead to each other, and fit a phone',
     async () => {
       const address = await listen();
       const { page, complaints } = await openInBrowser(`${address}/problems/rate-limited`);
       expect(await page.title()).toBe('Too many requests');
       expect(await page.evaluate('getComputedStyle(document.body).maxWidth')).toBe('640px');
+      for (const width of [1280, 390]) {
+        await page.setViewportSize({ width, height: 844 });
+        for (const path of ['/problems', '/problems/idempotency-key-reused', '/problems/invalid-input']) {
+          await page.goto(`${address}${path}`);
+          expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0);
+        }
+      }
+      await page.getByRole('link', { name: 'All problems' }).click();
+      await page.getByRole('link', { name: 'carrier-declined' }).click();
+      expect(await page.title()).toBe('The carrier declines the application');
       expect(complaints).toEqual([]);
     },
     patienceMs,

@@ -3,7 +3,10 @@ import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
-import { createTestApp } from '../support/app';
+import answers from '../../src/http/answer-examples.json';
+import { tagGroups, tags } from '../../src/http/docs-introduction';
+import { recordAnswers } from '../support/answer-examples';
+import { createTestApp, testConfig } from '../support/app';
 import { atEnd } from '../support/cleanup';
 import { privateRoutes } from '../support/contract';
 import { startSandbox } from '../support/sandbox';
@@ -33,7 +36,18 @@ const Operation = v.object({
   ),
   responses: v.record(
     v.string(),
-    v.object({ content: v.optional(v.record(v.string(), v.object({ schema: v.unknown() }))) }),
+    v.object({
+      headers: v.optional(v.record(v.string(), v.unknown())),
+      content: v.optional(
+        v.record(
+          v.string(),
+          v.object({
+            schema: v.unknown(),
+            examples: v.optional(v.record(v.string(), v.object({ value: v.unknown() }))),
+          }),
+        ),
+      ),
+    }),
   ),
 });
 const Document = v.object({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
@@ -174,6 +188,39 @@ describe('/swagger/json', () => {
     }
   });
 
+  test('shows as answers what the service answers to those examples, value for value', async () => {
+    const recorded = await recordAnswers();
+    const file = new URL('../../src/http/answer-examples.json', import.meta.url);
+    // Where an answer has changed on purpose: RECORD_ANSWERS=1 bun test test/http/docs.test.ts
+    if (process.env.RECORD_ANSWERS === '1') await Bun.write(file, `${JSON.stringify(recorded, null, 2)}\n`);
+    else expect(recorded).toEqual(answers);
+    for (const { operation } of await operations()) {
+      const [example] = Object.values(operation.responses['200']?.content?.['application/json']?.examples ?? {});
+      expect({ [operation.operationId]: example?.value }).toEqual({
+        [operation.operationId]: Object.entries(answers).find(([id]) => id === operation.operationId)?.[1],
+      });
+    }
+  });
+
+  test('has each operation in one group that says what it is for, the groups in the order of the journey', async () => {
+    const named = tags.map(({ name }) => name);
+    expect(await document()).toMatchObject({ tags, 'x-tagGroups': tagGroups });
+    expect(tagGroups.flatMap((group) => group.tags)).toEqual(named);
+    const used = (await operations()).flatMap(({ operation }) => operation.tags);
+    expect(used).toHaveLength((await operations()).length);
+    expect(new Set(used)).toEqual(new Set(named));
+  });
+
+  test('tells of an ETag wherever one is answered', async () => {
+    for (const { path, method, operation } of await operations()) {
+      const [first] = Object.values(operation.requestBody?.content['application/json'].examples ?? {});
+      const options = { as: 'demo-manager', roles: ['salesManager'], body: first?.value };
+      const answer = await testApp.call(method.toUpperCase(), path, options);
+      const isTold = operation.responses['200']?.headers?.ETag !== undefined;
+      if (answer.status === 200) expect([path, answer.headers.has('etag')]).toEqual([path, isTold]);
+    }
+  });
+
   test('lists every status that the tests of bad input meet', async () => {
     const save = (await operations()).find(({ path }) => path === '/v2/private/ltc/lifetimeCare');
     expect(Object.keys(save?.operation.responses ?? {})).toEqual([
@@ -213,5 +260,60 @@ describe('/swagger', () => {
     const fresh = await createTestApp();
     const documents = await Promise.all(Array.from({ length: 5 }, () => fresh.call('GET', '/swagger/json')));
     for (const { status, body } of documents) expect({ status, body }).toEqual({ status: 200, body: await document() });
+  });
+
+  test('brings its program compressed to whoever takes that, to be kept for as long as it is the same', async () => {
+    const { call } = await createTestApp();
+    const path = /src="([^"]+)"/.exec((await call('GET', '/swagger')).text)?.[1] ?? '';
+    const load = async (address: string, accepted: string) => {
+      const { app } = await createTestApp();
+      const headers = { 'accept-encoding': accepted };
+      return app.handle(new Request(`http://localhost${address}`, { headers }));
+    };
+    const plain = await (await load(path, 'br, gzip;q=0')).bytes();
+    const answer = await load(path, 'gzip, deflate, br');
+    expect(answer.headers.get('content-encoding')).toBe('gzip');
+    expect(answer.headers.get('vary')).toContain('Accept-Encoding');
+    expect(answer.headers.get('cache-control')).toContain('immutable');
+    const compressed = await answer.bytes();
+    expect(compressed.byteLength).toBeLessThan(1_500_000);
+    expect(Bun.hash(Bun.gunzipSync(compressed))).toBe(Bun.hash(plain));
+    for (const other of ['/swagger/scalar.js', `${path}1`])
+      expect((await load(other, '')).headers.get('cache-control')).not.toContain('immutable');
+  });
+});
+
+describe('the demo tokens on /swagger', () => {
+  const demoTokens = { 'demo-user': 'token-of-the-user', 'demo-manager': 'token-of-the-manager' };
+  async function listen(publicUrl?: string) {
+    const { app } = await createTestApp({ demoTokens, config: { ...testConfig, publicUrl } });
+    app.listen({ hostname: '127.0.0.1', port: 0 });
+    atEnd(() => app.stop(true));
+    return async (headers: Record<string, string> = {}, path = '/swagger') => {
+      const answer = await fetch(`http://127.0.0.1:${app.server?.port}${path}`, { headers });
+      expect(answer.status).toBe(200);
+      if (path === '/swagger') expect(answer.headers.get('cache-control')).toBe('no-store');
+      return (await answer.text()).includes('token-of-the');
+    };
+  }
+
+  test('are there for a browser on this machine, by its names and by PUBLIC_URL', async () => {
+    const hasTokens = await listen('http://planning.test:8080');
+    for (const host of ['127.0.0.1', 'localhost:3000', 'LOCALHOST', '[::1]:3000', 'planning.test:8080'])
+      expect([host, await hasTokens({ host })]).toEqual([host, true]);
+  });
+
+  test('are not there by another name that leads here, for a page of another origin, nor in the document', async () => {
+    const hasTokens = await listen('http://planning.test:8080');
+    const names = ['evil.example', '127.0.0.1.evil.example', 'localhost.evil.example', 'planning.test', '10.0.0.1'];
+    for (const host of names) expect([host, await hasTokens({ host })]).toEqual([host, false]);
+    expect(await hasTokens({ origin: 'http://evil.example' })).toBeFalse();
+    for (const path of ['/swagger/json', '/problems']) expect(await hasTokens({}, path)).toBeFalse();
+  });
+
+  test('are not there where the start has made none', async () => {
+    const { call } = await createTestApp();
+    const { text } = await call('GET', '/swagger', { headers: { host: '127.0.0.1' } });
+    expect(text).not.toContain('<select');
   });
 });

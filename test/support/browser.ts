@@ -34,12 +34,12 @@ export function startBrowser(): Promise<Browser> {
 export async function openInBrowser(address: string) {
   const page = await (await startBrowser()).newPage();
   const requests: string[] = [];
-  /** Console errors, exceptions, and violations of the page’s policy. */
+  /** Console errors and warnings, exceptions, and violations of the page’s policy. */
   const complaints: string[] = [];
   page.on('request', (request) => requests.push(request.url()));
   page.on('pageerror', (error) => complaints.push(String(error)));
   page.on('console', (message) => {
-    if (message.type() === 'error') complaints.push(message.text());
+    if (['error', 'warning'].includes(message.type())) complaints.push(message.text());
   });
   await page.goto(address);
   return { page, requests, complaints };

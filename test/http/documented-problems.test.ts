@@ -1,0 +1,206 @@
+import { expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { createTokenVerifier } from '../../src/auth/token-verifier';
+import { openServiceDatabase } from '../../src/db/client';
+import type { AppDeps } from '../../src/deps';
+import { type ProblemSlug, problemKinds } from '../../src/errors';
+import { Problem, problemsAnywhere } from '../../src/http/problem';
+import { sampleErrors } from '../../src/http/problem-pages';
+import { createRateLimits } from '../../src/http/rate-limits';
+import { seedDemo } from '../../src/seed-demo';
+import {
+  type Answer,
+  type CallOptions,
+  createTestApp,
+  readAnswer,
+  type TestApp,
+  testConfig,
+  testToken,
+} from '../support/app';
+import { atEnd } from '../support/cleanup';
+import { startSandbox } from '../support/sandbox';
+
+const Examples = v.record(v.string(), v.object({ value: v.unknown() }));
+const Operation = v.object({
+  parameters: v.array(v.object({ name: v.string(), in: v.string(), example: v.optional(v.string()) })),
+  requestBody: v.optional(v.object({ content: v.object({ 'application/json': v.object({ examples: Examples }) }) })),
+  responses: v.record(
+    v.string(),
+    v.object({
+      description: v.string(),
+      content: v.optional(
+        v.object({
+          'application/problem+json': v.optional(
+            v.object({ examples: v.record(v.string(), v.object({ value: Problem })) }),
+          ),
+        }),
+      ),
+    }),
+  ),
+});
+const Document = v.object({
+  info: v.object({ description: v.string() }),
+  paths: v.record(v.string(), v.record(v.string(), Operation)),
+});
+
+const sandbox = await startSandbox();
+const { info, paths } = v.parse(Document, (await (await createTestApp()).call('GET', '/swagger/json')).body);
+
+/** Each problem that the document names, where it names it. */
+const documented = Object.entries(paths).flatMap(([path, methods]) =>
+  Object.entries(methods).flatMap(([method, operation]) =>
+    Object.entries(operation.responses).flatMap(([status, { description, content }]) =>
+      Object.entries(content?.['application/problem+json']?.examples ?? {}).map(([slug, { value: example }]) => ({
+        name: `${method.toUpperCase()} ${path} ${slug}`,
+        slug,
+        status: Number(status),
+        description,
+        example,
+        route: { method: method.toUpperCase(), path, operation },
+      })),
+    ),
+  ),
+);
+type Route = (typeof documented)[number]['route'];
+
+function open(overrides: Partial<AppDeps> = {}): () => Promise<TestApp> {
+  let opening: Promise<TestApp> | undefined;
+  return () => {
+    opening ??= createTestApp({ carrier: sandbox.carrier({ attempts: 1 }), ...overrides }).then(async (testApp) => {
+      if (overrides.db === undefined) await seedDemo(testApp.db, testApp.now);
+      return testApp;
+    });
+    return opening;
+  };
+}
+
+const away = await openServiceDatabase({ url: 'http://127.0.0.1:1', timeoutMs: 300 });
+atEnd(() => away.$client.close());
+const keys = { kind: 'jwks', url: 'http://127.0.0.1:1' } as const;
+const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
+
+const apps = {
+  usual: open(),
+  withoutDatabase: open({ db: away, reads: away }),
+  withoutKeys: open({ verifyToken: await createTokenVerifier({ key: keys, ...claims }, () => new Date()) }),
+  broken: open({ verifyToken: () => Promise.reject(new Error('broken')) }),
+  draining: open({ lifecycle: { isDraining: true, hasLostDisk: false, onRequestWhileDraining: () => undefined } }),
+  limited: open({ rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date(0)) }),
+  impatient: open({
+    carrier: sandbox.carrier({ attempts: 1, timeoutMs: 300 }),
+    config: { ...testConfig, carrier: { attempts: 1, timeoutMs: 50 }, requestTimeoutMs: 20 },
+  }),
+};
+
+/** Sends what is documented, as somebody who may, with some of it otherwise. */
+async function ask(app: () => Promise<TestApp>, { method, path, operation }: Route, otherwise: CallOptions = {}) {
+  const query = operation.parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
+  const [first] = Object.values(operation.requestBody?.content['application/json'].examples ?? {});
+  const options = { as: 'demo-manager', roles: ['salesManager'], body: first?.value, ...otherwise };
+  return (await app()).call(method, `${path}?${new URLSearchParams(query)}`, options);
+}
+
+/** As an applicant whose name the sandbox knows. */
+function apply(app: () => Promise<TestApp>, route: Route, lastName: string, otherwise: CallOptions = {}) {
+  const [first] = Object.values(route.operation.requestBody?.content['application/json'].examples ?? {});
+  return ask(app, route, { body: { ...v.parse(v.looseObject({}), first?.value), lastName }, ...otherwise });
+}
+
+async function askWithStream({ method, path }: Route, body: ReadableStream): Promise<Answer> {
+  const { app, now } = await apps.impatient();
+  const headers = {
+    authorization: `Bearer ${await testToken({ id: 'sender', now })}`,
+    'content-type': 'application/json',
+  };
+  return readAnswer(await app.handle(new Request(`http://localhost${path}`, { method, headers, body })));
+}
+
+const wrongAllOver = ({ operation }: Route) =>
+  new URLSearchParams(operation.parameters.filter((each) => each.in === 'query').map(({ name }) => [name, '?']));
+/** No signature that could be checked without the keys. */
+const unverifiable = `Bearer ${['{"alg":"ES256"}', '{}', 'x'].map((part) => Buffer.from(part).toString('base64url')).join('.')}`;
+
+/** What makes a route answer with a problem. */
+const provocations: Partial<Record<ProblemSlug, (route: Route) => Promise<Answer | undefined>>> = {
+  'malformed-json': (route) => ask(apps.usual, route, { body: '{' }),
+  'invalid-input': async (route) =>
+    route.method === 'POST'
+      ? ask(apps.usual, route, { body: { unknownField: true } })
+      : (await apps.usual()).call('GET', `${route.path}?${wrongAllOver(route)}`, {
+          as: 'demo-manager',
+          roles: ['salesManager'],
+        }),
+  'unsupported-media-type': (route) => ask(apps.usual, route, { body: 'x', headers: { 'content-type': 'text/plain' } }),
+  'payload-too-large': (route) => ask(apps.usual, route, { body: 'x'.repeat(testConfig.bodyLimitBytes + 1) }),
+  'malformed-request': (route) =>
+    askWithStream(route, new ReadableStream({ pull: (controller) => controller.error(new Error('broken off')) })),
+  'request-timeout': (route) => askWithStream(route, new ReadableStream()),
+  unauthenticated: async ({ method, path }) => (await apps.usual()).call(method, path),
+  'auth-keys-unavailable': (route) => ask(apps.withoutKeys, route, { headers: { authorization: unverifiable } }),
+  forbidden: (route) => ask(apps.usual, route, { roles: [] }),
+  'user-not-found': (route) => ask(apps.usual, route, { as: 'nobody-yet' }),
+  'application-in-progress': async (route) => {
+    const both = await Promise.all([1, 2].map(() => apply(apps.impatient, route, 'Slow', { as: 'twice' })));
+    return both.find(({ status }) => status === 409);
+  },
+  'idempotency-key-reused': async (route) => {
+    const headers = { 'idempotency-key': 'one' };
+    await apply(apps.usual, route, 'Byron', { headers });
+    return apply(apps.usual, route, 'Lovelace', { headers });
+  },
+  'precondition-failed': (route) => ask(apps.usual, route, { headers: { 'if-match': '"another"' } }),
+  'rate-limited': async (route) => {
+    const caller = { as: route.path };
+    await ask(apps.limited, route, caller);
+    return ask(apps.limited, route, caller);
+  },
+  'internal-error': (route) => ask(apps.broken, route),
+  'database-unavailable': (route) => ask(apps.withoutDatabase, route),
+  'shutting-down': (route) => ask(apps.draining, route),
+  'carrier-unavailable': (route) => apply(apps.usual, route, 'Broken'),
+  'carrier-timeout': (route) => apply(apps.impatient, route, 'Slow'),
+  'carrier-bad-answer': (route) => apply(apps.usual, route, 'Garbled'),
+  'carrier-declined': (route) => apply(apps.usual, route, 'Declined'),
+};
+
+test.each(documented)(
+  '$name is answered there, as the document shows it',
+  async ({ slug, status, description, example, route }) => {
+    const answer = await new Map(Object.entries(provocations)).get(slug)?.(route);
+    expect(answer?.status).toBe(status);
+    const { requestId: _, detail: __, ...told } = v.parse(Problem, answer?.body);
+    const { requestId: ___, detail: ____, ...shown } = example;
+    expect(told).toEqual(shown);
+    expect(told.type).toBe(`/problems/${slug}`);
+    expect(description).toContain(`(/problems/${slug})`);
+  },
+);
+
+test('every problem is documented at an operation, or as one that any address may answer', () => {
+  const named = new Set([...documented.map(({ slug }) => slug), ...problemsAnywhere]);
+  expect(Object.keys(problemKinds).filter((slug) => !named.has(slug))).toEqual([]);
+  for (const slug of problemsAnywhere) expect(info.description).toContain(`(/problems/${slug})`);
+});
+
+test('the page of a problem shows the answer of the service, and links to where it can happen', async () => {
+  const { call } = await apps.usual();
+  const wrong = await call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCost: 4500 } });
+  expect(wrong.body).toMatchObject({ errors: [...sampleErrors] });
+  for (const { slug, route } of documented) {
+    const { text } = await call('GET', `/problems/${slug}`);
+    expect(text).toContain(`"type": "/problems/${slug}"`);
+    expect(text).toContain(`/${route.method}${route.path}"><code>${route.method} ${route.path}</code></a>`);
+  }
+});
+
+test('the list of problems, with or without its last slash, links to the page of each', async () => {
+  const { call } = await apps.usual();
+  for (const path of ['/problems', '/problems/']) {
+    const answer = await call('GET', path);
+    expect(answer.headers.get('content-type')).toStartWith('text/html');
+    for (const [slug, { code }] of Object.entries(problemKinds)) {
+      expect(answer.text).toContain(`<a href="/problems/${slug}">`);
+      expect(answer.text).toContain(`(code ${code})`);
+    }
+  }
+});
