@@ -101,9 +101,9 @@ function tokenChoice(tokens: DemoTokens | undefined): string {
   if (tokens === undefined) return '';
   const options = Object.entries(people).map(([name, text]) => `<option value="${name}">${text}</option>`);
   return `
-    <form class="token">
+    <header class="token">
       <label>Requests are sent with the token of <select autocomplete="off">${options.join('')}</select></label>
-    </form>`;
+    </header>`;
 }
 
 function startScript(tokens: DemoTokens | undefined): string {

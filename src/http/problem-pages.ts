@@ -7,7 +7,7 @@ import { problemMediaType, problemsAnywhere, slugsOf, toProblem } from './proble
 import { requestParameters } from './request-schema';
 
 const style = `
-  :root { color-scheme: light dark; }
+  :root { color-scheme: light dark; background: canvas; color: canvastext; }
   body { font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
   h2 { font-size: 1.125rem; margin: 2rem 0 0.5rem; }
   h1, p { margin: 0.5rem 0; }

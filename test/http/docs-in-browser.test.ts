@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import type { AppDeps } from '../../src/deps';
+import { onceLoaded } from '../../src/once-loaded';
 import { seedDemo } from '../../src/seed-demo';
-import { createTestApp, testConfig, testToken } from '../support/app';
+import { createTestApp, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';
 import { until } from '../support/until';
@@ -19,44 +20,22 @@ async function listen(overrides: Partial<AppDeps> = {}): Promise<string> {
 /** A page of five megabytes of script takes its time where others load the machine. */
 const patienceMs = 120_000;
 
+/** One page for all tests of it, since it takes its time: with the demo tokens, at an operation. */
+const openDocs = onceLoaded(async () => {
+  const now = new Date();
+  const demoTokens = {
+    'demo-user': await testToken({ id: 'demo-user', now }),
+    'demo-manager': await testToken({ id: 'demo-manager', roles: ['salesManager'], now }),
+  };
+  const address = await listen({ demoTokens, clock: () => now });
+  return { address, ...(await openInBrowser(`${address}/swagger#tag/profile/POST/v2/private/user/profile`)) };
+});
+
 describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
-  test(
-    'the documentation obeys its policy, asks no other host, shows every endpoint, and runs nothing that is brought in',
-    async () => {
-      const address = await listen({ config: { ...testConfig, publicUrl: 'http://127.0.0.1:9' } });
-      const { page, requests, complaints } = await openInBrowser(`${address}/swagger`);
-      await page.getByText('/v2/private/user/profile').first().waitFor({ state: 'attached', timeout: patienceMs });
-      await page.evaluate(`for (const button of document.querySelectorAll('button')) button.click()`);
-      await Bun.sleep(1000);
-      expect(complaints).toEqual([]);
-      expect(requests.filter((url) => !url.startsWith(`${address}/`) && !url.startsWith('data:'))).toEqual([]);
-      expect(await page.evaluate(`[...document.querySelectorAll('style')].every(({ sheet }) => sheet !== null)`)).toBe(
-        true,
-      );
-
-      await page.evaluate(`
-        const script = document.createElement('script');
-        script.textContent = 'globalThis.isIntruded = true';
-        document.body.append(script);
-        const picture = document.createElement('div');
-        picture.innerHTML = '<img src="x" onerror="globalThis.isIntruded = true">';
-        document.body.append(picture);`);
-      await until(() => complaints.length >= 2);
-      expect(await page.evaluate('globalThis.isIntruded')).toBeUndefined();
-    },
-    patienceMs,
-  );
-
   test(
     'the documentation sends requests with the demo tokens as it stands, shows what is answered, and fits a phone',
     async () => {
-      const now = new Date();
-      const demoTokens = {
-        'demo-user': await testToken({ id: 'demo-user', now }),
-        'demo-manager': await testToken({ id: 'demo-manager', roles: ['salesManager'], now }),
-      };
-      const address = await listen({ demoTokens, clock: () => now });
-      const { page, complaints } = await openInBrowser(`${address}/swagger#tag/profile/POST/v2/private/user/profile`);
+      const { page, complaints } = await openDocs();
       /** Opens the request of an operation, sends it, and gives what is then shown of the answer. */
       const send = async (path: string) => {
         await page.getByRole('button', { name: new RegExp(`^Test Request.*${path}`) }).click();
@@ -86,6 +65,32 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
       expect(glance.shown).toContain('"teamGlance"');
       expect(await overhang()).toBe(0);
       expect(complaints).toEqual([]);
+    },
+    patienceMs,
+  );
+
+  test(
+    'the documentation obeys its policy, asks no other host, shows every endpoint, and runs nothing that is brought in',
+    async () => {
+      const { address, page, requests, complaints } = await openDocs();
+      await page.getByText('/v2/private/user/profile').first().waitFor({ state: 'attached', timeout: patienceMs });
+      await page.evaluate(`for (const button of document.querySelectorAll('button')) button.click()`);
+      await Bun.sleep(1000);
+      expect(complaints).toEqual([]);
+      expect(requests.filter((url) => !url.startsWith(`${address}/`) && !url.startsWith('data:'))).toEqual([]);
+      expect(await page.evaluate(`[...document.querySelectorAll('style')].every(({ sheet }) => sheet !== null)`)).toBe(
+        true,
+      );
+
+      await page.evaluate(`
+        const script = document.createElement('script');
+        script.textContent = 'globalThis.isIntruded = true';
+        document.body.append(script);
+        const picture = document.createElement('div');
+        picture.innerHTML = '<img src="x" onerror="globalThis.isIntruded = true">';
+        document.body.append(picture);`);
+      await until(() => complaints.length >= 2);
+      expect(await page.evaluate('globalThis.isIntruded')).toBeUndefined();
     },
     patienceMs,
   );
