@@ -101,9 +101,9 @@ function tokenChoice(tokens: DemoTokens | undefined): string {
   if (tokens === undefined) return '';
   const options = Object.entries(people).map(([name, text]) => `<option value="${name}">${text}</option>`);
   return `
-    <header class="token">
+    <section class="token" aria-label="Demo token">
       <label>Requests are sent with the token of <select autocomplete="off">${options.join('')}</select></label>
-    </header>`;
+    </section>`;
 }
 
 function startScript(tokens: DemoTokens | undefined): string {
