@@ -4,6 +4,7 @@ import { countParts } from './db/row-counts';
 import type { AppDeps } from './deps';
 import { answerHeaders } from './http/answer-headers';
 import { createCors } from './http/cors';
+import { createDemoPage } from './http/demo-page';
 import { createDocs } from './http/docs';
 import { createErrorHandler } from './http/error-handler';
 import { createHealthRoutes } from './http/health';
@@ -77,7 +78,9 @@ export function createApp(deps: AppDeps) {
     .use(rawQuery)
     .use(createHealthRoutes(deps))
     .use(createMetricsRoute({ ...deps, countApplications: () => countParts(deps.reads, 'applications') }))
-    .guard({ beforeHandle: limitVisitor }, (pages) => pages.use(problemPages.plugin).use(docs.plugin))
+    .guard({ beforeHandle: limitVisitor }, (pages) =>
+      pages.use(problemPages.plugin).use(docs.plugin).use(createDemoPage(deps)),
+    )
     .use(iconRoutes)
     .group('/v2/private', (privateRoutes) =>
       privateRoutes

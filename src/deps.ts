@@ -23,7 +23,10 @@ export interface AppDeps {
   readonly reads: Database;
   /** The replica alone, if there is one. */
   readonly replica: Database | undefined;
+  /** What time it is: dates, ages, what is written down. A demo may let it stand still. */
   readonly clock: () => Date;
+  /** How much time has passed: how old a copy is, who has been at it for too long. It never stands still. */
+  readonly machineClock: () => Date;
   readonly verifyToken: VerifyToken;
   /** Undefined unless the start made its own key: a page may show them to whoever runs the service on their machine. */
   readonly demoTokens: DemoTokens | undefined;
@@ -31,6 +34,7 @@ export interface AppDeps {
   readonly rateLimits: RateLimits | undefined;
   readonly log: Log;
   readonly newId: () => string;
+  readonly newRequestId: () => string;
   /** Base of every absolute link, without a last slash; known once the service listens. */
   readonly publicUrl: () => string;
   readonly lifecycle: Lifecycle;

@@ -35,6 +35,11 @@ describe('a start', () => {
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 
+  test('loads nothing of a demo, and reads no flags, where there are none', async () => {
+    const idle = /\/node_modules\/commander\/|\/src\/(demo\/|start\/flags\b)/;
+    expect(modules.filter((path) => idle.test(path))).toEqual([]);
+  });
+
   test('loads no client of a carrier before an application is sent', async () => {
     expect(modules.filter((path) => path.includes('/node_modules/cockatiel/'))).toEqual([]);
   });

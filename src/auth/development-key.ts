@@ -5,7 +5,7 @@ import { keptDevelopmentSecret, keptSecretPath as keyPath } from './kept-secret'
 import { signToken } from './sign-token';
 
 export const demoTokensPath = 'data/demo-tokens.json';
-const demoTokenTtlSeconds = 365 * 24 * 60 * 60;
+const demoTokenTtlSeconds = 2 * 365 * 24 * 60 * 60;
 
 /** The HS256 secret of a development machine: made by whoever asks first, kept for every later start. */
 export function developmentSecret(): string {

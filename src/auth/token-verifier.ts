@@ -47,15 +47,22 @@ const Roles = v.optional(
 /**
  * Checks bearer tokens against the configured key. A token that passed is remembered, for a minute and never past
  * its `exp`: a signature check costs more than everything else in a light request.
+ *
+ * @param clock tells whether a token has expired
+ * @param machineClock tells how old fetched keys are; another one where `clock` stands still
  */
-export async function createTokenVerifier(settings: TokenSettings, clock: () => Date): Promise<VerifyToken> {
+export async function createTokenVerifier(
+  settings: TokenSettings,
+  clock: () => Date,
+  machineClock = clock,
+): Promise<VerifyToken> {
   const options: JWTVerifyOptions = {
     requiredClaims: ['exp', 'sub'],
     clockTolerance: clockToleranceSeconds,
     ...(settings.issuer === undefined ? {} : { issuer: settings.issuer }),
     ...(settings.audience === undefined ? {} : { audience: settings.audience }),
   };
-  const verify = await createSignatureCheck(settings.key, clock);
+  const verify = await createSignatureCheck(settings.key, machineClock);
   const seen = new LRUCache<string, { caller: Caller; seenAtMs: number; goodUntilMs: number }>({ max: cachedTokens });
 
   return async (token, onUnseen) => {
@@ -103,7 +110,7 @@ export function unauthenticated(detail: string, cause?: unknown): AppError {
 }
 
 /** The algorithms are pinned to the kind of key, so a public key is never taken for an HMAC secret. */
-async function createSignatureCheck(key: TokenSettings['key'], clock: () => Date) {
+async function createSignatureCheck(key: TokenSettings['key'], machineClock: () => Date) {
   switch (key.kind) {
     case 'secret': {
       const secret = createSecretKey(key.secret, 'utf8');
@@ -119,7 +126,7 @@ async function createSignatureCheck(key: TokenSettings['key'], clock: () => Date
     }
     case 'jwks': {
       const { createRemoteKeys } = await import('./remote-keys');
-      const keys = createRemoteKeys(new URL(key.url), clock);
+      const keys = createRemoteKeys(new URL(key.url), machineClock);
       return async (token: string, options: JWTVerifyOptions) =>
         (await jwtVerify(token, keys, { ...options, algorithms: ['EdDSA', 'Ed25519', 'ES256', 'RS256'] })).payload;
     }

@@ -12,7 +12,7 @@ import { thirdPartyLicenses } from './licenses';
 const entryPoints = ['src/main.ts', 'src/cli/main.ts', 'src/db/replica-sync.ts'];
 
 /** What is read at run time, beside the modules. */
-const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/icons/*.svg'];
+const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/icons/*.svg', 'src/demo/*.{css,html,js,json}'];
 
 /** Served by its address, so nothing imports it. */
 const scalar = { name: '@scalar/api-reference', main: 'dist/browser/standalone.js' };

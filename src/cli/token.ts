@@ -1,7 +1,9 @@
 import { Command, Option } from 'commander';
 import { developmentSecret } from '../auth/development-key';
 import { signToken } from '../auth/sign-token';
+import { parseInstant } from '../calendar';
 import { readConfig } from '../config';
+import { moment } from '../start/moment';
 import { commaList, durationSeconds, subject } from './arguments';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
@@ -16,14 +18,17 @@ export function tokenCommand(): Command {
         .argParser(durationSeconds)
         .default(3600, '1h'),
     )
+    .option('--now <time>', 'made at this date or date-time, for a service whose clock stands still', moment)
     .option('--json', 'print the token and its expiry as JSON', false)
-    .action(async (options: { sub: string; roles: string[]; ttl: number; json: boolean }) => {
-      const { key, ...claims } = readConfig(process.env).auth;
+    .action(async (options: { sub: string; roles: string[]; ttl: number; now?: string; json: boolean }) => {
+      const config = readConfig(process.env);
+      const { key, ...claims } = config.auth;
       if (key.kind === 'public-key' || key.kind === 'jwks') {
         throw new OperatorError('Tokens are signed by whoever holds the private key: only AUTH_SECRET can sign here.');
       }
       const secret = key.kind === 'secret' ? key.secret : developmentSecret();
-      const now = new Date();
+      const toldMs = options.now === undefined ? undefined : parseInstant(options.now, config.reportTimeZone);
+      const now = new Date(toldMs ?? Date.now());
       const token = await signToken({
         secret,
         ...claims,

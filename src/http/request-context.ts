@@ -19,11 +19,11 @@ export function requestIdOf({ headers }: Context['set']): string {
  */
 export function createRequestContext({
   log,
-  newId,
+  newRequestId,
   lifecycle,
   metrics,
   tracing,
-}: Pick<AppDeps, 'log' | 'newId' | 'lifecycle' | 'metrics' | 'tracing'>) {
+}: Pick<AppDeps, 'log' | 'newRequestId' | 'lifecycle' | 'metrics' | 'tracing'>) {
   const begun = new WeakMap<Request, { readonly startedAtMs: number; readonly requestId: string }>();
 
   const plugin = new Elysia({ name: 'http.request-context' });
@@ -37,7 +37,7 @@ export function createRequestContext({
   return plugin
     .onRequest(function identify({ request, set }) {
       const sent = request.headers.get(requestIdHeader);
-      const requestId = sent !== null && requestIdShape.test(sent) ? sent : newId();
+      const requestId = sent !== null && requestIdShape.test(sent) ? sent : newRequestId();
       begun.set(request, { startedAtMs: performance.now(), requestId });
       set.headers[requestIdHeader] = requestId;
       if (lifecycle.isDraining) {

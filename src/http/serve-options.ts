@@ -15,8 +15,8 @@ export function serveOptions({
   config,
   log,
   metrics,
-  newId,
-}: Pick<AppDeps, 'log' | 'newId'> & Partial<Pick<AppDeps, 'metrics'>> & { config: ServeConfig }) {
+  newRequestId,
+}: Pick<AppDeps, 'log' | 'newRequestId'> & Partial<Pick<AppDeps, 'metrics'>> & { config: ServeConfig }) {
   const { carrier, database, publicUrl, requestTimeoutMs } = config;
   const longestAnswerMs = (carrier.attempts + 1) * carrier.timeoutMs + longestQueries * database.timeoutMs;
   return {
@@ -30,7 +30,7 @@ export function serveOptions({
     // Larger bodies are refused by our own check, after the token's and with a problem body.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     error(error: unknown) {
-      const requestId = newId();
+      const requestId = newRequestId();
       log.error({ requestId, problem: 'internal-error', ...describeError(error) }, 'request failed');
       metrics?.escaped();
       const answer = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);

@@ -113,7 +113,9 @@ describe('a service behind https', () => {
 
 test('the answer to what escapes the error handler has the same headers', async () => {
   const log = createLog('silent', { write() {} });
-  const broken = new Elysia({ serve: serveOptions({ config: testConfig, log, newId: () => crypto.randomUUID() }) })
+  const broken = new Elysia({
+    serve: serveOptions({ config: testConfig, log, newRequestId: () => crypto.randomUUID() }),
+  })
     .get('/', ({ set }) => {
       set.headers['x-broken'] = 'a\r\nb';
       return 'ok';

@@ -19,12 +19,12 @@ const log = createLog('debug', { write: (line) => logLines.push(line) });
 
 /** Routes that fail in every way that a handler can, behind the real error handler. */
 const failing = new Elysia({
-  serve: serveOptions({ config: testConfig, log, newId: () => crypto.randomUUID() }),
+  serve: serveOptions({ config: testConfig, log, newRequestId: () => crypto.randomUUID() }),
 })
   .use(
     createRequestContext({
       log,
-      newId: () => crypto.randomUUID(),
+      newRequestId: () => crypto.randomUUID(),
       lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
       metrics: undefined,
       tracing: undefined,

@@ -178,7 +178,7 @@ function idleSeconds(settings: { attempts: number; carrierMs: number; databaseMs
   const carrier = { attempts: settings.attempts, timeoutMs: settings.carrierMs };
   const database = { timeoutMs: settings.databaseMs };
   const config = { ...testConfig, carrier, database, requestTimeoutMs: settings.requestTimeoutMs };
-  return serveOptions({ config, log: testLog, newId: () => '' }).idleTimeout;
+  return serveOptions({ config, log: testLog, newRequestId: () => '' }).idleTimeout;
 }
 
 describe('a body that takes as long as it may', () => {
@@ -208,7 +208,7 @@ describe('an answer that takes long', () => {
   });
 
   test.skipIf(!isLong)('is given, although Elysia’s own idle time is over', async () => {
-    const options = serveOptions({ config: testConfig, log: testLog, newId: () => '' });
+    const options = serveOptions({ config: testConfig, log: testLog, newRequestId: () => '' });
     const app = new Elysia({ serve: { ...options, idleTimeout: 45 } })
       .get('/', async () => {
         await Bun.sleep(36_000);

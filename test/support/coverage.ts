@@ -4,10 +4,11 @@ import { createCoverageService } from '../../src/modules/coverage/service';
 import { type TestApp, testConfig } from './app';
 
 /** The service behind the routes of a test app, as its reconciler has it, with a carrier of the test's own. */
-export function coverageServiceOf(testApp: TestApp, carrier: Carrier) {
+export function coverageServiceOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now) {
   return createCoverageService({
     db: testApp.db,
     clock: () => testApp.now,
+    machineClock,
     config: { ...testConfig, carrier: { attempts: 2, timeoutMs: 300 } },
     carrier,
     newId: () => Bun.randomUUIDv7(),

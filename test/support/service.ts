@@ -18,6 +18,8 @@ export interface Service {
 export interface Start {
   /** What Bun runs, with its own options before it; the bundle of the tests without it. */
   readonly program?: readonly string[];
+  /** Given to the program. */
+  readonly args?: readonly string[];
   readonly cwd?: string;
   readonly environment?: Record<string, string>;
   /** Whether what it writes to standard error is a part of its output, and not shown. */
@@ -27,11 +29,12 @@ export interface Start {
 /** The service as a process of its own, in a working folder of its own, on a free port. */
 export async function startService({
   program,
+  args = [],
   cwd = temporaryFolder(),
   environment = {},
   hasErrorsInOutput = false,
 }: Start = {}): Promise<Service> {
-  const child = Bun.spawn([process.execPath, ...(program ?? [await programOf('src/main')])], {
+  const child = Bun.spawn([process.execPath, ...(program ?? [await programOf('src/main')]), ...args], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',
@@ -66,8 +69,8 @@ export async function startService({
 }
 
 /** Runs a start that is expected to fail, to its end. */
-export async function failToStart({ cwd = temporaryFolder(), environment = {} }: Start) {
-  const child = Bun.spawn([process.execPath, await programOf('src/main')], {
+export async function failToStart({ args = [], cwd = temporaryFolder(), environment = {} }: Start) {
+  const child = Bun.spawn([process.execPath, await programOf('src/main'), ...args], {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',

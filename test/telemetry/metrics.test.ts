@@ -168,7 +168,7 @@ describe('the metrics of requests', () => {
     const metrics = createPrometheusMetrics({ version: '1', replica: undefined });
     const log = createLog('silent');
     const app = new Elysia({
-      serve: serveOptions({ config: testConfig, log, metrics, newId: () => crypto.randomUUID() }),
+      serve: serveOptions({ config: testConfig, log, metrics, newRequestId: () => crypto.randomUUID() }),
     })
       .use(
         createErrorHandler(

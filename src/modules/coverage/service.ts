@@ -30,20 +30,22 @@ export interface CoverageRequest {
   readonly requestId: string;
 }
 
-type Deps = Pick<AppDeps, 'db' | 'clock' | 'config' | 'carrier' | 'newId' | 'log'>;
+type Deps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'carrier' | 'newId' | 'log'>;
 
 /**
  * Starts applications at the carrier so that none is ever doubled or lost: each is written down before the carrier
  * is called, under a reference that every attempt uses, and moves by one conditional update at a time.
  */
-export function createCoverageService({ db, clock, config, carrier, newId, log }: Deps) {
+export function createCoverageService({ db, clock, machineClock, config, carrier, newId, log }: Deps) {
   const store = createApplicationStore(db);
   const users = createUserStore(db);
   const nowMs = () => clock().getTime();
+  /** For how long somebody is at it already, which goes on where the clock of the records stands still. */
+  const machineMs = () => machineClock().getTime();
   const staleAfterMs = config.carrier.attempts * config.carrier.timeoutMs + staleMarginMs;
   /** One that began in the future was begun by a clock that is not ours, and is nobody's to wait for either. */
   const isStale = ({ state, attemptStartedAt }: ApplicationRow) =>
-    state === 'submitting' && Math.abs(nowMs() - attemptStartedAt) > staleAfterMs;
+    state === 'submitting' && Math.abs(machineMs() - attemptStartedAt) > staleAfterMs;
 
   /** The application that answers for these data now: the one there is, or a new one, which the caller must submit. */
   const openOrFind = async ({ userId, flow, applicant, requestId }: CoverageRequest) => {
@@ -59,6 +61,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
         applicant,
         requestId,
         now: nowMs(),
+        attemptStartedAt: machineMs(),
       });
       if (opened !== undefined) return { application: opened, isNew: true };
     }
@@ -96,7 +99,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
       if (application === undefined) throw new AppError('application-in-progress');
       if (application.state === 'submitted' || application.state === 'declined') return application;
       const isFree = application.state === 'unknown' || isStale(application);
-      const taken = isFree ? await store.takeOver(application, nowMs()) : undefined;
+      const taken = isFree ? await store.takeOver(application, machineMs()) : undefined;
       if (taken !== undefined) await submit(taken, true, requestId);
       else if (performance.now() >= deadlineMs) throw new AppError('application-in-progress');
       else await Bun.sleep(pollMs);
@@ -140,7 +143,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
      */
     async reconcile(holder: string, isStopping: () => boolean): Promise<number> {
       const open = await store.listOpen({
-        now: nowMs(),
+        now: machineMs(),
         staleAfterMs,
         createdAfter: nowMs() - reconciledForMs,
         limit: reconciledAtOnce,
@@ -148,7 +151,7 @@ export function createCoverageService({ db, clock, config, carrier, newId, log }
       let settled = 0;
       for (const application of open) {
         if (isStopping() || !(await holdsLease(holder))) break;
-        const taken = await store.takeOver(application, nowMs());
+        const taken = await store.takeOver(application, machineMs());
         if (taken === undefined) continue;
         try {
           await submit(taken, true, null);

@@ -24,6 +24,7 @@ export interface NewApplication {
   readonly applicant: Applicant;
   readonly requestId: RequestId;
   readonly now: number;
+  readonly attemptStartedAt: number;
 }
 
 /** Which request does something, and when. */
@@ -101,7 +102,7 @@ export function createApplicationStore(db: Database) {
      * has no record (any more).
      */
     async open(application: NewApplication): Promise<ApplicationRow | undefined> {
-      const { id, userId, flow, identityHash, generation, applicant, requestId, now } = application;
+      const { id, userId, flow, identityHash, generation, applicant, requestId, now, attemptStartedAt } = application;
       const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
         AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
       // The order in which a person's applications were started is told by it, so a clock that was set back must not.
@@ -121,7 +122,7 @@ export function createApplicationStore(db: Database) {
           applicationNumber: sql`NULL`.as('application_number'),
           pricing: sql`NULL`.as('pricing'),
           attempt: sql`1`.as('attempt'),
-          attemptStartedAt: sql`${now}`.as('attempt_started_at'),
+          attemptStartedAt: sql`${attemptStartedAt}`.as('attempt_started_at'),
           createdAt: sql`${createdAfterOthers}`.as('created_at'),
           settledAt: sql`NULL`.as('settled_at'),
         })
@@ -134,18 +135,18 @@ export function createApplicationStore(db: Database) {
       return (
         row && {
           ...{ id, userId, flow, identityHash, generation, applicant, ...v.parse(Opened, row) },
-          ...{ state: 'submitting', attempt: 1, attemptStartedAt: now, createdAt: now },
+          ...{ state: 'submitting', attempt: 1, attemptStartedAt, createdAt: now },
           ...{ declineReason: null, applicationNumber: null, pricing: null, settledAt: null },
         }
       );
     },
 
     /** Takes on an application that nobody settles any more; undefined when another caller did. */
-    async takeOver(application: ApplicationRow, now: number): Promise<ApplicationRow | undefined> {
+    async takeOver(application: ApplicationRow, attemptStartedAt: number): Promise<ApplicationRow | undefined> {
       const { state, attempt } = application;
       const [row] = await db
         .update(applications)
-        .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt: now })
+        .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt })
         .where(and(isOpen(application, attempt), eq(applications.state, state)))
         .returning();
       return row;

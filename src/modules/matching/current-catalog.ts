@@ -15,11 +15,11 @@ const checkedEveryMs = 5_000;
  */
 export function createCurrentCatalog({
   store,
-  clock,
+  machineClock,
   publicUrl,
   log,
   metrics,
-}: { store: CatalogStore } & Pick<AppDeps, 'clock' | 'publicUrl' | 'log' | 'metrics'>) {
+}: { store: CatalogStore } & Pick<AppDeps, 'machineClock' | 'publicUrl' | 'log' | 'metrics'>) {
   let compiled: CompiledCatalog | undefined;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
   let checking: Promise<void> | undefined;
@@ -36,12 +36,12 @@ export function createCurrentCatalog({
         metrics?.catalogLoaded(compiled.version);
       }
     }
-    checkedAtMs = clock().getTime();
+    checkedAtMs = machineClock().getTime();
   };
   const absolute = (icon: string) => new URL(icon, `${publicUrl()}/`).href;
 
   /** A clock that was set back must not keep an import unseen. */
-  const isDue = () => Math.abs(clock().getTime() - checkedAtMs) >= checkedEveryMs;
+  const isDue = () => Math.abs(machineClock().getTime() - checkedAtMs) >= checkedEveryMs;
 
   return async (): Promise<CompiledCatalog> => {
     if (isDue()) {

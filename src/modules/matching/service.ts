@@ -21,7 +21,7 @@ export interface MatchRequest {
 }
 
 export function createMatchingService(
-  deps: Pick<AppDeps, 'db' | 'clock' | 'config' | 'publicUrl' | 'log' | 'metrics'>,
+  deps: Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'publicUrl' | 'log' | 'metrics'>,
 ) {
   const users = createUserStore(deps.db);
   const currentCatalog = createCurrentCatalog({ ...deps, store: createCatalogStore(deps.db) });

@@ -13,7 +13,7 @@ export function createReferenceRoutes(deps: AppDeps) {
   const service = createReferenceService({
     store: createReferenceStore(deps.reads),
     chat: deps.config.chat,
-    clock: deps.clock,
+    machineClock: deps.machineClock,
     log: deps.log,
   });
 

@@ -21,9 +21,9 @@ interface PreparedBody {
 export function createReferenceService({
   store,
   chat,
-  clock,
+  machineClock,
   log,
-}: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'clock' | 'log'>) {
+}: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'machineClock' | 'log'>) {
   let prepared: PreparedBody | undefined;
   let preparedAtMs = Number.NEGATIVE_INFINITY;
   let loading: Promise<PreparedBody> | undefined;
@@ -38,7 +38,7 @@ export function createReferenceService({
   return {
     async healthAndCare(): Promise<PreparedBody> {
       // A clock that was set back must not keep a change unseen.
-      const isFresh = Math.abs(clock().getTime() - preparedAtMs) < keptForMs;
+      const isFresh = Math.abs(machineClock().getTime() - preparedAtMs) < keptForMs;
       if (prepared !== undefined && isFresh) return prepared;
       loading ??= load().finally(() => {
         loading = undefined;
@@ -49,7 +49,7 @@ export function createReferenceService({
         if (prepared === undefined) throw error;
         log.warn(describeError(error), 'the lists are served as they were');
       }
-      preparedAtMs = clock().getTime();
+      preparedAtMs = machineClock().getTime();
       return prepared;
     },
   };

@@ -41,6 +41,7 @@ describe('a process that died', () => {
       applicant,
       requestId: 'request-1',
       now,
+      attemptStartedAt: now,
     });
     if (isAccepted)
       await sandbox.store.accept({ clientReference: id, flow: 'ltc', applicant, pricing: pricing(), createdAt: now });

@@ -199,6 +199,7 @@ describe('erasing a person', () => {
       applicant: request.applicant,
       requestId: 'request-1',
       now: 0,
+      attemptStartedAt: 0,
     });
     expect(await opening).toBeUndefined();
     // Erases the person as soon as the service looks for an application, which is after it has saved the identity.

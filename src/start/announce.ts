@@ -1,0 +1,43 @@
+import { magicLastNames } from '../carrier-sandbox/faults';
+import type { Config } from '../config';
+import { placeOf } from '../db/client';
+import type { Demo } from '../demo/demo';
+import type { Log } from '../log';
+import type { KeptTokens } from './tokens';
+
+interface Started {
+  readonly config: Config;
+  readonly log: Log;
+  readonly tokens: KeptTokens | undefined;
+  readonly demo: Demo | undefined;
+}
+
+/** People at a terminal get lines to read and paste; production gets one line of JSON like every other. */
+export function announce(address: string, { config, log, tokens, demo }: Started): void {
+  const base = config.publicUrl ?? address;
+  const data = placeOf(config.database.url);
+  if (config.isProduction) {
+    log.info({ address, docs: `${base}/swagger`, database: data }, 'listening');
+    return;
+  }
+  const token = tokens?.tokens['demo-user'] ?? '<token>';
+  const pages = tokens === undefined ? '' : `  page     ${address}/\n`;
+  process.stdout.write(`
+Personal planning service
+  address  ${base}
+${pages}  docs     ${base}/swagger
+  data     ${data}
+${tokens === undefined ? '' : `  tokens   ${tokens.path}\n`}${demo === undefined ? '' : demoLines(demo)}
+Try it:
+  curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'
+
+`);
+}
+
+function demoLines({ stoppedAt }: Demo): string {
+  const clock = stoppedAt === undefined ? '' : ` The clock stands at ${stoppedAt.toISOString()}.`;
+  return `
+Demo data, made anew by each start with --demo; without it, your own.${clock}
+The carrier fails for the last names ${Object.keys(magicLastNames).join(', ')}.
+`;
+}

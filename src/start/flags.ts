@@ -1,0 +1,21 @@
+import { Command } from 'commander';
+import { moment } from './moment';
+
+export interface StartFlags {
+  readonly demo?: boolean;
+  /** A date or a date-time, as it was written. */
+  readonly now?: string;
+}
+
+/** Reads the arguments of a start; ends the process for `--help`, and with the reason for what it cannot use. */
+export function readStartFlags(args: readonly string[]): StartFlags {
+  const command = new Command('bun start')
+    .description('Starts the personal planning service. Settings come from the environment or .env: see README.md.')
+    .option('--demo', 'serve demo data, made anew by each start in files of its own; your own data stays as it is')
+    .option('--now <time>', 'with --demo: let the clock stand still at a date or date-time, as in 2026-01-15', moment)
+    .showHelpAfterError()
+    .parse(args, { from: 'user' });
+  const flags = command.opts<StartFlags>();
+  if (flags.now !== undefined && flags.demo !== true) command.error('error: --now has a meaning with --demo alone');
+  return flags;
+}

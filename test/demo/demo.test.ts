@@ -1,0 +1,182 @@
+import { describe, expect, test } from 'bun:test';
+import { mkdirSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { createRepeatableIds } from '../../src/demo/repeatable-ids';
+import { ApplicationsBody } from '../../src/modules/coverage/model';
+import { MonthlyGlanceBody } from '../../src/modules/sales/model';
+import { UserBody } from '../../src/modules/users/model';
+import { applicant } from '../support/applicant';
+import { createCommandLine } from '../support/command';
+import { privateRoutes } from '../support/contract';
+import { temporaryFolder } from '../support/database';
+import { freePort } from '../support/free-port';
+import { failToStart, type Service, startService } from '../support/service';
+
+const now = ['--demo', '--now', '2026-01-15'];
+const cwd = temporaryFolder();
+const environment = { PORT: String(await freePort()) };
+const own = ['planning.db', 'carrier-sandbox.db'].map((name) => join(cwd, 'data', name));
+mkdirSync(join(cwd, 'data'), { mode: 0o700 });
+for (const path of own) await Bun.write(path, 'mine');
+
+const tokensOf = (folder: string) => Bun.file(join(folder, 'data/demo-tokens.json')).json();
+
+function callerOf({ address }: Service, token: string) {
+  return async (method: string, path: string, body?: object) => {
+    const answer = await fetch(`${address}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const headers = [...answer.headers].filter(([name]) => name !== 'date');
+    return { status: answer.status, headers: Object.fromEntries(headers), text: await answer.text() };
+  };
+}
+
+/** Everything that can be read, before and after what a frontend may do in between. */
+async function play(service: Service) {
+  const tokens = await tokensOf(cwd);
+  const [user, manager] = [callerOf(service, tokens['demo-user']), callerOf(service, tokens['demo-manager'])];
+  const paths = privateRoutes.filter(({ method }) => method === 'GET').map(({ path }) => path);
+  const answers: unknown[] = [tokens];
+  const read = async () => {
+    for (const path of [...paths.map((path) => `${path}?month=2026-01`), '/swagger/json', '/nowhere']) {
+      answers.push(path, await user('GET', path), await manager('GET', path));
+    }
+  };
+  await read();
+  for (const lastName of ['Byron', 'Declined', 'King']) {
+    answers.push(await manager('POST', '/v2/private/life/totalCoverage', { ...applicant, lastName }));
+  }
+  answers.push(await user('POST', '/v2/private/ltc/lifetimeCare', { careCosts: 9000, nothing: 1 }));
+  answers.push(await user('POST', '/v2/private/ltc/lifetimeCare', { careCosts: 9000 }));
+  answers.push(await user('POST', '/v2/private/engine/matches?explain=true', {}));
+  await read();
+  return answers;
+}
+
+async function stop({ process }: Service): Promise<void> {
+  process.kill('SIGTERM');
+  expect(await process.exited).toBe(0);
+}
+
+describe('a demo whose clock stands still', () => {
+  test('gives the same answers to the same requests at each start, whole', async () => {
+    const first = await startService({ args: now, cwd, environment });
+    expect(first.output()).toContain('The clock stands at 2026-01-15T00:00:00.000Z.');
+    const before = await play(first);
+    await stop(first);
+    const second = await startService({ args: now, cwd, environment });
+    const after = await play(second);
+    await stop(second);
+    expect(before.length).toBeGreaterThan(40);
+    expect(after).toEqual(before);
+  });
+
+  test('leaves what is somebody’s own as it was', async () => {
+    for (const path of own) expect(await Bun.file(path).text()).toBe('mine');
+    expect((await readdir(join(cwd, 'data'))).filter((name) => !name.startsWith('demo-')).sort()).toEqual([
+      'carrier-sandbox.db',
+      'development-auth-secret',
+      'planning.db',
+    ]);
+  });
+
+  test('takes the tokens that `planning token` signs for that time, also where today’s are too early', async () => {
+    const { cwd: folder, planning } = await createCommandLine({}, { isEmpty: true });
+    const service = await startService({ args: ['--demo', '--now', '2044-05-06T07:08:09Z'], cwd: folder });
+    const sign = async (...args: string[]) => {
+      const { stdout } = await planning('token', '--sub', 'fresh', ...args);
+      return callerOf(service, stdout.trim());
+    };
+    const saved = await (await sign('--now', '2044-05-06T07:08:09Z'))('POST', '/v2/private/ltc/lifetimeCare', {
+      careCosts: 1,
+    });
+    expect(JSON.parse(saved.text).user).toMatchObject({ id: 'fresh', updatedAt: '2044-05-06T07:08:09.000Z' });
+    expect((await (await sign())('GET', '/v2/private/user')).status).toBe(401);
+  });
+});
+
+describe('a demo', () => {
+  test('has a user at the end of the journey, a team that sells, and a port of its own', async () => {
+    const folder = temporaryFolder();
+    const port = String(await freePort());
+    const service = await startService({
+      args: ['--demo'],
+      cwd: folder,
+      environment: { PORT: port, RATE_LIMIT_PER_MINUTE: '20' },
+    });
+    const tokens = await tokensOf(folder);
+    const user = callerOf(service, tokens['demo-user']);
+    const read = async () => v.parse(UserBody, JSON.parse((await user('GET', '/v2/private/user')).text)).user;
+    const record = await read();
+    expect(record.insurance.matches?.bestMatch).toBeObject();
+    expect(record.insurance.matches?.bestMatch?.productIcon).toStartWith(`${service.address}/icons/`);
+    for (const section of [record.lifeInsurance, record.lifetimeCare, record.ltc.lifetimeCare]) {
+      expect(section).toBeObject();
+    }
+    expect(record.purchase.partner?.appNumber).toBe(100_001);
+    const { text } = await user('GET', '/v2/private/user/applications');
+    expect(v.parse(ApplicationsBody, JSON.parse(text)).data.applications).toMatchObject([
+      { id: '019b76da-a800-7001-8000-000000000001', state: 'submitted', appNumber: 100_001 },
+    ]);
+    const lastMonth = new Date(Date.now() - 31 * 86_400_000).toISOString().slice(0, 7);
+    const glance = '/v2/private/user/salesManager/monthly-glance';
+    const report = await callerOf(service, tokens['demo-manager'])('GET', `${glance}?month=${lastMonth}`);
+    const { data } = v.parse(MonthlyGlanceBody, JSON.parse(report.text));
+    expect(data.counselorsReport).toHaveLength(4);
+    expect(data.teamGlance.totalMonthlyEarnings).toBeGreaterThan(0);
+
+    // Whoever starts it again there by mistake must not take the data away from under it.
+    const again = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port } });
+    expect(again).toMatchObject({
+      exitCode: 1,
+      stderr: `The service cannot listen on 127.0.0.1:${port} (EADDRINUSE).\n`,
+    });
+    expect(await read()).toEqual(record);
+    await stop(service);
+  });
+
+  test('is refused where it could reach what is somebody’s, by the names of the settings alone', async () => {
+    const secret = 'file:private/name.db';
+    const settings = { DATABASE_URL: secret, SANDBOX_DATABASE_URL: secret, CARRIER_URL: 'http://127.0.0.1:9' };
+    const folder = temporaryFolder();
+    const production = { NODE_ENV: 'production', SEED_DEMO: 'false' };
+    const refused = await failToStart({ args: ['--demo'], cwd: folder, environment: { ...settings, ...production } });
+    expect(refused.exitCode).toBe(1);
+    for (const key of [...Object.keys(settings), ...Object.keys(production)]) expect(refused.stderr).toContain(key);
+    expect(refused.stderr).not.toContain('private');
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  test.each([
+    [['--now', '2026-01-15'], '--now has a meaning with --demo alone'],
+    [['--demo', '--now', '2026-02-30'], 'must be a date that exists'],
+    [['--demo', '--now', '1999-12-31'], 'must lie between 2000 and 2045'],
+    [['--demo', '--now'], 'argument missing'],
+    [['--dmeo'], "unknown option '--dmeo'"],
+    [['demo'], 'too many arguments'],
+  ])('is not begun with %p, and the flags there are are told', async (args, reason) => {
+    const { exitCode, stderr, stdout } = await failToStart({ args });
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
+    expect(stderr).toContain(reason);
+    expect(stderr).toContain('--now <time>  with --demo');
+  });
+
+  test('tells its flags to who asks for help', async () => {
+    const { exitCode, stdout } = await failToStart({ args: ['--help'] });
+    expect(exitCode).toBe(0);
+    expect(stdout).toContain('--demo ');
+  });
+});
+
+test('repeatable ids are distinct UUIDs of version 7 that count upwards, the same each time', () => {
+  const take = (series: number) => Array.from({ length: 300 }, createRepeatableIds(series));
+  const ids = take(1);
+  for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  expect([...new Set(ids)].sort()).toEqual(ids);
+  expect(take(1)).toEqual(ids);
+  expect(new Set([...ids, ...take(2)]).size).toBe(600);
+});

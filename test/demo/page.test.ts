@@ -1,0 +1,219 @@
+import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import type { AxeResults } from 'axe-core';
+import type { Page } from 'playwright-core';
+import * as v from 'valibot';
+import { PreviewBody } from '../../src/modules/matching/preview-model';
+import { MonthlyGlanceBody } from '../../src/modules/sales/model';
+import { createTestApp, testConfig, testSecret, testToken } from '../support/app';
+import { noBrowser, openInBrowser } from '../support/browser';
+import { atEnd } from '../support/cleanup';
+import { temporaryFolder } from '../support/database';
+import { createRawClient } from '../support/raw-http';
+import { startService } from '../support/service';
+
+if (noBrowser !== undefined) console.warn(`The demo page was not opened in a browser: ${noBrowser}.`);
+
+const axe = new URL(import.meta.resolve('axe-core')).pathname;
+const sizes = [
+  { width: 390, height: 844 },
+  { width: 1280, height: 900 },
+];
+const patienceMs = 120_000;
+
+/** The page of a service in this process on a fresh database, whose clock is that of its tests. */
+async function listen(config: Partial<typeof testConfig> & { publicUrl?: string } = {}) {
+  const now = new Date('2026-03-10T12:00:00Z');
+  const demoTokens = {
+    'demo-user': await testToken({ id: 'demo-user', now }),
+    'demo-manager': await testToken({ id: 'demo-manager', roles: ['salesManager'], now }),
+  };
+  const testApp = await createTestApp({ config: { ...testConfig, ...config }, demoTokens });
+  testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+  atEnd(() => testApp.app.stop(true));
+  return { ...testApp, port: testApp.app.server?.port ?? 0, demoTokens };
+}
+
+const filled = (page: Page) => page.waitForSelector('html[data-state=filled]', { timeout: patienceMs });
+const textsOf = (page: Page, selector: string) => page.locator(selector).allTextContents();
+
+/** What the page must be at any size, in both schemes. */
+async function expectUsable(page: Page): Promise<void> {
+  for (const size of sizes) {
+    await page.setViewportSize(size);
+    expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBeLessThanOrEqual(0);
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme });
+      const { violations }: AxeResults = await page.evaluate('axe.run()');
+      expect(violations.map(({ id, impact, nodes }) => [id, impact, nodes.map(({ html }) => html)])).toEqual([]);
+    }
+  }
+}
+
+describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () => {
+  test(
+    'shows of a demo what the API answers, to everybody, from this host alone',
+    async () => {
+      const cwd = temporaryFolder();
+      const { address } = await startService({ args: ['--demo', '--now', '2026-01-15'], cwd });
+      const tokens = await Bun.file(join(cwd, 'data/demo-tokens.json')).json();
+      const ask = async (as: string, path: string, body?: object) => {
+        const headers = { authorization: `Bearer ${tokens[as]}`, 'content-type': 'application/json' };
+        const sent = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };
+        return (await fetch(`${address}/v2/private${path}`, { headers, ...sent })).json();
+      };
+      const { page, requests, complaints } = await openInBrowser(`${address}/`);
+      await filled(page);
+
+      const glance = async (month: string) =>
+        v.parse(MonthlyGlanceBody, await ask('demo-manager', `/user/salesManager/monthly-glance?month=${month}`)).data;
+      const expectGlance = async (month: string) => {
+        const { managerReport, counselorsReport, teamGlance } = await glance(month);
+        const people = [managerReport.glance, ...counselorsReport.map(({ glance }) => glance)];
+        const totals = people.map((person) => Object.values(person).reduce((sum, count) => sum + count, 0));
+        expect(await textsOf(page, '.chart .total')).toEqual(totals.map(String));
+        const counts = people.flatMap((person) => Object.values(person).filter((count) => count > 0));
+        expect(await page.locator('.chart rect').count()).toBe(counts.length);
+        expect((await textsOf(page, '.chart .count')).map(Number).sort()).toEqual(counts.sort());
+        for (const [index, { name }] of counselorsReport.entries()) {
+          expect(await page.getByRole('img', { name: `${name.first} ${name.last} ${totals[index + 1]}` }).count()).toBe(
+            1,
+          );
+        }
+        const rows = await Promise.all(
+          (await page.locator('tbody tr').all()).map((row) => row.locator('th, td').allTextContents()),
+        );
+        const row = (
+          name: string,
+          { cemetryPlans, qoutes, qoutesAndContract, applications, ...own }: Record<string, number>,
+          earnings: number,
+        ) => [
+          name,
+          ...[cemetryPlans, qoutes, qoutesAndContract, applications].map(String),
+          ...[own.monthlyPlan, own.semiAnnualPlan].map((count) => String(count ?? '–')),
+          earnings.toLocaleString('en-US', { minimumFractionDigits: 2 }),
+        ];
+        expect(rows).toEqual([
+          row('Team', teamGlance.glance, teamGlance.totalMonthlyEarnings),
+          row('The manager', managerReport.glance, managerReport.totalEarnings),
+          ...counselorsReport.map(({ name, glance, totalMonthlyEarnings }) =>
+            row(`${name.first} ${name.last}`, glance, totalMonthlyEarnings),
+          ),
+        ]);
+      };
+      await expectGlance('2025-12');
+      await page.getByLabel('Month').selectOption('2025-07');
+      await page.getByText('The same in numbers, July 2025').waitFor();
+      await expectGlance('2025-07');
+
+      const { matches } = v.parse(PreviewBody, await ask('demo-user', '/engine/preview', {})).data;
+      const all = [...(matches.bestMatch === null ? [] : [matches.bestMatch]), ...matches.remainingMatches];
+      expect(await textsOf(page, '.matches h3')).toEqual(all.map(({ productName }) => productName));
+      expect(await textsOf(page, '.matches .score')).toEqual(all.map(({ score }) => String(score)));
+      for (const [index, { explanation, score }] of all.entries()) {
+        const points = (await textsOf(page, `.matches > li:nth-child(${index + 1}) .points`)).map((text) =>
+          Number(text.replace('−', '-')),
+        );
+        const met = explanation?.rules.filter(({ outcome }) => outcome === 'met') ?? [];
+        const penalty = explanation?.penalty === 0 ? [] : [explanation?.penalty ?? 0];
+        expect(points).toEqual([...met.map(({ points }) => points), ...penalty]);
+        expect(points.reduce((sum, count) => sum + count, 0)).toBeCloseTo(score, 2);
+      }
+      expect(await page.locator('#matched').textContent()).toContain('Application 100001 at the carrier');
+
+      await page.getByRole('button', { name: 'Copy the manager’s token' }).click();
+      await page.getByText(/The token of demo-manager is (copied|selected)/).waitFor();
+
+      // A policy that lets no foreign script in would keep axe out as well.
+      const session = await page.context().newCDPSession(page);
+      await session.send('Runtime.evaluate', { expression: await Bun.file(axe).text() });
+      await expectUsable(page);
+      expect(complaints).toEqual([]);
+      expect(requests.filter((url) => !url.startsWith(`${address}/`))).toEqual([]);
+    },
+    patienceMs,
+  );
+
+  test(
+    'tries example answers where nobody has answered, saves nothing, and says what the API refuses',
+    async () => {
+      const { port, db, call } = await listen();
+      const { page, complaints } = await openInBrowser(`http://127.0.0.1:${port}/`);
+      await filled(page);
+      await page.getByText('these answers are tried and not saved').waitFor();
+      expect(await page.locator('.matches > li').count()).toBe(14);
+      await page.getByText('Nothing was sold in this month.').waitFor();
+      expect(complaints).toEqual([]);
+      expect((await call('GET', '/v2/private/user', { as: 'demo-user' })).status).toBe(404);
+
+      await db.$client.execute('ALTER TABLE activities RENAME TO away');
+      await page.getByLabel('Month').selectOption({ index: 3 });
+      await page.getByRole('alert').getByText('The service has failed').waitFor();
+    },
+    patienceMs,
+  );
+});
+
+describe('the demo page', () => {
+  const ask = async (port: number, host: string, headers: (readonly [string, string])[] = []) => {
+    const client = createRawClient(port);
+    const answer = await client.send({ method: 'GET', target: '/', headers: [['Host', host], ...headers] });
+    client.close();
+    return { status: answer?.status, text: answer?.text ?? '', headers: answer?.headers };
+  };
+
+  test('gives its tokens to a name of this machine alone, and to no page of another origin', async () => {
+    const { port, demoTokens } = await listen({ corsOrigins: [] });
+    for (const host of [
+      `127.0.0.1:${port}`,
+      `localhost:${port}`,
+      'LOCALHOST',
+      `app.localhost:${port}`,
+      `[::1]:${port}`,
+    ]) {
+      const { status, text, headers } = await ask(port, host);
+      expect({ host, status }).toEqual({ host, status: 200 });
+      for (const token of Object.values(demoTokens)) expect(text).toContain(token);
+      expect(headers?.get('cache-control')).toBe('no-store');
+      expect(headers?.get('content-security-policy')).toStartWith("default-src 'none'; script-src 'self';");
+      expect(headers?.get('content-security-policy')).not.toMatch(/unsafe|\*|http/);
+    }
+    const strange = [
+      'evil.example',
+      `evil.example:${port}`,
+      '127.0.0.1.evil.example',
+      'localhost.evil.example',
+      '10.0.0.1',
+    ];
+    for (const host of [...strange, '127.0.0.1@evil.example', 'evil-localhost', '0.0.0.0']) {
+      const { status, text } = await ask(port, host);
+      expect({ host, isRefused: status === 404 || status === 400 }).toEqual({ host, isRefused: true });
+      for (const token of Object.values(demoTokens)) expect(text).not.toContain(token);
+    }
+    expect((await ask(port, 'localhost', [['Origin', 'http://localhost:5173']])).status).toBe(404);
+  });
+
+  test('is there under PUBLIC_URL as well', async () => {
+    const { port } = await listen({ publicUrl: 'https://demo.example' });
+    expect((await ask(port, 'demo.example')).status).toBe(200);
+    expect((await ask(port, 'other.example')).status).toBe(404);
+  });
+
+  test('is a path like any unknown one where the start has made no tokens', async () => {
+    const { call } = await createTestApp();
+    const unknown = await call('GET', '/nowhere');
+    for (const path of ['/', '/demo/page.js', '/demo/page.css', '/demo/answers.json']) {
+      const { status, body } = await call('GET', path);
+      expect(status).toBe(404);
+      expect(body).toMatchObject({ type: '/problems/route-not-found', detail: Object(unknown.body).detail });
+    }
+    const service = await startService({ environment: { AUTH_SECRET: testSecret } });
+    expect((await fetch(`${service.address}/`)).status).toBe(404);
+    expect(service.output()).not.toContain('page  ');
+  });
+
+  test('holds nothing of its own but files: no script or style in its text', async () => {
+    const text = await Bun.file(new URL('../../src/demo/page.html', import.meta.url)).text();
+    expect(text).not.toMatch(/<script(?![^>]*\ssrc=)|<style|\son\w+=|style=|https?:/);
+  });
+});
