@@ -81,7 +81,7 @@ async function report() {
 
 function chart(people, month) {
   const totals = people.map(({ glance }) => kinds.reduce((sum, [kind]) => sum + (glance[kind] ?? 0), 0));
-  const caption = html('figcaption', {}, `Sales of each person, ${month}`);
+  const caption = html('figcaption', {}, `Sales by person, ${month}`);
   const largest = Math.max(...totals);
   if (largest === 0) return html('figure', {}, caption, html('p', {}, 'Nothing was sold in this month.'));
   const summary = people.map(({ name }, index) => `${name} ${totals[index]}`).join(', ');
@@ -97,7 +97,10 @@ function chart(people, month) {
       ...people.flatMap((person, row) => bar(person, { top: row * rowPixels, pixelsPerSale, total: totals[row] })),
     );
   };
-  new ResizeObserver(([{ contentRect }]) => draw(contentRect.width)).observe(drawing);
+  new ResizeObserver(([{ contentRect }]) => {
+    // It has no width while it is not on the page.
+    if (contentRect.width > 0) draw(contentRect.width);
+  }).observe(drawing);
   const legend = kinds.map(([, label], index) =>
     html('li', {}, html('span', { class: `swatch kind-${index}` }), label),
   );
@@ -239,7 +242,7 @@ function item({ productName, productWrapper, productIcon, score, explanation }, 
         {},
         icon(productIcon),
         html('div', {}, name, html('p', {}, isBest ? `${productWrapper}, the best match` : productWrapper)),
-        html('span', { class: 'score' }, String(score)),
+        html('span', { class: 'score' }, signed(score, false)),
       ),
       html('ul', { class: 'reasons' }, ...reasons),
       ...(others.length === 0 ? [] : [html('p', {}, 'Did not count:'), html('ul', {}, ...others)]),
@@ -254,8 +257,10 @@ function icon(address) {
   return pathname.startsWith('/icons/') ? html('img', { class: 'icon', src: pathname, alt: '' }) : html('span');
 }
 
-function signed(points) {
-  return points < 0 ? `−${-points}` : `+${points}`;
+/** `explicit` puts a plus before what adds to a score. */
+function signed(points, explicit = true) {
+  if (points < 0) return `−${-points}`;
+  return explicit && points > 0 ? `+${points}` : String(points);
 }
 
 for (const button of document.querySelectorAll('[data-copies]')) {
