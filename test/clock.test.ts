@@ -4,10 +4,12 @@ import * as v from 'valibot';
 import { createTokenVerifier } from '../src/auth/token-verifier';
 import { acquireLease } from '../src/db/leases';
 import { createHttpCarrier } from '../src/modules/coverage/carrier/http-carrier';
+import { createCatalogStore } from '../src/modules/matching/store';
 import { UserBody } from '../src/modules/users/model';
 import { type Answer, createTestApp, type TestApp } from './support/app';
 import { applicant } from './support/applicant';
 import { trailOf } from './support/audit';
+import { coverageServiceOf } from './support/coverage';
 import { temporaryDatabase } from './support/database';
 import { startSandbox, testCarrier } from './support/sandbox';
 import { until } from './support/until';
@@ -139,5 +141,83 @@ describe('a clock that jumps', () => {
     await db.$client.execute('UPDATE leases SET expires_at = unixepoch() + 3630');
     expect(await acquireLease(db, 'reconciler', 'second', 30)).toBeTrue();
     expect(await acquireLease(db, 'reconciler', 'first', 30)).toBeFalse();
+  });
+});
+
+describe('a clock that stands still', () => {
+  /** Time that passes for the machine while the clock of the service stays where it is. */
+  const standStill = async (overrides: Parameters<typeof createTestApp>[0] = {}) => {
+    let passedMs = 0;
+    const machineClock = () => new Date(testApp.now.getTime() + passedMs);
+    const testApp = await createTestApp({ machineClock, ...overrides });
+    const wait = (ms: number) => {
+      passedMs += ms;
+    };
+    return { testApp, machineClock, wait };
+  };
+
+  test('leaves no application open: it is settled after some seconds, at the time that it is', async () => {
+    const carrier = (await startSandbox()).carrier();
+    const { testApp, machineClock, wait } = await standStill({ carrier });
+    const body = { ...applicant, lastName: 'Dropped' };
+    expect((await testApp.call('POST', coverage, { as: 'ada', body })).status).toBe(503);
+    const service = coverageServiceOf(testApp, carrier, machineClock);
+    expect(await service.reconcile('one', () => false)).toBe(0);
+    wait(60_000);
+    expect(await service.reconcile('one', () => false)).toBe(1);
+    const at = testApp.now.toISOString();
+    expect((await testApp.call('GET', '/v2/private/user/applications', { as: 'ada' })).body).toMatchObject({
+      data: { applications: [{ state: 'submitted', createdAt: at, settledAt: at }] },
+    });
+  });
+
+  test('hides no new catalogue and no new list', async () => {
+    const { testApp, wait } = await standStill();
+    const read = async () => [
+      (await testApp.call('POST', '/v2/private/engine/preview', { as: 'ada', body: {} })).text,
+      (await testApp.call('GET', '/v2/private/healthAndCare/', { as: 'ada' })).text,
+    ];
+    const before = await read();
+    await createCatalogStore(testApp.db).add(
+      { conditions: [], products: [] },
+      { source: 'imported', contentHash: 'other', now: testApp.now },
+    );
+    await testApp.db.$client.execute(`UPDATE reference_options SET title = 'Another' WHERE list = 'travel'`);
+    expect(await read()).toEqual(before);
+    wait(60_000);
+    const [matches, lists] = await read();
+    expect(matches).toBe('{"data":{"matches":{"bestMatch":null,"remainingMatches":[]}}}');
+    expect(lists).toContain('Another');
+  });
+
+  test('asks again for keys that could not be had', async () => {
+    const now = new Date('2026-03-10T12:00:00Z');
+    let passedMs = 0;
+    let isAway = true;
+    const { publicKey, privateKey } = await generateKeyPair('ES256');
+    const keys = { keys: [await exportJWK(publicKey)] };
+    const jwks = Bun.serve({
+      port: 0,
+      fetch: () => (isAway ? new Response('', { status: 500 }) : Response.json(keys)),
+    });
+    try {
+      const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
+      const verify = await createTokenVerifier(
+        { key: { kind: 'jwks', url: jwks.url.href }, ...claims },
+        () => now,
+        () => new Date(now.getTime() + passedMs),
+      );
+      const token = await new SignJWT()
+        .setProtectedHeader({ alg: 'ES256' })
+        .setSubject('ada')
+        .setExpirationTime(new Date(now.getTime() + hourMs))
+        .sign(privateKey);
+      await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+      isAway = false;
+      passedMs += 60_000;
+      expect(await verify(token)).toMatchObject({ id: 'ada' });
+    } finally {
+      await jwks.stop(true);
+    }
   });
 });
