@@ -3,7 +3,7 @@ import { calendarDateAt } from '../calendar';
 import type { AppDeps } from '../deps';
 import { AppError, problemKinds } from '../errors';
 import { packageRoot } from '../package-root';
-import type { AddressSource } from './client-address';
+import { isForThisMachine } from './this-machine';
 
 const policy = [
   "default-src 'none'",
@@ -17,15 +17,9 @@ const policy = [
 ].join('; ');
 const monthsShown = 12;
 const monthNames = 'January February March April May June July August September October November December'.split(' ');
-const loopbackName = /^(localhost|.+\.localhost|127(\.\d{1,3}){3}|\[::1\])$/;
-const loopbackAddress = /^(127\.|::1$|::ffff:127\.)/;
 const hidden = { detail: { hide: true } };
 
-/**
- * The demo page, where there are tokens to show on it. Who can read them may do what they allow, so it is there for a
- * browser on this machine that knows it by a name of this machine, or by PUBLIC_URL: a stranger's page whose name leads
- * here would be of the same origin as this one.
- */
+/** The demo page, where there are tokens to show on it, for a browser on this machine. */
 export function createDemoPage({
   clock,
   config,
@@ -55,15 +49,6 @@ export function createDemoPage({
     .get('/demo/page.js', () => new Response(fileOf('page.js')), hidden)
     .get('/demo/answers.json', () => new Response(fileOf('answers.json')), hidden);
   return routes;
-}
-
-function isForThisMachine(request: Request, server: AddressSource | null, publicUrl: string | undefined): boolean {
-  const host = request.headers.get('host') ?? '';
-  // A page of another origin that may read answers sends one.
-  if (request.headers.has('origin')) return false;
-  if (publicUrl !== undefined && host === new URL(publicUrl).host) return true;
-  const name = host.replace(/:\d{1,5}$/, '').toLowerCase();
-  return loopbackName.test(name) && loopbackAddress.test(server?.requestIP(request)?.address ?? '');
 }
 
 function fileOf(name: string) {

@@ -68,6 +68,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     clock,
     demoTokens: undefined,
     machineClock: clock,
+    demoTokens: undefined,
     lifecycle,
     metrics: undefined,
     tracing: undefined,
