@@ -21,11 +21,13 @@ export function announce(address: string, { config, log, tokens, demo }: Started
     return;
   }
   const token = tokens?.tokens['demo-user'] ?? '<token>';
-  const pages = tokens === undefined ? '' : `  page     ${address}/\n`;
+  // Tokens are shown under a name of this machine alone, and the address that means all of them is none.
+  const ownAddress = address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
+  const page = tokens === undefined ? '' : `  page     ${ownAddress}/\n`;
   process.stdout.write(`
 Personal planning service
   address  ${base}
-${pages}  docs     ${base}/swagger
+${page}  docs     ${base}/swagger
   data     ${data}
 ${tokens === undefined ? '' : `  tokens   ${tokens.path}\n`}${demo === undefined ? '' : demoLines(demo)}
 Try it:

@@ -206,6 +206,12 @@ describe('the demo page', () => {
     expect((await ask(port, 'other.example')).status).toBe(404);
   });
 
+  test('is told at the start by an address at which it is there, whatever the service listens on', async () => {
+    const service = await startService({ environment: { HOST: '0.0.0.0' } });
+    const told = /^ +page +(\S+)$/m.exec(service.output())?.[1] ?? '';
+    expect((await fetch(told)).status).toBe(200);
+  });
+
   test('is a path like any unknown one where the start has made no tokens', async () => {
     const { call } = await createTestApp();
     const unknown = await call('GET', '/nowhere');
