@@ -1,60 +1,249 @@
 import { describe, expect, test } from 'bun:test';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import packageJson from '../package.json';
+import { createProgram } from '../src/cli/program';
+import { Settings } from '../src/config';
 import { problemKinds } from '../src/errors';
-import { temporaryFolder } from './support/database';
-import { startService } from './support/service';
+import { createTestApp } from './support/app';
+import { inlineCode, readMarkdown } from './support/markdown';
+import { runAsReader } from './support/reader-session';
+import { differences, isLike } from './support/shown-answer';
 
-const readme = await Bun.file(new URL('../README.md', import.meta.url)).text();
-const shellBlocks = [...readme.matchAll(/```sh\n([\s\S]*?)```/g)].map(([, block = '']) => block);
+const root = new URL('..', import.meta.url).pathname;
+const read = (path: string) => Bun.file(join(root, path)).text();
+const readme = await read('README.md');
+const { shown, prose } = readMarkdown(readme);
+const code = inlineCode(prose);
+
+/** Blocks that another test takes out of the README, by their language, and what it looks for. */
+const takenBy: Readonly<Record<string, { readonly test: string; readonly by: string }>> = {
+  ts: { test: 'test/client/package.test.ts', by: '```ts' },
+  console: { test: 'test/client/package.test.ts', by: 'npm install' },
+  promql: { test: 'test/telemetry/metrics.test.ts', by: '```promql' },
+};
+const answers = ['json', 'text'];
+
+/**
+ * Commands that are not run here: they need what a test does not have, take minutes, write to the sources, or are run by
+ * another test. Each is named with a file, and with what of it must be there for the command to be right.
+ */
+const notRun: readonly (readonly [command: string, path: string, part: string])[] = [
+  ['bun planning --help', 'package.json', '"planning": "bun src/cli/main.ts"'],
+  ['npm run -s planning -- --help', 'package.json', '"planning": '],
+  ['npm start', 'package.json', '"start": '],
+  ['npm test', 'package.json', '"test": '],
+  ['bun run test', 'package.json', '"test": '],
+  ['bun run test:long', 'package.json', '"test:long": '],
+  ['bun run test:scale', 'package.json', '"test:scale": '],
+  ['bun run bench --only encryption', 'test/bench/main.ts', 'encryption'],
+  ['bun run soak', 'package.json', '"soak": '],
+  ['bun run check', 'package.json', '"check": '],
+  ['bun run verify', 'package.json', '"verify": '],
+  ['bun run dev', 'package.json', '"dev": '],
+  ['bun run db:generate', 'package.json', '"db:generate": '],
+  ['bun run build:client', 'test/client/package.test.ts', 'src/build/client.ts'],
+  ['bun run build', 'test/bundle.test.ts', 'Bundle'],
+  ['bun --no-install src/main.js', 'Dockerfile', '"bun", "--no-install", "src/main.js"'],
+  ['FUZZ_SEED=… bun test test/fuzz', 'test/fuzz/fuzz.test.ts', 'FUZZ_SEED'],
+  ['docker build -t personal-planning-service .', 'compose.yaml', 'image: personal-planning-service'],
+  ['docker compose up', 'compose.yaml', 'services:'],
+  ['sqld --primary-grpc-url …', 'test/support/sqld.ts', '--primary-grpc-url'],
+];
+const program = /^(?:[A-Z_]+=\S+ )?(?:bun|bunx|npm|npx|node|docker|curl|sqld|openssl|sh)(?: |$)/;
+/** Options of programs that are not ours. */
+const foreignOptions = ['--db-path', '--enable-namespaces', '--no-install', '--only', '--primary-grpc-url'];
 
 describe('the README', () => {
-  test.skipIf(Bun.which('curl') === null)('has commands that answer 200, each of them', async () => {
-    const cwd = temporaryFolder();
-    const service = await startService({ cwd });
-    const script = shellBlocks
-      .join('\n')
-      .replace('http://127.0.0.1:3000', service.address)
-      .replaceAll(/^curl /gm, "curl -s -o /dev/null -w '%{http_code} ' ");
-    const commands = script.match(/^curl /gm)?.length ?? 0;
-    const shell = Bun.spawnSync(['sh', '-eu', '-c', script], { cwd });
-    expect(commands).toBe(12);
-    expect(shell.stdout.toString().trim().split(' ')).toEqual(Array(commands).fill('200'));
+  test.skipIf(Bun.which('curl') === null || Bun.which('openssl') === null)(
+    'has commands that go well, in the order in which they are read, and answer what it shows',
+    async () => {
+      const steps = shown.filter(({ kind }) => kind === 'sh' || kind === 'command');
+      const session = await runAsReader(steps);
+      expect([session.exitCode, session.stderr.replaceAll(/^curl: status \d+\n/gm, '')]).toEqual([
+        0,
+        expect.any(String),
+      ]);
+      const wrong = session.steps.flatMap(({ line, stdout, statuses }) => {
+        const answer = shown[shown.findIndex((each) => each.line === line) + 1];
+        const { differs, status } = compare(stdout, answer);
+        const isAnswered = statuses.every((each) => each === status);
+        return [...differs, ...(isAnswered ? [] : [`curl got ${statuses}`])].map((what) => `line ${line}: ${what}`);
+      });
+      expect(wrong).toEqual([]);
+      expect(session.steps.flatMap(({ statuses }) => statuses).length).toBeGreaterThan(12);
+    },
+  );
+
+  test('has no block that is of no kind, and no answer without the command before it', () => {
+    const strange = shown.filter(
+      ({ kind, note }, index) =>
+        !(kind === 'sh' && ['', 'stopped'].includes(note)) &&
+        !(answers.includes(kind) && note === '' && shown[index - 1]?.kind === 'sh') &&
+        kind !== 'command' &&
+        !(kind in takenBy),
+    );
+    expect(strange).toEqual([]);
+    const unanswered = shown.filter(
+      ({ text }, index) => /^curl /m.test(text) && !answers.includes(shown[index + 1]?.kind ?? ''),
+    );
+    expect(unanswered.map(({ line }) => line)).toEqual([]);
+  });
+
+  test('has blocks of another kind only where a test takes them', async () => {
+    for (const kind of new Set(shown.map(({ kind }) => kind).filter((kind) => kind in takenBy))) {
+      const { test = '', by = '' } = takenBy[kind] ?? {};
+      expect([kind, (await read(test)).includes(by)]).toEqual([kind, true]);
+    }
+  });
+
+  test('names no command that is not run, but those that are known not to be', async () => {
+    const run = shown
+      .filter(({ kind }) => ['sh', 'command', 'console'].includes(kind))
+      .flatMap(({ text }) => text.split(/\n|&&/).map((line) => line.replace(/#.*/, '').trim()));
+    const commands = code.filter((piece) => program.test(piece)).flatMap((piece) => piece.split(' && '));
+    const known = [...run, ...notRun.map(([command]) => command)];
+    expect(commands.length).toBeGreaterThan(20);
+    expect(commands.filter((piece) => !known.some((each) => isStartOf(piece, each)))).toEqual([]);
+    for (const [command, path, part] of notRun) {
+      expect([command, commands.some((piece) => isStartOf(piece, command) || isStartOf(command, piece))]).toEqual([
+        command,
+        true,
+      ]);
+      expect([command, (await read(path)).includes(part)]).toEqual([command, true]);
+    }
+  });
+
+  test('names no option, setting, endpoint or script that there is not', async () => {
+    const options = new Set([...foreignOptions, '--help', ...optionsOf(createProgram())]);
+    const named = code.flatMap((piece) => piece.match(/(?<=^| )--[a-z-]+/g) ?? []);
+    expect(named.filter((option) => !options.has(option))).toEqual([]);
+
+    const { app } = await createTestApp();
+    const routes = new Set([...app.routes.map(({ method, path }) => `${method} ${path}`), 'GET /metrics', 'GET /dump']);
+    const endpoints = code.filter((piece) => /^(?:GET|POST|PUT|DELETE|PATCH) \//.test(piece));
+    expect(endpoints.filter((piece) => !routes.has(piece) && !routes.has(piece.replace(/\/$/, '')))).toEqual([]);
+
+    const settings = code.filter((piece) =>
+      /^(?:DATABASE|AUTH|CARRIER|CHAT|OTEL|SANDBOX|REPORT)_[A-Z_]+[A-Z]$/.test(piece),
+    );
+    expect(settings.filter((key) => !(key in Settings.entries))).toEqual([]);
+
+    const scripts = readme.match(/(?<=\b(?:bun|npm) run )(?!-)[a-z:]+/g) ?? [];
+    expect(scripts.filter((script) => !(script in packageJson.scripts))).toEqual([]);
   });
 
   test('lists every problem with its number and status', () => {
     const rows = [...readme.matchAll(/\| (\d{3}) \| (\d{3}) \| `([a-z-]+)` /g)].map(
-      ([, code, status, slug]) => `${code} ${status} ${slug}`,
+      ([, number, status, slug]) => `${number} ${status} ${slug}`,
     );
     const kinds = Object.entries(problemKinds).map(([slug, { code, status }]) => `${code} ${status} ${slug}`);
     expect(rows.sort()).toEqual(kinds.sort());
   });
 
-  test('names no file that is not there', async () => {
-    const paths = [...readme.matchAll(/`((?:src|test|drizzle)\/[\w./-]+)`/g)].map(([, path = '']) => path);
+  test('names no file that is not there, and every folder of the sources', () => {
+    const paths = code.filter((piece) => /^(?:src|test|drizzle)\/[\w./-]+$/.test(piece));
     expect(paths.length).toBeGreaterThan(10);
-    for (const path of paths) {
-      expect(
-        await Bun.file(new URL(`../${path}`, import.meta.url))
-          .stat()
-          .then(
-            () => path,
-            () => `${path} is missing`,
-          ),
-      ).toBe(path);
-    }
+    expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
+    const tour = inlineCode(section('Code tour'));
+    const folders = ['src', 'src/modules'].flatMap((parent) =>
+      readdirSync(join(root, parent), { withFileTypes: true })
+        .filter((entry) => entry.isDirectory())
+        .map(({ name }) => `${parent}/${name}/`),
+    );
+    expect(folders.filter((folder) => !tour.some((path) => path.startsWith(folder)))).toEqual([]);
   });
 
   test('names for each threat a test that there is', async () => {
-    const section = readme.slice(readme.indexOf('\n## Security'), readme.indexOf('\n## Deploy'));
-    const rows = section.split('\n').filter((line) => /^\| (?!who|---)/.test(line));
+    const rows = section('Security')
+      .split('\n')
+      .filter((line) => /^\| (?!who|---)/.test(line));
     expect(rows.length).toBeGreaterThan(20);
     for (const row of rows) {
       const named = row.split('|').at(-2) ?? '';
       const files = [...named.matchAll(/`(test\/[\w/.-]+)`/g)].map(([, path = '']) => path);
-      const texts = await Promise.all(files.map((path) => Bun.file(new URL(`../${path}`, import.meta.url)).text()));
+      const texts = await Promise.all(files.map(read));
       expect([row, files.length > 0]).toEqual([row, true]);
       for (const [, title = ''] of named.matchAll(/“([^”]+)”/g)) {
         expect([title, texts.some((text) => text.includes(title))]).toEqual([title, true]);
       }
     }
   });
+
+  test('has links to headings that there are', () => {
+    const headings = [...prose.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
+      heading
+        .toLowerCase()
+        .replaceAll(/[^\w -]/g, '')
+        .replaceAll(' ', '-'),
+    );
+    const links = [...prose.matchAll(/\]\(#([^)]+)\)/g)].map(([, link = '']) => link);
+    expect(links.length).toBeGreaterThan(8);
+    expect(links.filter((link) => !headings.includes(link))).toEqual([]);
+  });
 });
+
+describe('an answer that is shown', () => {
+  test.each([
+    [{ a: 1 }, { a: 2 }],
+    [{ a: 1, b: 2 }, { a: 1 }],
+    [{ a: 1 }, { a: 1, b: 2 }],
+    [{ a: 1 }, { a: 1, '…': '…' }],
+    [{ a: { b: 1 } }, { a: '…' }],
+    [{ a: null }, { a: '…' }],
+    [
+      [1, 2],
+      [2, '…'],
+    ],
+    [[1], [1, '…']],
+    [[1, 2], [1]],
+    ['one two', 'one … three'],
+  ])('is told from another: %j is not %j', (answer, other) => {
+    expect(differences(answer, other)).not.toEqual([]);
+    expect(differences(answer, answer)).toEqual([]);
+  });
+
+  test.each([
+    [
+      { a: 1, b: 2 },
+      { '…': '…', a: 1 },
+    ],
+    [{ a: 'x' }, { a: '…' }],
+    [
+      [{ a: 1 }, 2, 3],
+      [{ a: '…' }, '…'],
+    ],
+    ['one two three', 'one … three'],
+  ])('stands for what it leaves out: %j is like %j', (answer, like) => {
+    expect(differences(answer, like)).toEqual([]);
+  });
+});
+
+function section(name: string): string {
+  return prose.split(/^## /m).find((each) => each.startsWith(`${name}\n`)) ?? '';
+}
+
+/** What differs between what a command printed and the answer that is shown after it, if one is; and its status. */
+function compare(stdout: string, answer: (typeof shown)[number] | undefined) {
+  if (answer?.kind === 'text') return { differs: linesUnlike(stdout.trim(), answer.text), status: 200 };
+  if (answer?.kind !== 'json') return { differs: [], status: 200 };
+  const expected: unknown = JSON.parse(answer.text);
+  const status = typeof expected === 'object' && expected !== null && 'status' in expected ? expected.status : 200;
+  return { differs: differences(JSON.parse(stdout), expected), status: typeof status === 'number' ? status : 200 };
+}
+
+function linesUnlike(printed: string, text: string): string[] {
+  const [lines, expected] = [printed.split('\n'), text.split('\n')];
+  const unlike = lines.filter((line, index) => !isLike(line.trimEnd(), expected[index] ?? ''));
+  return lines.length === expected.length ? unlike : [`${lines.length} lines were printed: ${printed}`];
+}
+
+/** Whether a command, perhaps one that ends in “…”, is how another begins, by whole words. */
+function isStartOf(start: string, command: string): boolean {
+  return `${command} `.startsWith(`${start.replace(/ ?…$/, '')} `);
+}
+
+function optionsOf(command: Command): string[] {
+  return [...command.options.flatMap(({ long }) => long ?? []), ...command.commands.flatMap((each) => optionsOf(each))];
+}

@@ -1,0 +1,9 @@
+/** Loaded before a service whose answers depend on the day: its clock begins on the day that they were written on. */
+const behindMs = Date.now() - Date.parse('2026-01-15T12:00:00Z');
+
+globalThis.Date = new Proxy(Date, {
+  construct: (target, given, newTarget) =>
+    Reflect.construct(target, given.length === 0 ? [target.now() - behindMs] : given, newTarget),
+  get: (target, name, receiver) =>
+    name === 'now' ? () => target.now() - behindMs : Reflect.get(target, name, receiver),
+});

@@ -1,0 +1,109 @@
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { atEnd } from './cleanup';
+import { temporaryFolder } from './database';
+import { freePort } from './free-port';
+import type { Shown } from './markdown';
+import { programOf } from './program';
+import { type EndedProcess, runToEnd } from './run-to-end';
+
+export interface RunStep extends Shown {
+  readonly stdout: string;
+  /** The status of each answer that `curl` got. */
+  readonly statuses: readonly number[];
+}
+
+/**
+ * Runs commands in one shell and one empty folder, as somebody would who reads them there from top to bottom: what they
+ * set stays set, and a service that they start goes on. It is stopped for those that are noted as `stopped`, and started
+ * again with what is set then.
+ */
+export async function runAsReader(steps: readonly Shown[]): Promise<EndedProcess & { steps: RunStep[] }> {
+  const [cwd, outputs] = [temporaryFolder(), temporaryFolder()];
+  mkdirSync(outputs, { recursive: true });
+  const ports = new Map([
+    ['3000', String(await freePort())],
+    ['3900', String(await freePort())],
+  ]);
+  const outputOf = (index: number, name: string) => join(outputs, `${index}.${name}`);
+  const script = steps.map(({ text, note }, index) => {
+    const local = [...ports].reduce(
+      (all, [shown, port]) => all.replaceAll(new RegExp(`\\b${shown}\\b`, 'g'), port),
+      text,
+    );
+    const commands = `{\n${local}\n} > ${outputOf(index, 'stdout')} 2> ${outputOf(index, 'stderr')}`;
+    return note === 'stopped' ? `stop_service\n${commands}\ntest -n "$service" || bun start > /dev/null` : commands;
+  });
+  const environment = {
+    PATH: process.env.PATH,
+    PORT: ports.get('3000'),
+    BUN: process.execPath,
+    SERVICE: await programOf('src/main'),
+    COMMAND_LINE: await programOf('src/cli/main'),
+    FIXED_DAY: new URL('fixed-day.ts', import.meta.url).pathname,
+    OUTPUTS: outputs,
+  };
+  const shell = Bun.spawn(['sh', '-eu', '-c', [prelude, ...script].join('\n')], {
+    cwd,
+    env: environment,
+    stdout: 'pipe',
+    stderr: 'pipe',
+  });
+  atEnd(() => shell.kill());
+  const ended = await runToEnd(shell);
+  const read = async (index: number, name: string) => {
+    const file = Bun.file(outputOf(index, name));
+    const text = (await file.exists()) ? await file.text() : '';
+    return [...ports].reduce((all, [shown, port]) => all.replaceAll(`:${port}`, `:${shown}`), text);
+  };
+  const run = steps.map(async (step, index) => {
+    const errors = await read(index, 'stderr');
+    const statuses = [...errors.matchAll(/^curl: status (\d+)$/gm)].map(([, status]) => Number(status));
+    return { ...step, stdout: await read(index, 'stdout'), statuses };
+  });
+  const errors = await Promise.all(steps.map((_, index) => read(index, 'stderr')));
+  return { ...ended, stderr: `${errors.join('')}${ended.stderr}`, steps: await Promise.all(run) };
+}
+
+/** What the reader's programs are here: those of the bundle, the service on a day that does not change. */
+const prelude = `
+service= carrier=
+trap 'kill $service $carrier 2> /dev/null || true' EXIT
+trap 'exit 1' TERM
+listening() {
+  until grep -q http:// "$2"; do
+    kill -0 "$1"
+    sleep 0.02
+  done
+  cat "$2"
+}
+stop_service() {
+  kill $service
+  wait $service
+  service=
+}
+bun() {
+  case "$*" in
+    start*)
+      shift
+      test -z "$service" || stop_service
+      "$BUN" --preload "$FIXED_DAY" "$SERVICE" "$@" > "$OUTPUTS/service" 2>&1 &
+      service=$!
+      listening $service "$OUTPUTS/service"
+      ;;
+    'planning carrier'*)
+      shift
+      "$BUN" "$COMMAND_LINE" "$@" > "$OUTPUTS/carrier" &
+      carrier=$!
+      listening $carrier "$OUTPUTS/carrier"
+      ;;
+    planning*)
+      shift
+      "$BUN" "$COMMAND_LINE" "$@"
+      ;;
+    *) echo "Nothing runs: bun $*" >&2; return 1 ;;
+  esac
+}
+npm() { echo "Nothing runs: npm $*" >&2; return 1; }
+curl() { command curl -sS -w '%{stderr}curl: status %{http_code}\\n' "$@"; }
+`;
