@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { parser as promql } from '@prometheus-io/lezer-promql';
 import type { Command } from 'commander';
 import packageJson from '../package.json';
 import { createProgram } from '../src/cli/program';
@@ -134,6 +135,14 @@ describe('the README', () => {
     expect(scripts.filter((script) => !(script in packageJson.scripts))).toEqual([]);
   });
 
+  test('has alerts that Prometheus can read', () => {
+    const alerts = shown.filter(({ kind }) => kind === 'promql').flatMap(({ text }) => text.split('\n'));
+    const expressions = alerts.filter((line) => line !== '' && !line.startsWith('#'));
+    expect(expressions.length).toBeGreaterThan(5);
+    expect(expressions.filter((each) => !isPromql(each))).toEqual([]);
+    expect(['rate(a[5m]) > 1', 'rate(a[5m] > 1', 'a !== 1'].map(isPromql)).toEqual([true, false, false]);
+  });
+
   test('lists every problem with its number and status', () => {
     const rows = [...readme.matchAll(/\| (\d{3}) \| (\d{3}) \| `([a-z-]+)` /g)].map(
       ([, number, status, slug]) => `${number} ${status} ${slug}`,
@@ -242,6 +251,16 @@ function linesUnlike(printed: string, text: string): string[] {
 /** Whether a command, perhaps one that ends in “…”, is how another begins, by whole words. */
 function isStartOf(start: string, command: string): boolean {
   return `${command} `.startsWith(`${start.replace(/ ?…$/, '')} `);
+}
+
+function isPromql(expression: string): boolean {
+  let isRight = true;
+  promql.parse(expression).iterate({
+    enter: ({ type }) => {
+      if (type.isError) isRight = false;
+    },
+  });
+  return isRight;
 }
 
 function optionsOf(command: Command): string[] {
