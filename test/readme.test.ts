@@ -62,19 +62,18 @@ describe('the README', () => {
     async () => {
       const steps = shown.filter(({ kind }) => kind === 'sh' || kind === 'command');
       const session = await runAsReader(steps);
-      expect([session.exitCode, session.stderr.replaceAll(/^curl: status \d+\n/gm, '')]).toEqual([
-        0,
-        expect.any(String),
-      ]);
       const wrong = session.steps.flatMap(({ line, stdout, statuses }) => {
         const answer = shown[shown.findIndex((each) => each.line === line) + 1];
         const { differs, status } = compare(stdout, answer);
         const isAnswered = statuses.every((each) => each === status);
         return [...differs, ...(isAnswered ? [] : [`curl got ${statuses}`])].map((what) => `line ${line}: ${what}`);
       });
-      expect(wrong).toEqual([]);
+      const failure = session.exitCode === 0 ? [] : [session.stderr.replaceAll(/^curl: status \d+\n/gm, '')];
+      expect([...wrong, ...failure]).toEqual([]);
       expect(session.steps.flatMap(({ statuses }) => statuses).length).toBeGreaterThan(12);
     },
+    // It starts some thirty processes, on a machine that may be busy with other tests.
+    120_000,
   );
 
   test('has no block that is of no kind, and no answer without the command before it', () => {

@@ -71,11 +71,13 @@ service= carrier=
 trap 'kill $service $carrier 2> /dev/null || true' EXIT
 trap 'exit 1' TERM
 listening() {
-  until grep -q http:// "$2"; do
-    kill -0 "$1"
+  tries=0
+  until grep -q http:// "$1"; do
+    tries=$((tries + 1))
+    if test $tries -gt 1000; then echo "It does not listen: $(cat "$1")" >&2; exit 1; fi
     sleep 0.02
   done
-  cat "$2"
+  cat "$1"
 }
 stop_service() {
   kill $service
@@ -87,15 +89,17 @@ bun() {
     start*)
       shift
       test -z "$service" || stop_service
-      "$BUN" --preload "$FIXED_DAY" "$SERVICE" "$@" > "$OUTPUTS/service" 2>&1 &
+      : > "$OUTPUTS/service"
+      "$BUN" --preload "$FIXED_DAY" "$SERVICE" "$@" >> "$OUTPUTS/service" 2>&1 &
       service=$!
-      listening $service "$OUTPUTS/service"
+      listening "$OUTPUTS/service"
       ;;
     'planning carrier'*)
       shift
-      "$BUN" "$COMMAND_LINE" "$@" > "$OUTPUTS/carrier" &
+      : > "$OUTPUTS/carrier"
+      "$BUN" "$COMMAND_LINE" "$@" >> "$OUTPUTS/carrier" &
       carrier=$!
-      listening $carrier "$OUTPUTS/carrier"
+      listening "$OUTPUTS/carrier"
       ;;
     planning*)
       shift
