@@ -238,7 +238,15 @@ function compare(stdout: string, answer: (typeof shown)[number] | undefined) {
   if (answer?.kind !== 'json') return { differs: [], status: 200 };
   const expected: unknown = JSON.parse(answer.text);
   const status = typeof expected === 'object' && expected !== null && 'status' in expected ? expected.status : 200;
-  return { differs: differences(JSON.parse(stdout), expected), status: typeof status === 'number' ? status : 200 };
+  return { differs: differences(parsed(stdout), expected), status: typeof status === 'number' ? status : 200 };
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 function linesUnlike(printed: string, text: string): string[] {
