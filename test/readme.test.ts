@@ -21,7 +21,7 @@ const code = inlineCode(prose);
 /** Blocks that another test takes out of the README, by their language, and what it looks for. */
 const takenBy: Readonly<Record<string, { readonly test: string; readonly by: string }>> = {
   ts: { test: 'test/client/package.test.ts', by: '```ts' },
-  console: { test: 'test/client/package.test.ts', by: 'npm install' },
+  console: { test: 'test/newcomer.test.ts', by: 'console' },
   promql: { test: 'test/telemetry/metrics.test.ts', by: '```promql' },
 };
 const answers = ['json', 'text'];
@@ -47,6 +47,15 @@ const notRun: readonly (readonly [command: string, path: string, part: string])[
   ['bun run build:client', 'package.json', '"build:client": '],
   ['bun run build', 'test/bundle.test.ts', 'Bundle'],
   ['bun --no-install src/main.js', 'Dockerfile', '"bun", "--no-install", "src/main.js"'],
+  ['npm run build:client', 'test/newcomer.test.ts', "blocks('console')"],
+  ['npx openapi-typescript http://127.0.0.1:3000/swagger/json -o api.d.ts', 'package.json', '"openapi-typescript": '],
+  ['sh test/examples/journey.sh', 'test/examples/examples.test.ts', 'journey.sh'],
+  ['node test/examples/journey.mjs', 'test/examples/examples.test.ts', 'journey.mjs'],
+  ['bun test/examples/serve-page.ts', 'test/examples/examples.test.ts', 'serve-page.ts'],
+  ['CORS_ORIGINS=http://127.0.0.1:5173 npm start', 'test/examples/serve-page.ts', '5173'],
+  ['RECORD_ANSWERS=1 bun test test/http/docs.test.ts', 'test/http/docs.test.ts', 'RECORD_ANSWERS'],
+  ['bun start --help', 'test/demo/demo.test.ts', '--help'],
+  ['bun dev --demo', 'package.json', '"dev": '],
   ['FUZZ_SEED=… bun test test/fuzz', 'test/fuzz/fuzz.test.ts', 'FUZZ_SEED'],
   ['docker build -t personal-planning-service .', 'compose.yaml', 'image: personal-planning-service'],
   ['docker compose up', 'compose.yaml', 'services:'],
@@ -54,7 +63,7 @@ const notRun: readonly (readonly [command: string, path: string, part: string])[
 ];
 const program = /^(?:[A-Z_]+=\S+ )?(?:bun|bunx|npm|npx|node|docker|curl|sqld|openssl|sh)(?: |$)/;
 /** Options of programs that are not ours. */
-const foreignOptions = ['--db-path', '--enable-namespaces', '--no-install', '--only', '--primary-grpc-url'];
+const foreignOptions = ['--db-path', '--demo', '--enable-namespaces', '--no-install', '--only', '--primary-grpc-url'];
 
 describe('the README', () => {
   test.skipIf(Bun.which('curl') === null || Bun.which('openssl') === null)(
