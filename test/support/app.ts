@@ -66,7 +66,6 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     carrier: createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined }),
     db,
     clock,
-    demoTokens: undefined,
     machineClock: clock,
     demoTokens: undefined,
     lifecycle,
