@@ -71,9 +71,16 @@ function noticed(input: string | URL | Request, init?: RequestInit) {
   return {
     target: pathname,
     method: init?.method ?? request?.method ?? 'GET',
-    sentText:
-      typeof body === 'string' ? body : body === undefined && request?.body ? request.clone().text() : undefined,
+    sentText: typeof body === 'string' ? body : body === undefined && request?.body ? textOf(request) : undefined,
   };
+}
+
+/** Undefined for a body that breaks off. */
+function textOf(request: Request): Promise<string | undefined> {
+  return request
+    .clone()
+    .text()
+    .catch(() => undefined);
 }
 
 /** Looks at an answer, and lets nobody wait for it. */
@@ -83,7 +90,10 @@ function startCheck(
 ): void {
   const check = async () => {
     const answer = await readAnswer();
-    if (answer !== undefined) note(await documentOfSources(), target, { ...answer, method, sentText: await sentText });
+    if (answer === undefined) return;
+    // What was refused may be a body without an end.
+    const taken = answer.status === 200 ? await sentText : undefined;
+    note(await documentOfSources(), target, { ...answer, method, sentText: taken });
   };
   const checking = check()
     .catch((error: unknown) => void faults.push(`${method} ${target}: ${error}`))
