@@ -84,7 +84,7 @@ export function toProblem(error: AppError, request: Request, requestId: string):
   };
 }
 
-/** The path that was asked. A `Host` header of any shape reaches `request.url`, which `new URL` may refuse. */
+/** The path that was asked. A `Host` header of any shape, or none, reaches `request.url`, which `new URL` may refuse. */
 export function pathOf({ url }: Request): string {
-  return /^[a-z]+:\/\/[^/]*(\/[^?]*)/.exec(url)?.[1] ?? '/';
+  return /^(?:[a-z]+:\/\/[^/]*)?(\/[^?]*)/.exec(url)?.[1] ?? '/';
 }

@@ -132,7 +132,7 @@ async function askWithStream({ method, path }: Route, body: ReadableStream): Pro
 }
 
 async function askWithoutHost({ method, path }: Route) {
-  const answer = await (await listening()).send({ method, target: path, headers: [] });
+  const answer = await (await listening()).send({ method, target: path, headers: [['Host', '']] });
   if (answer === undefined) return undefined;
   const { status, headers, text } = answer;
   return readAnswer(new Response(text, { status, headers: Object.fromEntries(headers) }));
