@@ -298,11 +298,15 @@ describe('a carrier that fails', () => {
 
   test('slowly does not keep others from being answered', async () => {
     const { testApp, start } = await setUp();
-    const slow = Array.from({ length: 200 }, (_, index) => start({ ...ada, lastName: 'Slow' }, `slow-${index}`));
+    let openCount = 200;
+    const slow = Array.from({ length: openCount }, async (_, index) => {
+      const answer = await start({ ...ada, lastName: 'Slow' }, `slow-${index}`);
+      openCount -= 1;
+      return answer;
+    });
     await Bun.sleep(100);
-    const startedAtMs = performance.now();
     expect((await testApp.call('GET', '/health/ready')).status).toBe(200);
-    expect(performance.now() - startedAtMs).toBeLessThan(500);
+    expect(openCount).toBeGreaterThan(0);
     for (const { status } of await Promise.all(slow)) expect([503, 504]).toContain(status);
   }, 30_000);
 
