@@ -1,8 +1,10 @@
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 
-const root = new URL('../..', import.meta.url).pathname;
-const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock'];
+const root = join(import.meta.dirname, '../..');
+
+/** All that something could be made of; the client is compiled as `tsconfig.json` says. */
+export const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock', 'tsconfig.json'];
 
 /**
  * A function that gives a folder of what is made of the sources, and of these other files: it is made once for all
@@ -14,9 +16,11 @@ export function keptFolder(
 ): () => Promise<string> {
   const cache = join(root, 'node_modules/.cache', name);
   let found: Promise<string> | undefined;
-  return () => {
+  return async () => {
     found ??= findOrMake(cache, digestOf([...inputs, ...alsoOf]), make);
-    return found;
+    const folder = await found;
+    touch(folder);
+    return folder;
   };
 }
 
@@ -36,7 +40,12 @@ async function findOrMake(cache: string, digest: string, make: (folder: string) 
   return folder;
 }
 
-/** Those of earlier sources; not what a run that is still on its way may have started. */
+/** Says that a folder is in use. */
+function touch(folder: string): void {
+  utimesSync(folder, new Date(), new Date());
+}
+
+/** Those that nobody has asked for in the last hour: another run may be on its way with what an earlier one made. */
 function forgetOlder(cache: string): void {
   mkdirSync(cache, { recursive: true });
   for (const path of readdirSync(cache).map((name) => join(cache, name))) {
