@@ -2,10 +2,11 @@ import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { createTestApp } from '../support/app';
+import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
 import { type Exchanged, faultsAgainst } from '../support/documented';
 import { runToEnd } from '../support/run-to-end';
-import { documentOfSources } from '../support/traffic';
+import { documentOfSources, faultsOfTraffic } from '../support/traffic';
 
 const document = await documentOfSources();
 const { call } = await createTestApp();
@@ -74,7 +75,7 @@ describe('what is held against the document', () => {
 
 test('a test fails if it meets an answer that is not documented, whatever it makes of it itself', async () => {
   const folder = temporaryFolder();
-  const support = new URL('../support', import.meta.url).pathname;
+  const support = join(import.meta.dirname, '../support');
   const program = `
     import { test } from 'bun:test';
     import { isNoService, watchedHandle } from '${support}/traffic.ts';
@@ -97,4 +98,13 @@ test('a test fails if it meets an answer that is not documented, whatever it mak
   ]);
   expect(stderr).toContain('GET /health/live: 418 is not documented');
   expect(exitCode).toBe(1);
+});
+
+test('an answer without an end holds up no test, which then fails by the name of what it asked', async () => {
+  const fetch = () => new Response(new ReadableStream({ start: (controller) => controller.enqueue('{') }));
+  const service = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch });
+  atEnd(() => service.stop(true));
+  await globalThis.fetch(`${service.url}v2/private/user`);
+  expect(await faultsOfTraffic(50)).toEqual(['GET /v2/private/user: the answer, or what was sent, has no end']);
+  expect(await faultsOfTraffic()).toEqual([]);
 });

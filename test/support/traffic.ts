@@ -38,13 +38,14 @@ export function documentOfSources(): Promise<ServiceDocument> {
 }
 
 async function keepDocument(folder: string): Promise<void> {
-  const program = new URL('./keep-document.ts', import.meta.url).pathname;
+  const program = join(import.meta.dirname, 'keep-document.ts');
   const child = Bun.spawn([process.execPath, program, folder], { stdout: 'pipe', stderr: 'pipe' });
   const { exitCode, stderr } = await runToEnd(child);
   if (exitCode !== 0) throw new Error(`The document could not be made:\n${stderr}`);
 }
 
-const checks = new Set<Promise<void>>();
+/** Those on their way, by what was asked. */
+const checks = new Map<Promise<void>, string>();
 const faults: string[] = [];
 /** Where something else answers at the paths of the service. */
 const others = new Set<string>();
@@ -55,9 +56,22 @@ export function isNoService(address: string | URL): void {
 }
 
 /** What of an answer was not as documented since this was asked last. */
-export async function faultsOfTraffic(): Promise<string[]> {
-  while (checks.size > 0) await Promise.all(checks);
+export async function faultsOfTraffic(patienceMs = 5000): Promise<string[]> {
+  if (checks.size > 0) {
+    // To make it takes its time, and where that fails each check tells it.
+    await documentOfSources().catch(() => undefined);
+    const { promise: isOver, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, patienceMs);
+    await Promise.race([isOver, finishChecks()]);
+    clearTimeout(timer);
+    for (const asked of checks.values()) faults.push(`${asked}: the answer, or what was sent, has no end`);
+    checks.clear();
+  }
   return [...new Set(faults.splice(0))];
+}
+
+async function finishChecks(): Promise<void> {
+  while (checks.size > 0) await Promise.all(checks.keys());
 }
 
 /** A request to a documented path of the service, before it is sent; undefined for any other. */
@@ -95,10 +109,11 @@ function startCheck(
     const taken = answer.status === 200 ? await sentText : undefined;
     note(await documentOfSources(), target, { ...answer, method, sentText: taken });
   };
+  const asked = `${method} ${target}`;
   const checking = check()
-    .catch((error: unknown) => void faults.push(`${method} ${target}: ${error}`))
+    .catch((error: unknown) => void faults.push(`${asked}: ${error}`))
     .finally(() => checks.delete(checking));
-  checks.add(checking);
+  checks.set(checking, asked);
 }
 
 function note(known: ServiceDocument, target: string, exchanged: Exchanged): void {
