@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { AxeResults } from 'axe-core';
 import type { Page } from 'playwright-core';
 import * as v from 'valibot';
@@ -15,7 +16,7 @@ import { startService } from '../support/service';
 
 if (noBrowser !== undefined) console.warn(`The demo page was not opened in a browser: ${noBrowser}.`);
 
-const axe = new URL(import.meta.resolve('axe-core')).pathname;
+const axe = fileURLToPath(import.meta.resolve('axe-core'));
 const appearances = [
   { width: 390, height: 844, colorScheme: 'light' },
   { width: 1280, height: 900, colorScheme: 'dark' },

@@ -11,7 +11,7 @@ import { freePort } from '../support/free-port';
 import { runProgram, runToEnd } from '../support/run-to-end';
 import { startService } from '../support/service';
 
-const root = new URL('../..', import.meta.url).pathname;
+const root = join(import.meta.dirname, '../..');
 const noCurl = Bun.which('curl') === null ? 'no curl is installed' : undefined;
 const noNode = Bun.which('node') === null ? 'no Node.js is installed' : undefined;
 for (const reason of [noCurl, noNode, noBrowser])
@@ -28,9 +28,7 @@ const unbuilt = temporaryFolder();
 cpSync(folder, unbuilt, { recursive: true });
 rmSync(join(unbuilt, 'dist'), { recursive: true });
 
-const pagePort = await freePort();
-const pageOrigin = `http://127.0.0.1:${pagePort}`;
-const service = await startService({ environment: { AUTH_SECRET: testSecret, CORS_ORIGINS: pageOrigin } });
+const service = await startService({ environment: { AUTH_SECRET: testSecret } });
 const call = callerOf(service.address);
 const tokenOf = (id: string) => testToken({ id, now: new Date() });
 
@@ -46,7 +44,7 @@ const Held = v.object({
     purchase: v.object({ partner: v.optional(v.object({ appNumber: v.number() })) }),
   }),
 });
-const readHeld = async (as: string) => v.parse(Held, (await call('GET', '/v2/private/user', { as })).body).user;
+const heldIn = ({ body }: Answer) => v.parse(Held, body).user;
 
 function start(program: readonly string[], environment: Record<string, string>, cwd = folder) {
   const env = { PATH: process.env.PATH, BASE: service.address, ...environment };
@@ -79,7 +77,7 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
       'Read it all back',
       'Read it again only if it has changed',
     ]);
-    const held = await readHeld(name);
+    const held = heldIn(await call('GET', '/v2/private/user', { as: name }));
     const { insurance, purchase } = held;
     const textOf = (title: string) => printed.get(title) ?? '';
     expect(textOf('A field that breaks a rule is refused, and nothing is stored')).toMatch(
@@ -152,7 +150,15 @@ test('the page’s server says when the client is not built', async () => {
 });
 
 describe.skipIf(noBrowser !== undefined)('the page', async () => {
-  const server = start([process.execPath, 'test/examples/serve-page.ts'], { PORT: String(pagePort) });
+  const pagePort = await freePort();
+  const pageOrigin = `http://127.0.0.1:${pagePort}`;
+  // Its own, since it is ended and begun again as another.
+  const service = await startService({ environment: { AUTH_SECRET: testSecret, CORS_ORIGINS: pageOrigin } });
+  const call = callerOf(service.address);
+  const server = start([process.execPath, 'test/examples/serve-page.ts'], {
+    PORT: String(pagePort),
+    BASE: service.address,
+  });
   atEnd(() => server.kill());
   const { value } = await server.stdout.pipeThrough(new TextDecoderStream()).getReader().read();
 
@@ -202,7 +208,7 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
 
     await press('Match products');
     await page.locator('#matches li li').first().waitFor({ state: 'attached' });
-    const { bestMatch, remainingMatches } = (await readHeld('on-a-page')).insurance.matches;
+    const { bestMatch, remainingMatches } = heldIn(await profile()).insurance.matches;
     const lines = [bestMatch, ...remainingMatches].map(({ productName, score }) => `${productName}: ${score}`);
     expect(await page.locator('#matches summary').allTextContents()).toEqual(lines);
     expect(await page.locator('#record').textContent()).toContain(bestMatch.productName);
