@@ -5,6 +5,7 @@ import { dirname, join, normalize } from 'node:path';
 import { Glob } from 'bun';
 import * as v from 'valibot';
 import packageJson from '../package.json';
+import { removeEarlierBundle } from '../src/build/earlier-bundle';
 import { startPrimary } from './scale/cluster';
 import { callerOf, testSecret } from './support/app';
 import { buildMovedBundle } from './support/bundle';
@@ -16,7 +17,7 @@ import { hasSqld } from './support/sqld';
 import { metricsToken, startReceiver } from './support/telemetry';
 import { until } from './support/until';
 
-const root = new URL('..', import.meta.url).pathname;
+const root = join(import.meta.dirname, '..');
 const nowhere = temporaryFolder();
 const { built, bundle } = await buildMovedBundle();
 const files = [...new Glob('**').scanSync({ cwd: bundle, dot: true })].sort();
@@ -95,6 +96,13 @@ describe('the bundle', () => {
     expect(text).toMatch(/^@libsql\/\S+ \d/m);
     expect(text).toContain('Permission is hereby granted');
   });
+});
+
+test('a build leaves of an earlier one the client alone', async () => {
+  const dist = temporaryFolder();
+  for (const path of ['src/older.js', 'client/client.js', '.hidden']) await Bun.write(join(dist, path), '');
+  await removeEarlierBundle(dist);
+  expect([...new Glob('**').scanSync({ cwd: dist, dot: true })]).toEqual(['client/client.js']);
 });
 
 const cwd = temporaryFolder();
