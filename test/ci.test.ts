@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { temporaryFolder } from './support/database';
 import { runToEnd } from './support/run-to-end';
 
-const script = new URL('../.ci/install-chromium', import.meta.url).pathname;
+const script = join(import.meta.dirname, '../.ci/install-chromium');
 
 /** Runs the script on a machine that has these programs, each a line of shell, and no others. */
 async function install(programs: Readonly<Record<string, string>>, environment: Readonly<Record<string, string>>) {

@@ -9,7 +9,7 @@ import { freePort } from './support/free-port';
 import { startService } from './support/service';
 import { hasSqld, sqldVersion } from './support/sqld';
 
-const root = new URL('..', import.meta.url).pathname;
+const root = join(import.meta.dirname, '..');
 const read = (name: string) => Bun.file(join(root, name)).text();
 
 /** Each instruction of the Dockerfile with what follows it, in order. */

@@ -246,7 +246,7 @@ describe('standard output', () => {
     'with a reader who stalls takes no more memory than is set aside for it',
     async () => {
       // 100 MB of lines, none of which is read.
-      const child = Bun.spawn([process.execPath, new URL('support/flood-log.ts', import.meta.url).pathname], {
+      const child = Bun.spawn([process.execPath, join(import.meta.dirname, 'support/flood-log.ts')], {
         stdout: stalledPipe(),
         stderr: 'pipe',
       });

@@ -185,9 +185,9 @@ describe('SIGTERM', () => {
   }, 30_000);
 
   test('to a start by its script reaches the service itself', async () => {
-    const root = new URL('..', import.meta.url).pathname;
+    const root = join(import.meta.dirname, '..');
     const { scripts } = await Bun.file(join(root, 'package.json')).json();
-    const script = scripts.start.replace('src/main.ts', join(root, 'src/main.ts'));
+    const script = scripts.start.replace('src/main.ts', `'${join(root, 'src/main.ts')}'`);
     const env = { PATH: process.env.PATH, PORT: '0' };
     const shell = Bun.spawn(['sh', '-c', script], { cwd: temporaryFolder(), env, stdout: 'pipe' });
     const decoder = new TextDecoder();

@@ -12,7 +12,7 @@ import { inlineCode, readMarkdown } from './support/markdown';
 import { runAsReader } from './support/reader-session';
 import { differences, isLike } from './support/shown-answer';
 
-const root = new URL('..', import.meta.url).pathname;
+const root = join(import.meta.dirname, '..');
 const read = (path: string) => Bun.file(join(root, path)).text();
 const readme = await read('README.md');
 const { shown, prose } = readMarkdown(readme);

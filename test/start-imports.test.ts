@@ -1,8 +1,9 @@
 import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
 import * as v from 'valibot';
 import { temporaryFolder } from './support/database';
 
-const program = new URL('./support/start-and-list.ts', import.meta.url).pathname;
+const program = join(import.meta.dirname, 'support/start-and-list.ts');
 
 async function modulesOfStart(): Promise<string[]> {
   const child = Bun.spawn([process.execPath, program], {

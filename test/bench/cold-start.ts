@@ -6,7 +6,7 @@ import { serviceEnvironment } from './servers';
 
 const starts = 7;
 const giveUpMs = 20_000;
-const at = (path: string) => new URL(path, import.meta.url).pathname;
+const at = (path: string) => join(import.meta.dirname, path);
 
 /** Milliseconds from the start of the process to its first answer of 200. */
 async function timeStart(program: string, environment: Record<string, string>, cwd: string): Promise<number> {

@@ -21,7 +21,7 @@ export interface Started {
   readonly pid: number;
 }
 
-const at = (path: string) => new URL(path, import.meta.url).pathname;
+const at = (path: string) => join(import.meta.dirname, path);
 const programs = {
   limit: [process.execPath, at('limit-server.ts')],
   hono: [process.execPath, at('peers/hono.ts')],

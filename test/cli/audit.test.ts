@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
@@ -13,7 +14,7 @@ import { startService } from '../support/service';
 import { hasSqld, startSqld } from '../support/sqld';
 
 const me = Bun.spawnSync(['id', '-un']).stdout.toString().trim();
-const operatorModule = new URL('../../src/cli/operator.ts', import.meta.url).pathname;
+const operatorModule = join(import.meta.dirname, '../../src/cli/operator.ts');
 const Trail = v.object({
   user: v.string(),
   events: v.array(

@@ -22,7 +22,7 @@ import { programOf } from '../support/program';
 import { startService } from '../support/service';
 import { startWorker } from '../support/worker';
 
-const root = new URL('../..', import.meta.url).pathname;
+const root = join(import.meta.dirname, '../..');
 const cli = await programOf('src/cli/main');
 
 /** A command line with a database, and where things are. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
 import type { Command } from 'commander';
 import { decodeJwt } from 'jose';
 import packageJson from '../../package.json' with { type: 'json' };
@@ -32,7 +33,7 @@ describe('planning', () => {
 
   test('runs by its script, from the sources', () => {
     const { exitCode, stdout } = Bun.spawnSync([process.execPath, 'run', '--silent', 'planning', '--version'], {
-      cwd: new URL('../..', import.meta.url).pathname,
+      cwd: join(import.meta.dirname, '../..'),
     });
     expect([exitCode, stdout.toString().trim()]).toEqual([0, packageJson.version]);
   });

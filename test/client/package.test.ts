@@ -12,7 +12,7 @@ import { runProgram as run } from '../support/run-to-end';
 import { startService } from '../support/service';
 import { journeyOutcome } from './journey';
 
-const root = new URL('../..', import.meta.url).pathname;
+const root = join(import.meta.dirname, '../..');
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
 const readme = await Bun.file(join(root, 'README.md')).text();
 

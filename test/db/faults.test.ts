@@ -123,7 +123,7 @@ describe.skipIf(disk === undefined)('a disk', () => {
     if (full === undefined) throw new Error('It cannot be mounted');
     const path = join(full.folder, 'log');
     const program = `
-      const { createLog } = await import(${JSON.stringify(new URL('../../src/log.ts', import.meta.url).pathname)});
+      const { createLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/log.ts'))});
       const log = createLog('info');
       setInterval(() => { for (let n = 0; n < 50; n += 1) log.info({ settled: n }, 'applications were settled'); }, 5);`;
     full.fill();

@@ -4,7 +4,7 @@ import { atEnd } from '../support/cleanup';
 import { createCommandLine } from '../support/command';
 import { startSandbox } from '../support/sandbox';
 
-const main = new URL('../../src/main.ts', import.meta.url).pathname;
+const main = join(import.meta.dirname, '../../src/main.ts');
 const secret = 'a secret of the soak alone, of 32 bytes';
 const claims = { issuer: 'soak', audience: 'soak', rolesClaim: 'roles' };
 const tokenTtlSeconds = 24 * 3600;

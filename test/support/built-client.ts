@@ -1,8 +1,9 @@
+import { join } from 'node:path';
 import { temporaryFolder } from './database';
 import { keptFolder } from './kept';
 import { runProgram } from './run-to-end';
 
-const build = new URL('../../src/build/client.ts', import.meta.url).pathname;
+const build = join(import.meta.dirname, '../../src/build/client.ts');
 
 /** The folder of the client's package, as `bun run build:client` makes it. */
 export const builtClient = keptFolder('tested-client', {

@@ -2,7 +2,7 @@ import { renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { temporaryFolder } from './database';
 
-const build = new URL('../../src/build/main.ts', import.meta.url).pathname;
+const build = join(import.meta.dirname, '../../src/build/main.ts');
 
 /** Builds the bundle as `bun run build` does, and moves it, so that nothing is found by the place it was built in. */
 export async function buildMovedBundle() {

@@ -15,7 +15,7 @@ export async function journalFolder(sql: string): Promise<string> {
 /** The first of this project's migrations, as an earlier build had them. */
 export async function earlierMigrations(count: number): Promise<string> {
   const folder = temporaryFolder();
-  cpSync(new URL('../../drizzle', import.meta.url).pathname, folder, { recursive: true });
+  cpSync(join(import.meta.dirname, '../../drizzle'), folder, { recursive: true });
   const entries = journal.entries.slice(0, count);
   await Bun.write(join(folder, 'meta/_journal.json'), JSON.stringify({ ...journal, entries }));
   return folder;

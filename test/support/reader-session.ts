@@ -31,7 +31,7 @@ export async function runAsReader(steps: readonly Shown[]): Promise<EndedProcess
       (all, [shown, port]) => all.replaceAll(new RegExp(`\\b${shown}\\b`, 'g'), port),
       text,
     );
-    const commands = `{\n${local}\n} > ${outputOf(index, 'stdout')} 2> ${outputOf(index, 'stderr')}`;
+    const commands = `{\n${local}\n} > '${outputOf(index, 'stdout')}' 2> '${outputOf(index, 'stderr')}'`;
     return note === 'stopped' ? `stop_service\n${commands}\ntest -n "$service" || bun start > /dev/null` : commands;
   });
   const environment = {
@@ -40,7 +40,7 @@ export async function runAsReader(steps: readonly Shown[]): Promise<EndedProcess
     BUN: process.execPath,
     SERVICE: await programOf('src/main'),
     COMMAND_LINE: await programOf('src/cli/main'),
-    FIXED_DAY: new URL('fixed-day.ts', import.meta.url).pathname,
+    FIXED_DAY: join(import.meta.dirname, 'fixed-day.ts'),
     OUTPUTS: outputs,
   };
   const shell = Bun.spawn(['sh', '-eu', '-c', [prelude, ...script].join('\n')], {

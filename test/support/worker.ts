@@ -1,6 +1,7 @@
+import { join } from 'node:path';
 import { atEnd } from './cleanup';
 
-const path = new URL('./process-worker.ts', import.meta.url).pathname;
+const path = join(import.meta.dirname, 'process-worker.ts');
 
 /** Runs one task of process-worker.ts in a process of its own and gives what it printed. */
 export async function runWorker(url: string, task: string, argument: string): Promise<string> {

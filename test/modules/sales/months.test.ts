@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import { calendarDateAt } from '../../../src/calendar';
 import { monthEdges, parseMonth, resolveMonth } from '../../../src/modules/sales/months';
@@ -149,7 +150,7 @@ describe('the edges of a month', () => {
   });
 
   test('and names are the same whatever the language and the zone of the machine', async () => {
-    const module = new URL('../../../src/modules/sales/months.ts', import.meta.url).pathname;
+    const module = join(import.meta.dirname, '../../../src/modules/sales/months.ts');
     const script = `import { monthEdges, parseMonth, resolveMonth } from ${JSON.stringify(module)};
       const spelled = ['september', 'Sept', 'May', 'mai', 'Dezember', 'İ'].map((text) => parseMonth(text) ?? null);
       const now = new Date('2026-01-01T02:00:00Z');
