@@ -37,7 +37,8 @@ async function buildClient(folder: string): Promise<void> {
 
 async function compile(folder: string): Promise<void> {
   const command = [join(root, 'node_modules/typescript/bin/tsc'), '-p', join(root, 'src/build/client.tsconfig.json')];
-  const compiler = Bun.spawn([process.execPath, ...command, '--outDir', folder], {
+  // The sources are checked by themselves; what is written is the same without, in less than half the time.
+  const compiler = Bun.spawn([process.execPath, ...command, '--noCheck', '--outDir', folder], {
     stdout: 'inherit',
     stderr: 'inherit',
   });

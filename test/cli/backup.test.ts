@@ -246,7 +246,7 @@ describe('planning backup', () => {
       ['http://user:secret@127.0.0.1:1', /^http:\/\/127\.0\.0\.1:1 is a libSQL server.*GET \/dump.*--db-path/],
       [`file:${foreign}`, 'There is no backup: DATABASE_URL is not a database of this service, or was never migrated.'],
       [`file:${text}`, `There is no backup: ${text} is damaged or no database (SQLITE_NOTADB).`],
-      ['file:nowhere.db', /^There is no database at \S+nowhere\.db: nothing to back up\.$/],
+      ['file:nowhere.db', /^There is no database at .+nowhere\.db: nothing to back up\.$/],
     ];
     const folder = temporaryFolder();
     for (const [databaseUrl, message] of cases) {
