@@ -141,6 +141,10 @@ async function start(): Promise<void> {
 
 /** What a demo changes of a start, if one is asked for; nothing of it is loaded otherwise. */
 async function openDemo(args: readonly string[]): Promise<Demo | undefined> {
+  const taken = ['demo', 'now'].find((flag) => process.env[`npm_config_${flag}`] !== undefined);
+  if (taken !== undefined) {
+    throw new StartError(`npm has taken --${taken} for itself. Its own flags end with --: npm start -- --${taken}`);
+  }
   if (args.length === 0) return undefined;
   const { readStartFlags } = await import('./start/flags');
   const flags = readStartFlags(args);

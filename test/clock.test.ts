@@ -14,6 +14,9 @@ import { temporaryDatabase } from './support/database';
 import { startSandbox, testCarrier } from './support/sandbox';
 import { until } from './support/until';
 
+const Applications = v.object({
+  data: v.object({ applications: v.array(v.object({ createdAt: v.string(), settledAt: v.string() })) }),
+});
 const hourMs = 3_600_000;
 const yearMs = 365 * 24 * hourMs;
 const ltc = '/v2/private/ltc/lifetimeCare';
@@ -87,6 +90,9 @@ describe('a clock that jumps', () => {
       data: { applications: [{ appNumber: second }, { appNumber: first, supersedes: null }] },
     });
     expect(body).toMatchObject({ data: { applications: [{ supersedes: expect.any(String) }, {}] } });
+    for (const { createdAt, settledAt } of v.parse(Applications, body).data.applications) {
+      expect(settledAt >= createdAt).toBe(true);
+    }
   });
 
   test('back does not lengthen the minute in which a token is not checked again', async () => {

@@ -236,7 +236,9 @@ describe.concurrent('a start that cannot go on', () => {
     const { port } = new URL(service.address);
     const { exitCode, stderr } = await failToStart({ environment: { PORT: port } });
     expect(exitCode).toBe(1);
-    expect(stderr).toBe(`The service cannot listen on 127.0.0.1:${port} (EADDRINUSE).\n`);
+    expect(stderr).toBe(
+      `The service cannot listen on 127.0.0.1:${port} (EADDRINUSE). Another program does; set PORT to a free one.\n`,
+    );
   });
 
   test('because a migration fails says why', async () => {

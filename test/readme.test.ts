@@ -55,6 +55,7 @@ const notRun: readonly (readonly [command: string, path: string, part: string])[
   ['CORS_ORIGINS=http://127.0.0.1:5173 npm start', 'test/examples/serve-page.ts', '5173'],
   ['RECORD_ANSWERS=1 bun test test/http/docs.test.ts', 'test/http/docs.test.ts', 'RECORD_ANSWERS'],
   ['bun start --help', 'test/demo/demo.test.ts', '--help'],
+  ['npm start -- --demo --now 2026-01-15', 'test/demo/demo.test.ts', 'npm start -- --'],
   ['bun dev --demo', 'package.json', '"dev": '],
   ['FUZZ_SEED=… bun test test/fuzz', 'test/fuzz/fuzz.test.ts', 'FUZZ_SEED'],
   ['docker build -t personal-planning-service .', 'compose.yaml', 'image: personal-planning-service'],

@@ -38,11 +38,13 @@ export type ServiceProblem = { [Slug in keyof ProblemKinds]: OneProblem<Slug> }[
 export type CallProblem =
   /** No connection, one that broke, or a redirect; in a browser also an answer that CORS keeps back. */
   | { readonly slug: 'network-failure'; readonly cause: unknown }
+  /** Nothing was sent: a header cannot be one, or a body is no JSON. */
+  | { readonly slug: 'invalid-call'; readonly cause: unknown }
   /** `timeoutMs` is over, all attempts and waits counted. What was sent may have been carried out. */
   | { readonly slug: 'timed-out'; readonly timeoutMs: number }
   /** The caller's `signal` was aborted; `cause` is its reason. */
   | { readonly slug: 'aborted'; readonly cause: unknown }
-  /** The function that gives tokens has thrown. */
+  /** The function that gives tokens has thrown, or what it gave cannot be a token. */
   | { readonly slug: 'token-unavailable'; readonly cause: unknown }
   /** A proxy's page, or a kind of problem that is newer than this client. `text` is its beginning. */
   | {

@@ -36,18 +36,28 @@ export interface Call extends CallOptions {
   readonly idempotencyKey?: string | undefined;
 }
 
+/** What each attempt of a call sends, but for the token. */
+interface Prepared {
+  readonly call: Call;
+  readonly requestId: string;
+  readonly init: ReturnType<typeof toInit>;
+}
+
 export interface Send {
   <Data>(call: Call & { readonly ifNoneMatch?: undefined }): Promise<Result<Data>>;
   <Data>(call: Call): Promise<Result<Data> | NotModified>;
 }
 
-/** What sends calls, repeats those that may be repeated, and never throws. */
+/**
+ * What sends calls, repeats those that may be repeated, and never throws.
+ *
+ * @throws TypeError when it is made, for a `baseUrl` that is no address
+ */
 export function createSender(settings: ClientSettings): Send {
-  const { origin, pathname } = new URL(settings.baseUrl, globalThis.location?.href);
-  const base = `${origin}${pathname.replace(/\/+$/, '')}/v2/private`;
+  const base = baseOf(settings.baseUrl);
   const fetch = settings.fetch ?? ((url: string, init: RequestInit) => globalThis.fetch(url, init));
 
-  async function attempt<Data>(call: Call, requestId: string, isRefused: boolean, deadline: Deadline) {
+  async function attempt<Data>({ call, init, requestId }: Prepared, isRefused: boolean, deadline: Deadline) {
     const fail = (error: ClientError) => failure(error, requestId);
     const ended = (): ClientError | undefined => {
       if (deadline.isTimedOut) return { slug: 'timed-out', timeoutMs: timeoutOf(call) };
@@ -55,19 +65,15 @@ export function createSender(settings: ClientSettings): Send {
     };
     const early = ended();
     if (early !== undefined) return fail(early);
-    let token: string;
     try {
       const { token: given } = settings;
-      token = typeof given === 'string' ? given : await deadline.within(Promise.resolve(given({ isRefused })));
+      const token = typeof given === 'string' ? given : await deadline.within(Promise.resolve(given({ isRefused })));
+      init.headers.set('authorization', `Bearer ${token}`);
     } catch (cause) {
       return fail(ended() ?? { slug: 'token-unavailable', cause });
     }
     try {
-      const init = toInit(call, headersOf(call), token, requestId);
-      const answer = fetch(`${base}${call.path}${toQuery(call.query)}`, {
-        ...init,
-        signal: deadline.signal,
-      });
+      const answer = fetch(`${base}${call.path}${toQuery(call.query)}`, { ...init, signal: deadline.signal });
       const read = answer.then((response) => readAnswer<Data>(response, { requestId, ifNoneMatch: call.ifNoneMatch }));
       return await deadline.within(read);
     } catch (cause) {
@@ -75,22 +81,25 @@ export function createSender(settings: ClientSettings): Send {
     }
   }
 
-  /** The later ones win, however their names are written. */
-  const headersOf = (call: Call) => [...Object.entries(settings.headers ?? {}), ...Object.entries(call.headers ?? {})];
   const timeoutOf = (call: Call) => call.timeoutMs ?? settings.timeoutMs ?? 30_000;
 
   async function send<Data>(call: Call & { readonly ifNoneMatch?: undefined }): Promise<Result<Data>>;
   async function send<Data>(call: Call): Promise<Result<Data> | NotModified>;
   async function send<Data>(call: Call): Promise<Result<Data> | NotModified> {
-    const given = headersOf(call).findLast(([name]) => name.toLowerCase() === 'x-request-id');
-    const requestId = given?.[1] ?? randomId();
+    const requestId = requestIdOf(call.headers) ?? requestIdOf(settings.headers) ?? randomId();
+    let prepared: Prepared;
+    try {
+      prepared = { call, requestId, init: toInit(call, toHeaders(call, settings.headers, requestId)) };
+    } catch (cause) {
+      return failure({ slug: 'invalid-call', cause }, requestId);
+    }
     const attempts = call.attempts ?? settings.attempts ?? 4;
     const deadline = startDeadline(timeoutOf(call), call.signal);
     let hasRenewed = false;
     let isRefused = false;
     try {
       for (let count = 1; ; ) {
-        const result: Result<Data> | NotModified = await attempt<Data>(call, requestId, isRefused, deadline);
+        const result: Result<Data> | NotModified = await attempt<Data>(prepared, isRefused, deadline);
         if (result.error === undefined) return result;
         isRefused = result.error.slug === 'unauthenticated' && typeof settings.token === 'function' && !hasRenewed;
         if (isRefused) {
@@ -115,16 +124,36 @@ export function randomId(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-function toInit(call: Call, given: readonly (readonly [string, string])[], token: string, requestId: string) {
+function baseOf(baseUrl: string): string {
+  try {
+    const { origin, pathname } = new URL(baseUrl, globalThis.location?.href);
+    return `${origin}${pathname.replace(/(?:\/v2\/private)?\/*$/, '')}/v2/private`;
+  } catch (cause) {
+    throw new TypeError('baseUrl must be an address, such as https://planning.example', { cause });
+  }
+}
+
+function requestIdOf(headers: CallOptions['headers']): string | undefined {
+  return Object.entries(headers ?? {}).findLast(([name]) => name.toLowerCase() === 'x-request-id')?.[1];
+}
+
+/** The later ones win, however their names are written. */
+function toHeaders(call: Call, general: CallOptions['headers'], requestId: string): Headers {
+  const own = {
+    'x-request-id': requestId,
+    'if-match': call.ifMatch,
+    'if-none-match': call.ifNoneMatch,
+    'idempotency-key': call.idempotencyKey,
+    'content-type': call.body === undefined ? undefined : 'application/json',
+  };
   const headers = new Headers();
-  const set = (name: string, value: string | undefined) => value !== undefined && headers.set(name, value);
-  for (const [name, value] of given) set(name, value);
-  set('x-request-id', requestId);
-  set('authorization', `Bearer ${token}`);
-  set('if-match', call.ifMatch);
-  set('if-none-match', call.ifNoneMatch);
-  set('idempotency-key', call.idempotencyKey);
-  set('content-type', call.body === undefined ? undefined : 'application/json');
+  for (const [name, value] of [general, call.headers, own].flatMap((given) => Object.entries(given ?? {}))) {
+    if (value !== undefined) headers.set(name, value);
+  }
+  return headers;
+}
+
+function toInit(call: Call, headers: Headers) {
   return {
     method: call.method,
     headers,

@@ -5,5 +5,6 @@ export class StartError extends Error {
 
 export function cannotListen(host: string, port: number, error: unknown): StartError {
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
-  return new StartError(`The service cannot listen on ${host}:${port} (${code}).`);
+  const remedy = code === 'EADDRINUSE' ? ' Another program does; set PORT to a free one.' : '';
+  return new StartError(`The service cannot listen on ${host}:${port} (${code}).${remedy}`);
 }

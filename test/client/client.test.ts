@@ -31,6 +31,7 @@ function scriptedService(...replies: (() => Reply)[]) {
   return { arrived, client };
 }
 
+const baseUrlRule = 'baseUrl must be an address, such as https://planning.example';
 const user = { user: { id: 'ada' } };
 const ok = () => Response.json(user, { headers: { etag: '"1-1"', 'x-request-id': 'given-by-service' } });
 const problem =
@@ -304,7 +305,8 @@ describe('an answer', () => {
 
 describe('a request', () => {
   test('has the address below any base, the query as text and nothing that is undefined', async () => {
-    for (const baseUrl of ['http://service.test/api', 'http://service.test/api/', 'http://service.test/api//?a#b']) {
+    const ends = ['', '/', '//?a#b', '/v2/private', '/v2/private/'];
+    for (const baseUrl of ends.map((end) => `http://service.test/api${end}`)) {
       const { arrived, client } = scriptedService(ok);
       await client({ baseUrl }).listCemeteries({ page: 2, limit: undefined, sort: 'asc' });
       expect(arrived[0]?.path).toBe('/api/v2/private/cemetery/all?page=2&sort=asc');
@@ -320,11 +322,21 @@ describe('a request', () => {
     expect(names.map((name) => sent?.headers.get(name))).toEqual(['mine-12345', 'other', 'Bearer token', null]);
   });
 
-  test('that cannot be made is an error, not a throw', async () => {
-    const { error } = await scriptedService(ok)
-      .client({ attempts: 1 })
-      .getUser({ headers: { 'x-app': 'a\nb' } });
-    expect(error?.slug).toBe('network-failure');
+  test('that cannot be made is an error of its own, not a throw, and is not tried again', async () => {
+    const { arrived, client } = scriptedService(ok);
+    const cyclic: { self?: unknown } = {};
+    cyclic.self = cyclic;
+    const wrong = [
+      client({ headers: { 'bad header': 'x' } }).getUser(),
+      client().getUser({ headers: { 'x-app': 'a\nb' } }),
+      client().saveProfile({}, { ifMatch: '"é€"' }),
+      client().saveProfile(Object.assign({ firstName: 'Ada' }, cyclic)),
+    ];
+    for (const result of await Promise.all(wrong)) expect(result.error?.slug).toBe('invalid-call');
+    for (const token of ['a\nb', async () => 'töken€']) {
+      expect((await client({ token }).getUser()).error?.slug).toBe('token-unavailable');
+    }
+    expect(arrived).toEqual([]);
   });
 
   test.each([301, 302, 307, 308])('follows no redirect with %d: its token and body go nowhere else', async (status) => {
@@ -345,7 +357,9 @@ describe('a request', () => {
   });
 
   test('is refused from the start without an address', () => {
-    expect(() => createClient({ baseUrl: 'nowhere', token: '' })).toThrow(TypeError);
+    for (const baseUrl of ['nowhere', '', '/api']) {
+      expect(() => createClient({ baseUrl, token: '' })).toThrow(new TypeError(baseUrlRule));
+    }
   });
 });
 

@@ -133,6 +133,7 @@ export function everyKind(error: ClientError): string {
     case 'network-failure':
     case 'aborted':
     case 'token-unavailable':
+    case 'invalid-call':
       return String(error.cause);
     case 'timed-out':
       return String(error.timeoutMs);

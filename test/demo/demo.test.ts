@@ -140,7 +140,7 @@ describe('a demo', () => {
     const again = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port } });
     expect(again).toMatchObject({
       exitCode: 1,
-      stderr: `The service cannot listen on 127.0.0.1:${port} (EADDRINUSE).\n`,
+      stderr: `The service cannot listen on 127.0.0.1:${port} (EADDRINUSE). Another program does; set PORT to a free one.\n`,
     });
     expect(await read()).toEqual(record);
     await stop(service);
@@ -170,6 +170,12 @@ describe('a demo', () => {
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
     expect(stderr).toContain(reason);
     expect(stderr).toContain('--now <time>  with --demo');
+  });
+
+  test.each(['demo', 'now'])('that npm has kept --%s from is refused, and told how to get it', async (flag) => {
+    const { exitCode, stderr } = await failToStart({ environment: { [`npm_config_${flag}`]: 'true' } });
+    expect(exitCode).toBe(1);
+    expect(stderr).toBe(`npm has taken --${flag} for itself. Its own flags end with --: npm start -- --${flag}\n`);
   });
 
   test('tells its flags to who asks for help', async () => {

@@ -121,6 +121,7 @@ function toApplication(row: ApplicationRow): ApplicationsBody['data']['applicati
     appNumber: row.applicationNumber,
     supersedes: row.supersedes,
     createdAt: new Date(row.createdAt).toISOString(),
-    settledAt: row.settledAt === null ? null : new Date(row.settledAt).toISOString(),
+    // It was begun after the one before, by a time that may be later than the clock's.
+    settledAt: row.settledAt === null ? null : new Date(Math.max(row.settledAt, row.createdAt)).toISOString(),
   };
 }

@@ -11,7 +11,7 @@ import { noteWritten } from '../users/written-versions';
 import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
 
 /** What the database finds out when it makes an application. */
-const Opened = v.object({ supersedes: v.nullable(v.string()) });
+const Opened = v.object({ supersedes: v.nullable(v.string()), created_at: v.number() });
 const firstPatienceMs = 2_500;
 const maxPatienceMs = 10 * 60_000;
 
@@ -129,16 +129,20 @@ export function createApplicationStore(db: Database) {
         .from(users)
         .where(eq(users.id, userId));
       const [[row] = []] = await writeBatch(db, [
-        db.insert(applications).select(opened).onConflictDoNothing().returning({ supersedes: applications.supersedes }),
+        db
+          .insert(applications)
+          .select(opened)
+          .onConflictDoNothing()
+          .returning({ supersedes: applications.supersedes, createdAt: applications.createdAt }),
         event({ id, userId }, 'started', { requestId, now }, eq(applications.id, id)),
       ]);
-      return (
-        row && {
-          ...{ id, userId, flow, identityHash, generation, applicant, ...v.parse(Opened, row) },
-          ...{ state: 'submitting', attempt: 1, attemptStartedAt, createdAt: now },
-          ...{ declineReason: null, applicationNumber: null, pricing: null, settledAt: null },
-        }
-      );
+      if (row === undefined) return undefined;
+      const { supersedes, created_at: createdAt } = v.parse(Opened, row);
+      return {
+        ...{ id, userId, flow, identityHash, generation, applicant, supersedes, createdAt },
+        ...{ state: 'submitting', attempt: 1, attemptStartedAt },
+        ...{ declineReason: null, applicationNumber: null, pricing: null, settledAt: null },
+      };
     },
 
     /** Takes on an application that nobody settles any more; undefined when another caller did. */
