@@ -102,7 +102,11 @@ describe('a clock that jumps', () => {
     try {
       const key = { kind: 'jwks', url: jwks.url.href } as const;
       const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
-      const verify = await createTokenVerifier({ key, ...claims }, () => now);
+      const verify = await createTokenVerifier(
+        { key, ...claims },
+        () => now,
+        () => now,
+      );
       const token = await new SignJWT()
         .setProtectedHeader({ alg: 'ES256' })
         .setSubject('ada')
@@ -194,6 +198,36 @@ describe('a clock that stands still', () => {
     const [matches, lists] = await read();
     expect(matches).toBe('{"data":{"matches":{"bestMatch":null,"remainingMatches":[]}}}');
     expect(lists).toContain('Another');
+  });
+
+  test('lets no token pass for longer than a minute whose key is gone', async () => {
+    const now = new Date('2026-03-10T12:00:00Z');
+    let passedMs = 0;
+    const [revoked, current] = [await generateKeyPair('ES256'), await generateKeyPair('ES256')];
+    let keys = [await exportJWK(revoked.publicKey)];
+    const jwks = Bun.serve({ port: 0, fetch: () => Response.json({ keys }) });
+    try {
+      const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
+      const verify = await createTokenVerifier(
+        { key: { kind: 'jwks', url: jwks.url.href }, ...claims },
+        () => now,
+        () => new Date(now.getTime() + passedMs),
+      );
+      const token = await new SignJWT()
+        .setProtectedHeader({ alg: 'ES256' })
+        .setSubject('ada')
+        .setExpirationTime(new Date(now.getTime() + hourMs))
+        .sign(revoked.privateKey);
+      expect(await verify(token)).toMatchObject({ id: 'ada' });
+      keys = [await exportJWK(current.publicKey)];
+      passedMs = 59_000;
+      expect(await verify(token)).toMatchObject({ id: 'ada' });
+      // By then the keys have been fetched anew as well.
+      passedMs = hourMs;
+      await expect(verify(token)).rejects.toMatchObject({ slug: 'unauthenticated' });
+    } finally {
+      await jwks.stop(true);
+    }
   });
 
   test('asks again for keys that could not be had', async () => {

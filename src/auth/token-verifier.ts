@@ -49,12 +49,12 @@ const Roles = v.optional(
  * its `exp`: a signature check costs more than everything else in a light request.
  *
  * @param clock tells whether a token has expired
- * @param machineClock tells how old fetched keys are; another one where `clock` stands still
+ * @param machineClock tells how old copies are, of keys and of what has passed; another one where `clock` stands still
  */
 export async function createTokenVerifier(
   settings: TokenSettings,
   clock: () => Date,
-  machineClock = clock,
+  machineClock: () => Date,
 ): Promise<VerifyToken> {
   const options: JWTVerifyOptions = {
     requiredClaims: ['exp', 'sub'],
@@ -63,14 +63,16 @@ export async function createTokenVerifier(
     ...(settings.audience === undefined ? {} : { audience: settings.audience }),
   };
   const verify = await createSignatureCheck(settings.key, machineClock);
-  const seen = new LRUCache<string, { caller: Caller; seenAtMs: number; goodUntilMs: number }>({ max: cachedTokens });
+  const seen = new LRUCache<string, { caller: Caller; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
 
   return async (token, onUnseen) => {
     const now = clock();
     const known = seen.get(token);
-    // A clock that was set back must not lengthen the minute.
-    if (known !== undefined && known.seenAtMs <= now.getTime() && now.getTime() < known.goodUntilMs)
-      return known.caller;
+    if (known !== undefined && now.getTime() < known.expiresAtMs) {
+      const ageMs = machineClock().getTime() - known.seenAtMs;
+      // A clock that was set back must not lengthen the minute.
+      if (ageMs >= 0 && ageMs < cacheTtlMs) return known.caller;
+    }
     if (known === undefined) onUnseen?.();
     seen.delete(token);
 
@@ -92,11 +94,7 @@ export async function createTokenVerifier(
 
     const caller = { id: subject.output, roles: roles.output };
     const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
-    seen.set(token, {
-      caller,
-      seenAtMs: now.getTime(),
-      goodUntilMs: Math.min(expiresAtMs, now.getTime() + cacheTtlMs),
-    });
+    seen.set(token, { caller, seenAtMs: machineClock().getTime(), expiresAtMs });
     return caller;
   };
 }

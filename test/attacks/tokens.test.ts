@@ -14,7 +14,12 @@ const theirJwk = theirs.publicKey.export({ format: 'jwk' });
 const publicPem = ours.publicKey.export({ type: 'spki', format: 'pem' }).toString();
 
 const settings = (key: TokenSettings['key']) => ({ key, issuer: 'issuer', audience: 'audience', rolesClaim: 'roles' });
-const verifierOf = (key: TokenSettings['key']) => createTokenVerifier(settings(key), () => now);
+const verifierOf = (key: TokenSettings['key']) =>
+  createTokenVerifier(
+    settings(key),
+    () => now,
+    () => now,
+  );
 const secretApp = await createTestApp({ verifyToken: await verifierOf({ kind: 'secret', secret: testSecret }) });
 const keyApp = await createTestApp({ verifyToken: await verifierOf({ kind: 'public-key', pem: publicPem }) });
 const jwksServer = Bun.serve({

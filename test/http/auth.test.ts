@@ -16,10 +16,18 @@ function settings(key: TokenSettings['key']): TokenSettings {
 }
 
 const sharedSecret = await createTestApp({
-  verifyToken: await createTokenVerifier(settings({ kind: 'secret', secret: testSecret }), () => now),
+  verifyToken: await createTokenVerifier(
+    settings({ kind: 'secret', secret: testSecret }),
+    () => now,
+    () => now,
+  ),
 });
 const publicKey = await createTestApp({
-  verifyToken: await createTokenVerifier(settings({ kind: 'public-key', pem: publicPem }), () => now),
+  verifyToken: await createTokenVerifier(
+    settings({ kind: 'public-key', pem: publicPem }),
+    () => now,
+    () => now,
+  ),
 });
 
 function hs256(payload: Record<string, unknown>, key: Uint8Array = secret, alg = 'HS256'): Promise<string> {
@@ -104,7 +112,11 @@ describe('a token', () => {
 describe('a verified token', () => {
   test('stops working at its expiry, although it is remembered', async () => {
     let time = now;
-    const verify = await createTokenVerifier(settings({ kind: 'secret', secret: testSecret }), () => time);
+    const verify = await createTokenVerifier(
+      settings({ kind: 'secret', secret: testSecret }),
+      () => time,
+      () => time,
+    );
     const token = await hs256({ ...good, exp: nowSeconds + 30 });
     expect(await verify(token)).toEqual({ id: 'somebody', roles: [] });
     time = new Date(now.getTime() + 34_000);
@@ -120,7 +132,11 @@ describe('a verified token', () => {
       fetch: () => Response.json({ keys: [ed25519.publicKey.export({ format: 'jwk' })] }),
     });
     try {
-      const verify = await createTokenVerifier(settings({ kind: 'jwks', url: jwks.url.href }), () => time);
+      const verify = await createTokenVerifier(
+        settings({ kind: 'jwks', url: jwks.url.href }),
+        () => time,
+        () => time,
+      );
       const token = await new SignJWT({ ...good, exp: nowSeconds + 10_000 })
         .setProtectedHeader({ alg: 'EdDSA' })
         .sign(ed25519.privateKey);

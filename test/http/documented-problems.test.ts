@@ -83,7 +83,13 @@ const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
 const apps = {
   usual: open(),
   withoutDatabase: open({ db: away, reads: away }),
-  withoutKeys: open({ verifyToken: await createTokenVerifier({ key: keys, ...claims }, () => new Date()) }),
+  withoutKeys: open({
+    verifyToken: await createTokenVerifier(
+      { key: keys, ...claims },
+      () => new Date(),
+      () => new Date(),
+    ),
+  }),
   broken: open({ verifyToken: () => Promise.reject(new Error('broken')) }),
   draining: open({ lifecycle: { isDraining: true, hasLostDisk: false, onRequestWhileDraining: () => undefined } }),
   limited: open({ rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date(0)) }),

@@ -117,6 +117,7 @@ describe('a stranger', () => {
     const verify = await createTokenVerifier(
       { key: { kind: 'secret', secret: testSecret }, issuer: undefined, audience: undefined, rolesClaim: 'roles' },
       () => new Date('2026-03-10T12:00:00.000Z'),
+      () => new Date('2026-03-10T12:00:00.000Z'),
     );
     const testApp = await limitedApp(4, {
       verifyToken: (token, onUnseen) =>

@@ -60,13 +60,13 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
   const logLines: string[] = [];
   const lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
   const clock = () => testApp.now;
-  const { db: primary = db, replica } = overrides;
+  const { db: primary = db, replica, machineClock = clock } = overrides;
   const app = createApp({
     config: testConfig,
     carrier: createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined }),
     db,
     clock,
-    machineClock: clock,
+    machineClock,
     demoTokens: undefined,
     lifecycle,
     metrics: undefined,
@@ -78,7 +78,11 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     rateLimits: undefined,
     reads: replica === undefined ? primary : replicaOrPrimary(replica, primary),
     replica,
-    verifyToken: await createTokenVerifier({ key: { kind: 'secret', secret: testSecret }, ...claims }, clock),
+    verifyToken: await createTokenVerifier(
+      { key: { kind: 'secret', secret: testSecret }, ...claims },
+      clock,
+      machineClock,
+    ),
     ...overrides,
   });
   app.handle = watchedHandle(app.handle);
