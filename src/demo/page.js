@@ -33,12 +33,13 @@ class Refusal extends Error {
   }
 }
 
-async function ask(as, path, { body } = {}) {
+async function ask(as, path, { body, signal } = {}) {
   const token = byId(as).value;
   let answer;
   try {
     answer = await fetch(`/v2/private${path}`, {
       method: body === undefined ? 'GET' : 'POST',
+      signal,
       headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
@@ -50,11 +51,19 @@ async function ask(as, path, { body } = {}) {
   throw new Refusal(content.title ?? `It answers ${answer.status}`, content.detail ?? '', content.type);
 }
 
-/** Shows what `make` gives, or why there is nothing to show. */
+/** What each place is being filled with. */
+const fillings = new Map();
+
+/** Shows what `make` gives, or why there is nothing to show; no longer once the place is filled with something else. */
 async function fill(place, make) {
+  fillings.get(place)?.abort();
+  const filling = new AbortController();
+  fillings.set(place, filling);
   try {
-    place.replaceChildren(...(await make()));
+    const content = await make(filling.signal);
+    if (!filling.signal.aborted) place.replaceChildren(...content);
   } catch (error) {
+    if (filling.signal.aborted) return;
     const { message, detail = '', type } = error;
     const more = type === undefined ? [] : [' ', html('a', { href: type }, 'How to mend it')];
     place.replaceChildren(
@@ -63,10 +72,10 @@ async function fill(place, make) {
   }
 }
 
-async function report() {
+async function report(signal) {
   const month = byId('month');
   const label = month.selectedOptions[0].textContent;
-  const { data } = await ask('demo-manager', `/user/salesManager/monthly-glance?month=${month.value}`);
+  const { data } = await ask('demo-manager', `/user/salesManager/monthly-glance?month=${month.value}`, { signal });
   const people = [
     { name: 'The manager', glance: data.managerReport.glance, earnings: data.managerReport.totalEarnings },
     ...data.counselorsReport.map(({ name, glance, totalMonthlyEarnings }) => ({

@@ -114,6 +114,19 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
       await page.getByText('The same in numbers, July 2025').waitFor();
       await expectGlance('2025-07');
 
+      const isLate = Promise.withResolvers<void>();
+      await page.route('**/monthly-glance?month=2025-03', async (route) => {
+        await isLate.promise;
+        await route.continue().catch(() => undefined);
+      });
+      const isAborted = page.waitForEvent('requestfailed', (request) => request.url().endsWith('month=2025-03'));
+      await page.getByLabel('Month', { exact: true }).selectOption('2025-03');
+      await page.getByLabel('Month', { exact: true }).selectOption('2025-05');
+      await page.getByText('The same in numbers, May 2025').waitFor();
+      await isAborted;
+      isLate.resolve();
+      await expectGlance('2025-05');
+
       const { matches } = v.parse(PreviewBody, await ask('demo-user', '/engine/preview', {})).data;
       const all = [...(matches.bestMatch === null ? [] : [matches.bestMatch]), ...matches.remainingMatches];
       expect(await textsOf(page, '.matches h3')).toEqual(all.map(({ productName }) => productName));
