@@ -32,7 +32,8 @@ export function createDemoPage({
       '/',
       async ({ request, server }) => {
         if (!isForThisMachine(request, server, config.publicUrl)) {
-          const detail = 'The demo page is there for a browser on the same machine, at http://127.0.0.1 and the port.';
+          const detail =
+            'The demo page is there for a browser on the same machine, at the `page` address that the start prints.';
           throw new AppError('route-not-found', { detail });
         }
         const template = await fileOf('page.html').text();

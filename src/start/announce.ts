@@ -2,6 +2,7 @@ import { magicLastNames } from '../carrier-sandbox/faults';
 import type { Config } from '../config';
 import { placeOf } from '../db/client';
 import type { Demo } from '../demo/demo';
+import { isLoopbackName } from '../http/this-machine';
 import type { Log } from '../log';
 import type { KeptTokens } from './tokens';
 
@@ -23,7 +24,8 @@ export function announce(address: string, { config, log, tokens, demo }: Started
   const token = tokens?.tokens['demo-user'] ?? '<token>';
   // Tokens are shown under a name of this machine alone, and the address that means all of them is none.
   const ownAddress = address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
-  const page = tokens === undefined ? '' : `  page     ${ownAddress}/\n`;
+  const hasPage = tokens !== undefined && isLoopbackName(new URL(ownAddress).hostname);
+  const page = hasPage ? `  page     ${ownAddress}/\n` : '';
   process.stdout.write(`
 Personal planning service
   address  ${base}

@@ -11,8 +11,9 @@ import { createTestApp, testConfig, testSecret, testToken } from '../support/app
 import { noBrowser, openInBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
+import { lanAddress } from '../support/lan-address';
 import { createRawClient } from '../support/raw-http';
-import { startService } from '../support/service';
+import { type Service, startService } from '../support/service';
 
 if (noBrowser !== undefined) console.warn(`The demo page was not opened in a browser: ${noBrowser}.`);
 
@@ -214,16 +215,41 @@ describe('the demo page', () => {
     expect((await ask(port, 'localhost', [['Origin', 'http://localhost:5173']])).status).toBe(404);
   });
 
-  test('is there under PUBLIC_URL as well', async () => {
+  test('is there under PUBLIC_URL as well, for a browser on this machine', async () => {
     const { port } = await listen('https://demo.example');
     expect((await ask(port, 'demo.example')).status).toBe(200);
     expect((await ask(port, 'other.example')).status).toBe(404);
+    expect((await ask(port, 'demo.example', [['X-Forwarded-For', '127.0.0.1']])).status).toBe(404);
   });
 
-  test('is told at the start by an address at which it is there, whatever the service listens on', async () => {
-    const service = await startService({ environment: { HOST: '0.0.0.0' } });
-    const told = /^ +page +(\S+)$/m.exec(service.output())?.[1] ?? '';
-    expect((await fetch(told)).status).toBe(200);
+  const toldBy = (service: Service) => /^ +page +(\S+)$/m.exec(service.output())?.[1];
+
+  test('is told at the start by an address at which it is there', async () => {
+    for (const host of ['0.0.0.0', 'localhost']) {
+      const service = await startService({ environment: { HOST: host } });
+      expect((await fetch(toldBy(service) ?? '')).status).toBe(200);
+      service.process.kill('SIGKILL');
+    }
+  });
+
+  test.skipIf(lanAddress === undefined)('is there for nobody by an address of a network, nor told by one', async () => {
+    const alone = await startService({ environment: { HOST: lanAddress ?? '' } });
+    expect(toldBy(alone)).toBeUndefined();
+    expect((await fetch(`${alone.address}/`)).status).toBe(404);
+    alone.process.kill('SIGKILL');
+
+    const open = await startService({ environment: { HOST: '0.0.0.0', PUBLIC_URL: 'http://planning.example' } });
+    const { port } = new URL(toldBy(open) ?? '');
+    const token = await open.token();
+    const read = async (address: string, host: string) => {
+      const pages = [`http://${address}:${port}/`, `http://${address}:${port}/swagger`];
+      const answers = await Promise.all(pages.map((page) => fetch(page, { headers: { host } })));
+      return Promise.all(answers.map(async (answer) => (await answer.text()).includes(token)));
+    };
+    for (const host of ['planning.example', '127.0.0.1', `localhost:${port}`]) {
+      expect([host, await read('127.0.0.1', host)]).toEqual([host, [true, true]]);
+      expect([host, await read(lanAddress ?? '', host)]).toEqual([host, [false, false]]);
+    }
   });
 
   test('is a path like any unknown one where the start has made no tokens', async () => {
