@@ -62,7 +62,7 @@ async function start(): Promise<void> {
     },
   });
   const { reads, replica } = await openConfiguredReplica(config, db, log, telemetry, process.env);
-  const tokens = await tokenSettings(config, demo?.tokensIssuedAt ?? clock());
+  const tokens = await tokenSettings(config, demo?.tokens ?? { issuedAt: clock() });
   const { carrier, sandbox } = await openCarrier(config, clock, telemetry);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
   let retention: ReturnType<typeof startAuditRetention> | undefined;

@@ -4,7 +4,6 @@ import { dirname } from 'node:path';
 import { keptDevelopmentSecret, keptSecretPath as keyPath } from './kept-secret';
 import { signToken } from './sign-token';
 
-export const demoTokensPath = 'data/demo-tokens.json';
 const demoTokenTtlSeconds = 2 * 365 * 24 * 60 * 60;
 
 /** The HS256 secret of a development machine: made by whoever asks first, kept for every later start. */
@@ -30,20 +29,20 @@ export interface DemoTokens {
   readonly 'demo-manager': string;
 }
 
-/** Signs the tokens that the start prints and leaves in `data/demo-tokens.json`, readable by the owner alone. */
+/** Signs the tokens that the start prints, and leaves them in a file that its owner alone can read. */
 export async function writeDemoTokens(
-  secret: string,
-  claims: { issuer: string | undefined; audience: string | undefined; rolesClaim: string },
+  path: string,
+  claims: { secret: string; issuer: string | undefined; audience: string | undefined; rolesClaim: string },
   now: Date,
 ): Promise<DemoTokens> {
   const sign = (id: string, roles: readonly string[]) =>
-    signToken({ secret, ...claims, id, roles, ttlSeconds: demoTokenTtlSeconds, now });
+    signToken({ ...claims, id, roles, ttlSeconds: demoTokenTtlSeconds, now });
   const tokens = {
     'demo-user': await sign('demo-user', []),
     'demo-manager': await sign('demo-manager', ['salesManager']),
   };
-  writeFileSync(demoTokensPath, `${JSON.stringify(tokens, null, 2)}\n`, { mode: 0o600 });
-  chmodSync(demoTokensPath, 0o600);
+  writeFileSync(path, `${JSON.stringify(tokens, null, 2)}\n`, { mode: 0o600 });
+  chmodSync(path, 0o600);
   return tokens;
 }
 

@@ -1,9 +1,10 @@
-import { rmSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { parseInstant } from '../calendar';
 import { type Config, ConfigError, readConfig } from '../config';
-import { localPath } from '../db/client';
+import { holdFile } from '../db/held-file';
 import type { AppDeps } from '../deps';
-import { cannotListen } from '../start/start-error';
+import { cannotListen, StartError } from '../start/start-error';
 import { type CreateApp, walkJourney } from './journey';
 import { createRepeatableIds } from './repeatable-ids';
 
@@ -16,21 +17,31 @@ export interface Demo {
   /** When the clock stands still, if it does. */
   readonly stoppedAt: Date | undefined;
   readonly clock: () => Date;
-  readonly tokensIssuedAt: Date;
+  readonly tokens: { readonly issuedAt: Date; readonly path: string };
   readonly ids: Pick<AppDeps, 'newId' | 'newRequestId'>;
   /** Gives the demo user answers, matches and an application. */
   walkJourney(createApp: CreateApp, deps: AppDeps): Promise<void>;
 }
 
 /**
- * Begins a demo: removes what an earlier one on this port has left, once nobody has the port.
+ * Begins a demo: removes what an earlier one on this port has left, once nobody has that or the port.
  *
  * @param now a date or date-time at which the clock stands still; a date means its beginning where reports are made
  * @throws ConfigError StartError
  */
 export function openDemo(environment: Readonly<Record<string, string | undefined>>, now: string | undefined): Demo {
-  const config = readDemoConfig(environment);
-  forgetEarlier(config);
+  const settings = readSettings(environment);
+  const port = claimPort(settings.host, settings.port);
+  const files = filesOf(port);
+  forget([files.database, files.carrier]);
+  // Nobody finds a port again that was any free one.
+  if (settings.port === 0) process.on('exit', () => forget(Object.values(files)));
+  const config = {
+    ...settings,
+    port,
+    database: { ...settings.database, url: `file:${files.database}` },
+    sandboxDatabaseUrl: `file:${files.carrier}`,
+  };
   const stoppedAtMs = now === undefined ? undefined : parseInstant(now, config.reportTimeZone);
   const clock = () => (stoppedAtMs === undefined ? new Date() : new Date(stoppedAtMs));
   return {
@@ -38,15 +49,14 @@ export function openDemo(environment: Readonly<Record<string, string | undefined
     stoppedAt: stoppedAtMs === undefined ? undefined : clock(),
     clock,
     // So that they are the same at each start of a year.
-    tokensIssuedAt: new Date(Date.UTC(clock().getUTCFullYear(), 0)),
+    tokens: { issuedAt: new Date(Date.UTC(clock().getUTCFullYear(), 0)), path: files.tokens },
     // Apart, since how often a frontend asks is told by the moment, and what it starts is not.
     ids: { newId: createRepeatableIds(1), newRequestId: createRepeatableIds(2) },
     walkJourney,
   };
 }
 
-/** The settings of the environment, with databases for each port, so that demos of one folder do not meet. */
-function readDemoConfig(environment: Readonly<Record<string, string | undefined>>): Config {
+function readSettings(environment: Readonly<Record<string, string | undefined>>): Config {
   const faults = [
     ...excluded
       .filter((key) => environment[key] !== undefined)
@@ -54,30 +64,44 @@ function readDemoConfig(environment: Readonly<Record<string, string | undefined>
     ...(environment.NODE_ENV === 'production' ? [{ key: 'NODE_ENV', rule: 'must not be production with --demo' }] : []),
   ];
   if (faults.length > 0) throw new ConfigError(faults);
-  const config = readConfig(environment);
-  const port = takeFreePort(config.host, config.port);
+  return readConfig(environment);
+}
+
+/** For each port, so that demos of one folder do not meet, nor what is somebody's own. */
+function filesOf(port: number) {
+  const stem = `data/demo-${port}`;
   return {
-    ...config,
-    port,
-    database: { ...config.database, url: `file:data/demo-${port}.db` },
-    sandboxDatabaseUrl: `file:data/demo-${port}-carrier.db`,
+    database: `${stem}.db`,
+    carrier: `${stem}-carrier.db`,
+    tokens: `${stem}-tokens.json`,
+    claim: `${stem}.lock`,
   };
 }
 
-/** Known before anything listens: the links in stored matches name it, and nobody's database is taken away. */
-function takeFreePort(host: string, port: number): number {
+/**
+ * The port of a demo, known before anything listens since links in stored matches name it. Its files are claimed first:
+ * another demo may have them whose port is one of another HOST, or that does not listen yet.
+ */
+function claimPort(host: string, port: number): number {
+  const wanted = port === 0 ? findFreePort(host, 0) : port;
+  const { claim } = filesOf(wanted);
+  mkdirSync(dirname(claim), { recursive: true, mode: 0o700 });
+  if (!holdFile(claim)) throw new StartError(`Another demo in this folder has port ${wanted}: set PORT.`);
+  return findFreePort(host, wanted);
+}
+
+function findFreePort(host: string, port: number): number {
   try {
     const probe = Bun.listen({ hostname: host, port, socket: { data() {} } });
-    const taken = probe.port;
+    const found = probe.port;
     probe.stop(true);
-    return taken;
+    return found;
   } catch (error) {
     throw cannotListen(host, port, error);
   }
 }
 
-function forgetEarlier({ database, sandboxDatabaseUrl }: Config): void {
-  const paths = [database.url, sandboxDatabaseUrl].flatMap((url) => localPath(url) ?? []);
+function forget(paths: readonly string[]): void {
   for (const path of paths) {
     for (const suffix of ['', '-wal', '-shm', '-journal']) rmSync(`${path}${suffix}`, { force: true });
   }

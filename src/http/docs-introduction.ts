@@ -10,7 +10,7 @@ From the answers of a person to a matched insurance product and an application a
 
 Every path below \`/v2/private/\` wants a JWT as \`Authorization: Bearer <token>\`. Its \`sub\` is whose record is read and
 written; nothing in a path or body can name somebody else. In development the start makes two tokens and keeps them in
-\`data/demo-tokens.json\`: \`demo-user\`, and \`demo-manager\`, who may read the sales report.
+the file that it prints as \`tokens\`: \`demo-user\`, and \`demo-manager\`, who may read the sales report.
 
 ## The journey
 

@@ -44,7 +44,7 @@ export function createDocsPage({ publicUrl, models, routes }: DocsSubject, scrip
               type: 'http',
               scheme: 'bearer',
               bearerFormat: 'JWT',
-              description: 'Whose `sub` names the person. In development `data/demo-tokens.json` holds two to try.',
+              description: 'Whose `sub` names the person. In development the start prints where two to try are.',
             },
           },
           schemas: toSchemas(models),

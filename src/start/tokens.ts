@@ -13,15 +13,16 @@ export interface KeptTokens {
  * How tokens are checked; where no key is configured, by one that is kept in `data/`, with two tokens to try it.
  *
  * @param issuedAt when those tokens say that they were made
+ * @param path the file that they are kept in
  */
 export async function tokenSettings(
   config: Config,
-  issuedAt: Date,
+  { issuedAt, path = 'data/demo-tokens.json' }: { readonly issuedAt: Date; readonly path?: string },
 ): Promise<{ settings: TokenSettings; kept?: KeptTokens }> {
   const { key, ...claims } = config.auth;
   if (key.kind !== 'development') return { settings: { key, ...claims } };
-  const { demoTokensPath, developmentSecret, writeDemoTokens } = await import('../auth/development-key');
+  const { developmentSecret, writeDemoTokens } = await import('../auth/development-key');
   const secret = developmentSecret();
-  const kept = { tokens: await writeDemoTokens(secret, claims, issuedAt), path: resolve(demoTokensPath) };
+  const kept = { tokens: await writeDemoTokens(path, { secret, ...claims }, issuedAt), path: resolve(path) };
   return { settings: { key: { kind: 'secret', secret }, ...claims }, kept };
 }

@@ -55,6 +55,7 @@ const elsewhere = [
   '/swagger/%2e%2e/%2e%2e/package.json',
   '/.env',
   '/data/demo-tokens.json',
+  '/data/demo-3000-tokens.json',
 ];
 const same = [
   '/v2/./private/user',

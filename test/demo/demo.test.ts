@@ -18,11 +18,12 @@ import { failToStart, type Service, startService } from '../support/service';
 const now = ['--demo', '--now', '2026-01-15'];
 const cwd = temporaryFolder();
 const environment = { PORT: String(await freePort()) };
-const own = ['planning.db', 'carrier-sandbox.db'].map((name) => join(cwd, 'data', name));
+const own = ['planning.db', 'carrier-sandbox.db', 'demo-tokens.json'].map((name) => join(cwd, 'data', name));
 mkdirSync(join(cwd, 'data'), { mode: 0o700 });
 for (const path of own) await Bun.write(path, 'mine');
 
-const tokensOf = (folder: string) => Bun.file(join(folder, 'data/demo-tokens.json')).json();
+const tokensOf = (folder: string, { address }: Service) =>
+  Bun.file(join(folder, `data/demo-${new URL(address).port}-tokens.json`)).json();
 
 function callerOf({ address }: Service, token: string) {
   return async (method: string, path: string, body?: object) => {
@@ -38,7 +39,7 @@ function callerOf({ address }: Service, token: string) {
 
 /** Everything that can be read, before and after what a frontend may do in between. */
 async function play(service: Service) {
-  const tokens = await tokensOf(cwd);
+  const tokens = await tokensOf(cwd, service);
   const [user, manager] = [callerOf(service, tokens['demo-user']), callerOf(service, tokens['demo-manager'])];
   const paths = privateRoutes.filter(({ method }) => method === 'GET').map(({ path }) => path);
   const answers: unknown[] = [tokens];
@@ -84,8 +85,10 @@ describe('a demo whose clock stands still', () => {
   test('leaves what is somebody’s own as it was', async () => {
     await playTwice();
     for (const path of own) expect(await Bun.file(path).text()).toBe('mine');
-    expect((await readdir(join(cwd, 'data'))).filter((name) => !name.startsWith('demo-')).sort()).toEqual([
+    const names = await readdir(join(cwd, 'data'));
+    expect(names.filter((name) => !name.startsWith(`demo-${environment.PORT}`)).sort()).toEqual([
       'carrier-sandbox.db',
+      'demo-tokens.json',
       'development-auth-secret',
       'planning.db',
     ]);
@@ -115,7 +118,7 @@ describe('a demo', () => {
       cwd: folder,
       environment: { PORT: port, RATE_LIMIT_PER_MINUTE: '20' },
     });
-    const tokens = await tokensOf(folder);
+    const tokens = await tokensOf(folder, service);
     const user = callerOf(service, tokens['demo-user']);
     const read = async () => v.parse(UserBody, JSON.parse((await user('GET', '/v2/private/user')).text)).user;
     const record = await read();
@@ -140,10 +143,47 @@ describe('a demo', () => {
     const again = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port } });
     expect(again).toMatchObject({
       exitCode: 1,
+      stderr: `Another demo in this folder has port ${port}: set PORT.\n`,
+    });
+    // Nor whoever starts one that listens on another address.
+    const beside = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port, HOST: '::1' } });
+    expect(beside).toMatchObject({ exitCode: 1, stderr: again.stderr });
+    expect(await read()).toEqual(record);
+    service.process.kill('SIGKILL');
+    await service.process.exited;
+    await stop(await startService({ args: ['--demo'], cwd: folder, environment: { PORT: port } }));
+  });
+
+  test('is one alone of those that are started at the same moment on one port', async () => {
+    const folder = temporaryFolder();
+    const port = String(await freePort());
+    const starts = await Promise.allSettled(
+      ['127.0.0.1', '127.0.0.1', '0.0.0.0'].map((HOST) =>
+        startService({ args: ['--demo'], cwd: folder, environment: { PORT: port, HOST }, hasErrorsInOutput: true }),
+      ),
+    );
+    const started = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []));
+    expect(started).toHaveLength(1);
+    for (const service of started) {
+      const user = callerOf(service, (await tokensOf(folder, service))['demo-user']);
+      expect((await user('GET', '/v2/private/user')).status).toBe(200);
+      await stop(service);
+    }
+  });
+
+  test('leaves nothing behind on a port that nobody has chosen, and is refused where another program has it', async () => {
+    const folder = temporaryFolder();
+    const service = await startService({ args: ['--demo'], cwd: folder });
+    const { port } = new URL(service.address);
+    expect(await readdir(join(folder, 'data'))).toContain(`demo-${port}-tokens.json`);
+    expect(service.output()).toContain(join(folder, `data/demo-${port}-tokens.json\n`));
+    const refused = await failToStart({ args: ['--demo'], environment: { PORT: port } });
+    expect(refused).toMatchObject({
+      exitCode: 1,
       stderr: `The service cannot listen on 127.0.0.1:${port} (EADDRINUSE). Another program does; set PORT to a free one.\n`,
     });
-    expect(await read()).toEqual(record);
     await stop(service);
+    expect(await readdir(join(folder, 'data'))).toEqual(['development-auth-secret']);
   });
 
   test('is refused where it could reach what is somebody’s, by the names of the settings alone', async () => {

@@ -64,7 +64,7 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
     async () => {
       const cwd = temporaryFolder();
       const { address } = await startService({ args: ['--demo', '--now', '2026-01-15'], cwd });
-      const tokens = await Bun.file(join(cwd, 'data/demo-tokens.json')).json();
+      const tokens = await Bun.file(join(cwd, `data/demo-${new URL(address).port}-tokens.json`)).json();
       const ask = async (as: string, path: string, body?: object) => {
         const headers = { authorization: `Bearer ${tokens[as]}`, 'content-type': 'application/json' };
         const sent = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { cpSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
+import { cpSync, mkdirSync, rmSync, symlinkSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { type Answer, callerOf, testSecret, testToken } from '../support/app';
@@ -121,6 +121,27 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
       expect(refused.stderr).toContain(`See ${service.address}/problems/unauthenticated`);
     }
   });
+});
+
+test.each(journeys)('the journey $name takes the token of what was last started in its folder', async ({ program }) => {
+  const demo = `demo-${new URL(service.address).port}-tokens.json`;
+  const named = { 'demo-tokens.json': await tokenOf('own'), [demo]: await tokenOf('of-a-demo') };
+  mkdirSync(join(folder, 'data'), { recursive: true });
+  const write = async (name: string, atSeconds: number) => {
+    const path = join(folder, 'data', name);
+    await Bun.write(path, JSON.stringify({ 'demo-user': named[name] }, null, 2));
+    utimesSync(path, atSeconds, atSeconds);
+  };
+  const idShown = async () => /"id": ?"(own|of-a-demo)"/.exec((await runToEnd(start(program, {}))).stdout)?.[1];
+  await write('demo-1-tokens.json', 3000);
+  await write('demo-tokens.json', 1000);
+  const shown = [await idShown()];
+  await write(demo, 2000);
+  shown.push(await idShown());
+  await write('demo-tokens.json', 2500);
+  shown.push(await idShown());
+  rmSync(join(folder, 'data'), { recursive: true });
+  expect(shown).toEqual(['own', 'of-a-demo', 'own']);
 });
 
 test('the examples’ use of the client is type-checked', async () => {

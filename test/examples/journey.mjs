@@ -3,9 +3,9 @@
 //   npm run build:client && node test/examples/journey.mjs        (or: bun test/examples/journey.mjs)
 //   BASE=https://planning.example.com TOKEN=... node test/examples/journey.mjs
 //
-// Without TOKEN it is the demo user's, of a service that was started in this folder (npm start).
+// Without TOKEN it is the demo user's, of the service or demo that was last started in this folder (npm start).
 // @ts-check
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 
 /** @typedef {import('personal-planning-service/client').ClientError} ClientError */
 /** @template Data @typedef {import('personal-planning-service/client').Result<Data>} Result */
@@ -15,8 +15,9 @@ const { createClient } = await import('personal-planning-service/client').catch(
   stop('The client is not built: npm run build:client'),
 );
 
+const baseUrl = process.env.BASE ?? 'http://127.0.0.1:3000';
 const client = createClient({
-  baseUrl: process.env.BASE ?? 'http://127.0.0.1:3000',
+  baseUrl,
   // Asked for each attempt, so that a token that has expired can be replaced here.
   token: async () => process.env.TOKEN ?? (await demoToken()),
 });
@@ -133,11 +134,19 @@ function explain(error) {
 
 /** @returns {Promise<string>} */
 async function demoToken() {
-  const file = new URL('../../data/demo-tokens.json', import.meta.url);
-  const text = await readFile(file, 'utf8').catch(() =>
-    stop('Set TOKEN, or start the service in this folder first: npm start'),
-  );
-  return JSON.parse(text)['demo-user'];
+  // A demo has a file of its own for its port.
+  const names = ['demo-tokens.json', `demo-${new URL(baseUrl).port}-tokens.json`];
+  const found = [];
+  for (const name of names) {
+    const file = new URL(`../../data/${name}`, import.meta.url);
+    const writtenAtMs = await stat(file)
+      .then(({ mtimeMs }) => mtimeMs)
+      .catch(() => undefined);
+    if (writtenAtMs !== undefined) found.push({ file, writtenAtMs });
+  }
+  const [newest] = found.sort((one, other) => other.writtenAtMs - one.writtenAtMs);
+  if (newest === undefined) stop('Set TOKEN, or start the service in this folder first: npm start');
+  return JSON.parse(await readFile(newest.file, 'utf8'))['demo-user'];
 }
 
 /**

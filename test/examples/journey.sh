@@ -4,11 +4,11 @@
 #   sh test/examples/journey.sh
 #   BASE=https://planning.example.com TOKEN=... sh test/examples/journey.sh
 #
-# Without TOKEN it is the demo user's, of a service that was started in this folder (npm start).
+# Without TOKEN it is the demo user's, of the service or demo that was last started in this folder (npm start).
 set -eu
 
 BASE=${BASE:-http://127.0.0.1:3000}
-tokens=$(dirname "$0")/../../data/demo-tokens.json
+data=$(dirname "$0")/../../data
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
@@ -19,6 +19,9 @@ stop() {
 }
 
 if [ -z "${TOKEN:-}" ]; then
+  # A demo has a file of its own for its port.
+  port=$(printf '%s\n' "$BASE" | sed -n 's|^[a-z]*://[^/]*:\([0-9]*\).*|\1|p')
+  tokens=$(ls -t "$data/demo-tokens.json" "$data/demo-$port-tokens.json" 2>/dev/null | head -n 1)
   [ -r "$tokens" ] || stop 'Set TOKEN, or start the service in this folder first: npm start'
   TOKEN=$(sed -n 's/.*"demo-user": *"\([^"]*\)".*/\1/p' "$tokens")
 fi
