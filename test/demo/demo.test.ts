@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { mkdirSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
+import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { createRepeatableIds } from '../../src/demo/repeatable-ids';
@@ -14,6 +15,10 @@ import { privateRoutes } from '../support/contract';
 import { temporaryFolder } from '../support/database';
 import { freePort } from '../support/free-port';
 import { failToStart, type Service, startService } from '../support/service';
+
+/** An address at which the port of 127.0.0.1 is free, where this machine has one. */
+const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));
+const otherLoopback = hasIpv6 ? '::1' : '127.0.0.1';
 
 const now = ['--demo', '--now', '2026-01-15'];
 const cwd = temporaryFolder();
@@ -146,7 +151,7 @@ describe('a demo', () => {
       stderr: `Another demo in this folder has port ${port}: set PORT.\n`,
     });
     // Nor whoever starts one that listens on another address.
-    const beside = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port, HOST: '::1' } });
+    const beside = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port, HOST: otherLoopback } });
     expect(beside).toMatchObject({ exitCode: 1, stderr: again.stderr });
     expect(await read()).toEqual(record);
     service.process.kill('SIGKILL');
@@ -158,7 +163,7 @@ describe('a demo', () => {
     const folder = temporaryFolder();
     const port = String(await freePort());
     const starts = await Promise.allSettled(
-      ['127.0.0.1', '127.0.0.1', '0.0.0.0'].map((HOST) =>
+      ['127.0.0.1', '127.0.0.1', otherLoopback].map((HOST) =>
         startService({ args: ['--demo'], cwd: folder, environment: { PORT: port, HOST }, hasErrorsInOutput: true }),
       ),
     );
