@@ -62,7 +62,7 @@ export function createApp(deps: AppDeps) {
   const routeTable = createRouteTable();
   const cors = createCors(deps.config);
   const docs = createDocs(deps, models);
-  const problemPages = createProblemPages();
+  const problemPages = createProblemPages(deps, routeTable);
   const limitVisitor = ({ request, server, set }: LimitedExchange) =>
     deps.rateLimits?.takeVisitor({ request, server, set });
 

@@ -49,7 +49,7 @@ export const problemKinds = {
     status: 400,
     title: 'The request could not be read',
     meaning: 'The request broke off, or is not well-formed HTTP.',
-    remedy: 'Send the request again, whole.',
+    remedy: 'Send the request again, whole, and with a `Host` header that names this service if `detail` misses it.',
   },
   'request-timeout': {
     code: 205,

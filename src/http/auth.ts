@@ -39,19 +39,27 @@ export function createAuth({
     });
 }
 
+export const managerRole = 'salesManager';
+
 /** The `transform` of a route for one role, which comes after the caller is known and before anything is validated. */
 export function requireRole({ roles }: Caller, role: string): void {
-  if (!roles.includes(role)) throw new AppError('forbidden', { detail: `The token does not have the role ${role}.` });
+  if (!roles.includes(role)) throw withoutRole(role);
+}
+
+export function withoutRole(role: string): AppError {
+  return new AppError('forbidden', { detail: `The token does not have the role ${role}.` });
+}
+
+export function withoutToken(): AppError {
+  return new AppError('unauthenticated', {
+    detail: 'The request has no Authorization header.',
+    headers: { 'www-authenticate': 'Bearer realm="personal-planning"' },
+  });
 }
 
 function bearerToken(request: Request): string {
   const header = request.headers.get('authorization');
-  if (header === null) {
-    throw new AppError('unauthenticated', {
-      detail: 'The request has no Authorization header.',
-      headers: { 'www-authenticate': 'Bearer realm="personal-planning"' },
-    });
-  }
+  if (header === null) throw withoutToken();
   const token = /^Bearer +(\S+)$/i.exec(header)?.[1];
   if (token === undefined) throw unauthenticated('The Authorization header is not `Bearer` and one token.');
   return token;

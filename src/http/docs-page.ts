@@ -18,7 +18,8 @@ const everyMethod = ['GET', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'HEAD', 'PATCH',
  *
  * @param scriptVersion of the page's program, so that a browser keeps that for as long as it is the same
  */
-export function createDocsPage({ publicUrl, models, routes }: DocsSubject, scriptVersion: string) {
+export function createDocsPage({ config, models, routes }: DocsSubject, scriptVersion: string) {
+  const { publicUrl, bodyLimitBytes } = config;
   const base = publicUrl ?? '';
   const info = {
     title: 'Personal planning service',
@@ -47,9 +48,9 @@ export function createDocsPage({ publicUrl, models, routes }: DocsSubject, scrip
               description: 'Whose `sub` names the person. In development the start prints where two to try are.',
             },
           },
-          schemas: toSchemas(models),
+          schemas: toSchemas(models, routes),
         },
-        paths: toPaths(routes, { models, answers, base }),
+        paths: toPaths(routes, { models, answers, base, bodyLimitBytes }),
       },
     }),
   );

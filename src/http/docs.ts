@@ -19,13 +19,9 @@ export interface DocumentedRoute {
   };
 }
 
-interface DocsConfig {
-  readonly config: Pick<AppDeps['config'], 'publicUrl'>;
-}
-
 /** What is documented. */
 export interface DocsSubject {
-  readonly publicUrl: string | undefined;
+  readonly config: Pick<AppDeps['config'], 'publicUrl' | 'bodyLimitBytes'>;
   readonly models: Models;
   readonly routes: readonly DocumentedRoute[];
 }
@@ -38,7 +34,7 @@ export const scriptPath = '/swagger/scalar.js';
  * The documentation: a page at /swagger and OpenAPI 3.1 at /swagger/json. What makes them is loaded when somebody asks
  * for them first, and only then: a start would take a fifth longer.
  */
-export function createDocs({ config, demoTokens }: Pick<AppDeps, 'demoTokens'> & DocsConfig, models: Models) {
+export function createDocs({ config, demoTokens }: Pick<AppDeps, 'config' | 'demoTokens'>, models: Models) {
   const { publicUrl } = config;
   let routes: readonly DocumentedRoute[] = [];
   const script = onceLoaded(async () => (await import('./docs-script')).loadPageProgram());
@@ -48,7 +44,7 @@ export function createDocs({ config, demoTokens }: Pick<AppDeps, 'demoTokens'> &
       import('./docs-policy'),
       script(),
     ]);
-    const { html, document } = createDocsPage({ publicUrl, models, routes }, version);
+    const { html, document } = createDocsPage({ config, models, routes }, version);
     return { document, answer: async (tokens: DemoTokens | undefined) => underPolicy(await html(tokens), publicUrl) };
   });
   const serveHtml = async ({ request, server }: Pick<Context, 'request' | 'server'>) =>

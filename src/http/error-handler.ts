@@ -69,7 +69,7 @@ export function problemResponse(failure: AppError, request: Request, requestId: 
   });
 }
 
-function notFound(allowedMethods: readonly string[]): AppError {
+export function notFound(allowedMethods: readonly string[]): AppError {
   return allowedMethods.length === 0
     ? new AppError('route-not-found')
     : new AppError('method-not-allowed', { headers: { allow: allowedMethods.join(', ') } });

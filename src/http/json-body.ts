@@ -50,11 +50,7 @@ async function readBytes(request: Request, { limitBytes, timeoutMs }: BodyLimits
 async function inTime(bytes: Promise<Uint8Array>, timeoutMs: number): Promise<Uint8Array> {
   if (Bun.peek.status(bytes) !== 'pending') return bytes;
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(
-    // What is still to come of the body would be taken for the next request.
-    () => reject(new AppError('request-timeout', { headers: { connection: 'close' } })),
-    timeoutMs,
-  );
+  const timer = setTimeout(() => reject(tooLate()), timeoutMs);
   try {
     return await Promise.race([bytes, late]);
   } finally {
@@ -74,6 +70,11 @@ async function readStream(body: ReadableStream<Uint8Array> | null, limitBytes: n
   return Buffer.concat(chunks);
 }
 
-function tooLarge(limitBytes: number): AppError {
+export function tooLarge(limitBytes: number): AppError {
   return new AppError('payload-too-large', { detail: `The body may have at most ${limitBytes} bytes.` });
+}
+
+export function tooLate(): AppError {
+  // What is still to come of the body would be taken for the next request.
+  return new AppError('request-timeout', { headers: { connection: 'close' } });
 }

@@ -1,16 +1,25 @@
 import { STATUS_CODES } from 'node:http';
 import { toJsonSchema, toJsonSchemaDefs } from '@valibot/to-json-schema';
 import * as v from 'valibot';
-import { AppError, type FieldError, type ProblemSlug, problemKinds } from '../errors';
+import { type ProblemSlug, problemKinds } from '../errors';
 import type { DocumentedRoute, Models } from './docs';
 import { problemMediaType, slugsOf, toProblem } from './problem';
+import { exampleFailure, exampleRequestId } from './problem-examples';
+import { problemSchema, problemSchemas } from './problem-schemas';
 import { isValibotSchema } from './valibot-schema';
 
 export const bearerScheme = 'bearer';
 
-/** The `components.schemas` of the document: the models, by name. */
-export function toSchemas(models: Models): Record<string, object> {
-  return toJsonSchemaDefs({ ...models }, conversion(models));
+/** The `components.schemas` of the document: the models, by name, and each problem that an operation answers. */
+export function toSchemas(models: Models, routes: readonly DocumentedRoute[]): Record<string, object> {
+  const slugs = routes
+    .filter(isDocumented)
+    .flatMap(({ hooks }) => Object.values(hooks.response ?? {}).flatMap(slugsOf));
+  return { ...toJsonSchemaDefs({ ...models }, conversion(models)), ...problemSchemas(slugs) };
+}
+
+function isDocumented({ hooks }: DocumentedRoute): boolean {
+  return hooks.detail !== undefined && !hooks.detail.hide;
 }
 
 /** What the operations of the document are made with. */
@@ -20,6 +29,7 @@ interface Material {
   readonly answers: Readonly<Record<string, unknown>>;
   /** Before the path of each link. */
   readonly base: string;
+  readonly bodyLimitBytes: number;
 }
 
 /** The `paths` of the document: every route that has a `detail` and is not hidden. */
@@ -28,8 +38,7 @@ export function toPaths(
   material: Material,
 ): Record<string, Record<string, unknown>> {
   const paths: Record<string, Record<string, unknown>> = {};
-  for (const route of routes) {
-    if (route.hooks.detail === undefined || route.hooks.detail.hide) continue;
+  for (const route of routes.filter(isDocumented)) {
     const path = route.path.replace(/:(\w+)/g, '{$1}');
     paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route, material) };
   }
@@ -74,7 +83,7 @@ function operation({ path, hooks }: DocumentedRoute, material: Material): Record
           headers: headerDocs(Number(status), { isLimited: isPrivate, hasTag }),
           ...(Number(status) < 400
             ? success(status, schema, { models, example })
-            : failure(status, schema, { ...material, path, errors: refusalOf(hooks) })),
+            : failure(status, schema, { ...material, path, hooks })),
         },
       ]),
     ),
@@ -88,27 +97,20 @@ function success(status: string, schema: unknown, { models, example }: { models:
   return { description, content: { 'application/json': { schema: jsonSchema(schema, models), ...examples } } };
 }
 
-interface Failing extends Pick<Material, 'models' | 'base'> {
-  readonly path: string;
-  readonly errors: readonly FieldError[] | undefined;
-}
+type Failing = Pick<Material, 'models' | 'base' | 'bodyLimitBytes'> & Pick<DocumentedRoute, 'path' | 'hooks'>;
 
 /** Each problem by its name, with the body that the service answers. */
-function failure(status: string, schema: unknown, { models, base, path, errors }: Failing) {
+function failure(status: string, schema: unknown, { models, base, path, ...met }: Failing) {
   const slugs = slugsOf(schema);
   const link = (slug: ProblemSlug) => `[\`${slug}\`](${base}/problems/${slug}): ${problemKinds[slug].title}.`;
   const example = (slug: ProblemSlug) =>
-    toProblem(
-      new AppError(slug, slug === 'invalid-input' && errors !== undefined ? { errors } : {}),
-      new Request(`http://localhost${path}`),
-      exampleRequestId,
-    );
+    toProblem(exampleFailure(slug, met), new Request(`http://localhost${path}`), exampleRequestId);
   return {
     description: slugs.length === 0 ? (STATUS_CODES[status] ?? status) : slugs.map(link).join('\n\n'),
     ...(isValibotSchema(schema) && {
       content: {
         [problemMediaType]: {
-          schema: jsonSchema(schema, models),
+          schema: slugs.length === 0 ? jsonSchema(schema, models) : problemSchema(slugs),
           examples: Object.fromEntries(
             slugs.map((slug) => [slug, { summary: problemKinds[slug].title, value: example(slug) }]),
           ),
@@ -116,27 +118,6 @@ function failure(status: string, schema: unknown, { models, base, path, errors }
       },
     }),
   };
-}
-
-const exampleRequestId = '0198c2f4-6b1e-7d3a-9c54-2f0a8e71b6d3';
-
-/** What the route says to an unknown field, or where it takes no body, to a query that is wrong all over. */
-function refusalOf({ body, query }: DocumentedRoute['hooks']): readonly FieldError[] | undefined {
-  if (isValibotSchema(body)) return errorsOf(() => body['~standard'].validate({ unknownField: true }));
-  if (!isValibotSchema(query)) return undefined;
-  const { properties = {} } = toJsonSchema(documented(query), { errorMode: 'ignore', typeMode: 'input' });
-  return errorsOf(() =>
-    query['~standard'].validate(Object.fromEntries(Object.keys(properties).map((name) => [name, '?']))),
-  );
-}
-
-function errorsOf(validate: () => unknown): readonly FieldError[] | undefined {
-  try {
-    validate();
-    return undefined;
-  } catch (error) {
-    return error instanceof AppError ? error.errors : undefined;
-  }
 }
 
 /** Those that not every such answer has: limits may be switched off, and matches that are explained have no tag. */

@@ -1,10 +1,14 @@
 import { STATUS_CODES } from 'node:http';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
-import { AppError, type FieldError, isProblemSlug, type ProblemSlug, problemKinds } from '../errors';
+import type { AppDeps } from '../deps';
+import { AppError, isProblemSlug, type ProblemSlug, problemKinds } from '../errors';
 import { type DocumentedRoute, swaggerPath } from './docs';
+import { notFound, problemResponse } from './error-handler';
 import { problemMediaType, problemsAnywhere, slugsOf, toProblem } from './problem';
+import { exampleFailure, exampleRequestId } from './problem-examples';
 import { requestParameters } from './request-schema';
+import type { RouteTable } from './route-table';
 
 const style = `
   :root { color-scheme: light dark; background: canvas; color: canvastext; }
@@ -23,14 +27,13 @@ const headers = {
   'cache-control': 'public, max-age=3600',
 };
 
-/** What breaks a rule, as `POST /v2/private/ltc/lifetimeCare` answers to `{ "careCost": 4500 }`. */
-export const sampleErrors: readonly FieldError[] = [
-  { pointer: '/careCost', rule: 'unknown_field', message: 'is not a known field; did you mean careCosts?' },
-];
-const sampleRequestId = '0198c2f4-6b1e-7d3a-9c54-2f0a8e71b6d3';
+interface Subject {
+  readonly config: Pick<AppDeps['config'], 'bodyLimitBytes'>;
+}
 
 /** The page behind each problem's `type`: what happened, and how to fix it; and one that lists them all. */
-export function createProblemPages() {
+export function createProblemPages({ config }: Subject, routeTable: RouteTable) {
+  const { bodyLimitBytes } = config;
   let routes: readonly DocumentedRoute[] = [];
   const plugin = new Elysia({ name: 'http.problem-pages' })
     .get(
@@ -46,7 +49,7 @@ export function createProblemPages() {
       ({ params, set }) => {
         if (!isProblemSlug(params.slug)) throw new AppError('route-not-found');
         Object.assign(set.headers, headers);
-        return problemPage(params.slug, routes);
+        return problemPage(params.slug, { routes, routeTable, bodyLimitBytes });
       },
       { params: requestParameters(v.object({ slug: v.string() })), detail: { hide: true } },
     );
@@ -79,9 +82,15 @@ ${sections.join('\n')}`,
   );
 }
 
-function problemPage(slug: ProblemSlug, routes: readonly DocumentedRoute[]): string {
+interface Known {
+  readonly routes: readonly DocumentedRoute[];
+  readonly routeTable: RouteTable;
+  readonly bodyLimitBytes: number;
+}
+
+function problemPage(slug: ProblemSlug, known: Known): string {
   const kind = problemKinds[slug];
-  const asked = routesThatAnswer(slug, routes);
+  const asked = routesThatAnswer(slug, known.routes);
   const anywhere = problemsAnywhere.some((each) => each === slug) ? ['<li>Any address</li>'] : [];
   const places = asked.map(({ method, path, hooks }) => {
     const tag = [hooks.detail?.tags].flat()[0];
@@ -98,7 +107,7 @@ function problemPage(slug: ProblemSlug, routes: readonly DocumentedRoute[]): str
 <h2>How to fix it</h2>
 <p>${withCode(kind.remedy)}</p>
 ${'advice' in kind ? `<h2>What to show the person</h2>\n<p>${withCode(kind.advice)}</p>\n` : ''}<h2>The answer</h2>
-<pre>${escaped(sampleAnswer(slug, asked[0]?.path ?? '/v2/private/nowhere'))}</pre>
+<pre>${escaped(exampleAnswer(slug, asked[0], known))}</pre>
 <h2>Where it can happen</h2>
 <ul>
 ${[...places, ...anywhere].join('\n')}
@@ -112,16 +121,20 @@ function routesThatAnswer(slug: ProblemSlug, routes: readonly DocumentedRoute[])
   );
 }
 
-function sampleAnswer(slug: ProblemSlug, path: string): string {
-  const kind = problemKinds[slug];
-  const failure = new AppError(slug, slug === 'invalid-input' ? { errors: sampleErrors } : {});
-  const instance = slug === 'invalid-input' ? '/v2/private/ltc/lifetimeCare' : path;
+/** As the first route answers it that may; what any address may answer, as an address that does. */
+function exampleAnswer(slug: ProblemSlug, route: DocumentedRoute | undefined, known: Known): string {
+  const path = route?.path ?? (slug === 'method-not-allowed' ? '/v2/private/user' : '/v2/private/nowhere');
+  const failure =
+    route === undefined
+      ? notFound(known.routeTable.allowedMethods(path))
+      : exampleFailure(slug, { hooks: route.hooks, bodyLimitBytes: known.bodyLimitBytes });
+  const request = new Request(`http://localhost${path}`);
+  const { status, headers } = problemResponse(failure, request, exampleRequestId);
   return [
-    `HTTP/1.1 ${kind.status} ${STATUS_CODES[kind.status]}`,
-    `Content-Type: ${problemMediaType}`,
-    ...('retryAfterSeconds' in kind ? [`Retry-After: ${kind.retryAfterSeconds}`] : []),
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    ...[...headers].map(([name, value]) => `${name}: ${value}`),
     '',
-    JSON.stringify(toProblem(failure, new Request(`http://localhost${instance}`), sampleRequestId), null, 2),
+    JSON.stringify(toProblem(failure, request, exampleRequestId), null, 2),
   ].join('\n');
 }
 

@@ -83,11 +83,14 @@ function createPolicy(name: string, quota: number) {
       const left = `"${name}";r=${remaining};t=${resetsInSeconds}`;
       addToHeader(headers, 'ratelimit-policy', header);
       addToHeader(headers, 'ratelimit', left);
-      if (isOver)
-        throw new AppError('rate-limited', {
-          detail: `The caller has used up the limit "${name}" of this minute. Nothing was done.`,
-          headers: { 'retry-after': String(resetsInSeconds) },
-        });
+      if (isOver) throw overLimit(name, resetsInSeconds);
     },
   };
+}
+
+export function overLimit(name: string, resetsInSeconds: number): AppError {
+  return new AppError('rate-limited', {
+    detail: `The caller has used up the limit "${name}" of this minute. Nothing was done.`,
+    headers: { 'retry-after': String(resetsInSeconds) },
+  });
 }

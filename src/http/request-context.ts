@@ -45,9 +45,7 @@ export function createRequestContext({
         lifecycle.onRequestWhileDraining();
       }
       // Bun leaves out a host that is none, and Elysia would take the path for one.
-      if (request.url.startsWith('/')) {
-        throw new AppError('malformed-request', { detail: 'The Host header is missing or names no host.' });
-      }
+      if (request.url.startsWith('/')) throw withoutHost();
     })
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
       // Nothing may throw here: it would end the process (elysia#1474).
@@ -64,4 +62,8 @@ export function createRequestContext({
         // What is watched matters more than the watching.
       }
     });
+}
+
+export function withoutHost(): AppError {
+  return new AppError('malformed-request', { detail: 'The Host header is missing or names no host.' });
 }

@@ -190,6 +190,7 @@ describe('what openapi-typescript makes of the document', () => {
       isMatched: true,
       terms: 1,
       glance: 220,
+      fault: '/careCosts',
     });
   });
 });

@@ -28,6 +28,18 @@ const user = {
 };
 const saved = { method: 'POST', sentText: '{"firstName":"Ada"}', status: 200, headers: headersOf({}) };
 const good: Exchanged = { ...saved, text: JSON.stringify({ user }) };
+const faultless = {
+  type: '/problems/invalid-input',
+  title: 'Some fields are not valid',
+  status: 422,
+  detail: 'Some',
+  instance: '/v2/private/user/profile',
+  code: 201,
+  http_code: 422,
+  requestId: 'request-1',
+};
+/** One that this operation does not answer. */
+const otherProblem = { ...faultless, type: '/problems/carrier-declined', code: 313, errors: [] };
 const problem = { 'content-type': 'application/problem+json' };
 
 function faultsOf(change: Partial<Exchanged>, name = 'POST /v2/private/user/profile'): string {
@@ -59,6 +71,11 @@ describe('what is held against the document', () => {
     ['the header x-powered-by is not documented', { headers: headersOf({ 'x-powered-by': 'us' }) }],
     ['the type is text/plain, not application/json', { headers: headersOf({ 'content-type': 'text/plain' }) }],
     ['the type is application/json, not application/problem+json', { status: 422, text: '{}' }],
+    ['must be equal to constant', { status: 422, headers: headersOf(problem), text: JSON.stringify(otherProblem) }],
+    [
+      "must have required property 'errors'",
+      { status: 422, headers: headersOf(problem), text: JSON.stringify(faultless) },
+    ],
     ["must have required property 'type'", { status: 422, headers: headersOf(problem), text: '{"status":422}' }],
     [
       'must be equal to one of the allowed values',

@@ -1,7 +1,7 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
-import { createAuth, requireRole } from '../../http/auth';
+import { createAuth, managerRole, requireRole } from '../../http/auth';
 import { problems, queryProblems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import { requestParameters } from '../../http/request-schema';
@@ -12,8 +12,6 @@ import { toMonthlyGlance } from './glance';
 import { MonthlyGlanceBody, MonthlyGlanceQuery } from './model';
 import { monthEdges, resolveMonth } from './months';
 import { createSalesStore } from './store';
-
-const role = 'salesManager';
 
 export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps) {
   const store = createSalesStore(reads);
@@ -34,7 +32,7 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
       const resolved = resolveMonth({ ...month, year }, clock(), reportTimeZone);
       const edges = monthEdges(resolved, reportTimeZone);
       const team = await store.findTeamMonth(caller.id, edges);
-      const manager = team.find(({ id, role }) => id === caller.id && role === 'salesManager');
+      const manager = team.find(({ id, role }) => id === caller.id && role === managerRole);
       if (manager === undefined) {
         noteRefusal({ caller, set });
         throw new AppError('forbidden', { detail: 'The caller leads no sales team.' });
@@ -50,8 +48,8 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
     },
     {
       transform({ caller, set }) {
-        if (!caller.roles.includes(role)) noteRefusal({ caller, set });
-        requireRole(caller, role);
+        if (!caller.roles.includes(managerRole)) noteRefusal({ caller, set });
+        requireRole(caller, managerRole);
       },
       query: requestParameters(MonthlyGlanceQuery),
       response: { 200: MonthlyGlanceBody, ...problems(...queryProblems, 'forbidden') },
@@ -60,7 +58,7 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
         description:
           'Counts what was sold in the month, of the time zone that this service reports in. The team’s counters and ' +
           'earnings are the sums of the manager’s and the counselors’. Whoever sold for the team that month is listed, ' +
-          'and whoever is in it today.',
+          'and whoever is in it today. It wants a token with the role `salesManager`: of the demo tokens, that of `demo-manager`.',
         operationId: 'getMonthlyGlance',
       },
     },

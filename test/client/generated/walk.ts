@@ -25,12 +25,14 @@ export async function walk(baseUrl: string, token: string) {
   const glance = await client.GET('/v2/private/user/salesManager/monthly-glance', {
     params: { query: { month: 'March' } },
   });
+  const refused = await client.POST('/v2/private/ltc/lifetimeCare', { body: { careCosts: -1 } });
   return {
     firstName: saved.data?.user.profile?.firstName,
     relationshipStatus: step.data?.user.ltc.lifetimeCare?.relationshipStatus,
     isMatched: matched.data?.user.insurance.matches?.bestMatch?.explanation !== undefined,
     terms: started.data?.user.purchase.partner?.pricing[0]?.terms.length,
     glance: glance.error?.code,
+    fault: refused.error?.code === 201 ? refused.error.errors[0]?.pointer : undefined,
   };
 }
 
@@ -43,4 +45,15 @@ export async function refused(client: ReturnType<typeof createClient<paths>>) {
   await client.GET('/v2/private/user/salesManager/monthly-glance');
   // @ts-expect-error: a path that is not served
   await client.GET('/v2/private/nowhere');
+}
+
+/** What an error holds besides is known by its `code`, and which it may be, by its operation. */
+export async function told(client: ReturnType<typeof createClient<paths>>) {
+  const { error } = await client.POST('/v2/private/user/profile', { body: { firstName: 'Ada' } });
+  if (error?.code === 204) {
+    // @ts-expect-error: a request that could not be read has no list of faults
+    return error.errors.length;
+  }
+  // @ts-expect-error: saving a profile asks no carrier
+  return error?.code === 313;
 }
