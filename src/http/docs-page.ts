@@ -2,9 +2,12 @@ import { swagger } from '@elysiajs/swagger';
 import { Elysia } from 'elysia';
 import packageJson from '../../package.json' with { type: 'json' };
 import type { DemoTokens } from '../auth/development-key';
+import { onceLoaded } from '../once-loaded';
 import answers from './answer-examples.json' with { type: 'json' };
 import { type DocsSubject, scriptPath, specPath, swaggerPath } from './docs';
 import { introduction, tagGroups, tags } from './docs-introduction';
+import { isNotModified } from './entity-tag';
+import { createGzipAnswer } from './gzip-answer';
 import { bearerScheme, toPaths, toSchemas } from './openapi';
 
 /** What the plugin’s types do not know. */
@@ -45,7 +48,10 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
               type: 'http',
               scheme: 'bearer',
               bearerFormat: 'JWT',
-              description: 'Whose `sub` names the person. In development the start prints where two to try are.',
+              // Its beginning stands beside the field of the token.
+              description:
+                'The list at the top of /swagger fills in a demo token, for a browser on the machine where the start has ' +
+                'made them and prints where they are. Any other is a JWT whose `sub` names the person.',
             },
           },
           schemas: toSchemas(models, routes),
@@ -54,6 +60,10 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
       },
     }),
   );
+  const document = onceLoaded(async () => {
+    const text = await (await app.handle(new Request(`http://localhost${specPath}`))).text();
+    return { tag: `"${Bun.hash(text).toString(36)}"`, answer: createGzipAnswer(new Blob([text])) };
+  });
   return {
     /** The page, ready to send with the tokens that it is given. */
     async html(tokens: DemoTokens | undefined): Promise<string> {
@@ -67,7 +77,14 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
         )
         .replace('</body>', () => `<script>${startScript(tokens)}</script></body>`);
     },
-    document: () => app.handle(new Request(`http://localhost${specPath}`)),
+    /** The document, or to whoever has it already, that it is the same. */
+    async document(request: Request): Promise<Response> {
+      const { tag, answer } = await document();
+      // One tag for it with and without compression is a weak one.
+      const headers = { etag: `W/${tag}`, 'cache-control': 'no-cache' };
+      if (isNotModified(request, tag)) return new Response(null, { status: 304, headers });
+      return answer(request, { ...headers, 'content-type': 'application/json;charset=utf-8' });
+    },
   };
 }
 
@@ -90,12 +107,21 @@ const people = {
   'demo-manager': 'demo-manager, who leads a sales team',
 } as const satisfies Record<keyof DemoTokens, string>;
 
-/** What the page's own program lets stick out at the side of a phone, or makes as long as the longest answer. */
+/**
+ * What the page's own program lets stick out at the side of a phone, or makes as long as the longest answer; and the bar
+ * above it, of a height that the program knows.
+ */
 const style = `
+  :root:has(.token) { --scalar-custom-header-height: 2.75rem; }
   .t-doc__header header span { overflow: hidden; text-overflow: ellipsis; }
   .response-card .scalar-card-content:not(.scalar-card-header) { max-height: 70vh; }
-  .token { font: 0.875rem/1.5 system-ui, sans-serif; padding: 0.5rem 1.5rem; background: #1e293b; color: #fff; }
-  .token select { font: inherit; max-width: 100%; }
+  .token {
+    position: sticky; top: 0; z-index: 100; box-sizing: border-box; height: 2.75rem; padding: 0 1rem;
+    display: flex; align-items: center;
+    font: 0.875rem/1.5 system-ui, sans-serif; background: #1e293b; color: #fff;
+  }
+  .token label { display: flex; align-items: center; gap: 0.5rem; min-width: 0; white-space: nowrap; }
+  .token select { font: inherit; min-width: 0; min-height: 1.75rem; }
 `;
 
 function tokenChoice(tokens: DemoTokens | undefined): string {
@@ -103,25 +129,49 @@ function tokenChoice(tokens: DemoTokens | undefined): string {
   const options = Object.entries(people).map(([name, text]) => `<option value="${name}">${text}</option>`);
   return `
     <section class="token" aria-label="Demo token">
-      <label>Requests are sent with the token of <select autocomplete="off">${options.join('')}</select></label>
+      <label>Token of <select autocomplete="off">${options.join('')}<option value="" hidden>nobody here: changed by hand</option></select></label>
     </section>`;
 }
 
+/**
+ * A token that is typed by hand is kept by the page's program before any that it is configured with, and nobody is told
+ * of it: the list asks what is kept, and a choice starts the program anew.
+ */
 function startScript(tokens: DemoTokens | undefined): string {
   return `
-    const configuration = ${inScript(pageConfiguration)};
     const tokens = ${inScript(tokens ?? {})};
-    const withToken = (token) => ({
-      ...configuration,
+    const list = document.querySelector('.token select');
+    const scheme = ${inScript(bearerScheme)};
+    let auth;
+    const configured = (token) => ({
+      ...${inScript(pageConfiguration)},
+      plugins: [() => ({ name: 'token', extensions: [], hooks: { onInit: (given) => void ({ auth } = given) } })],
       authentication: {
-        preferredSecurityScheme: ${inScript(bearerScheme)},
-        ...(token && { securitySchemes: { [${inScript(bearerScheme)}]: { token } } }),
+        preferredSecurityScheme: scheme,
+        ...(token && { securitySchemes: { [scheme]: { token } } }),
       },
     });
-    const reference = Scalar.createApiReference('#reference', withToken(tokens['demo-user']));
-    document
-      .querySelector('.token select')
-      ?.addEventListener('change', ({ target }) => reference.updateConfiguration(withToken(tokens[target.value])));
+    const start = (token) => Scalar.createApiReference('#reference', configured(token));
+    const typedToken = () => {
+      const [secrets] = Object.values(auth.export()).map(({ secrets }) => secrets?.[scheme] ?? {});
+      const { 'x-scalar-secret-token': token, 'x-scalar-secret-cleared-fields': cleared } = secrets ?? {};
+      return token || cleared?.length > 0 ? token : undefined;
+    };
+    let reference = start(tokens[list?.value]);
+    if (list) {
+      let chosen = list.value;
+      list.addEventListener('change', () => {
+        chosen = list.value;
+        if (typedToken() === undefined) return reference.updateConfiguration(configured(tokens[chosen]));
+        reference.destroy();
+        reference = start(tokens[chosen]);
+      });
+      setInterval(() => {
+        const typed = typedToken();
+        const named = typed === undefined ? chosen : Object.keys(tokens).find((name) => tokens[name] === typed);
+        if (list.value !== (named ?? '')) list.value = named ?? '';
+      }, 300);
+    }
   `;
 }
 

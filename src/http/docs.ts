@@ -49,7 +49,10 @@ export function createDocs({ config, demoTokens }: Pick<AppDeps, 'config' | 'dem
   });
   const serveHtml = async ({ request, server }: Pick<Context, 'request' | 'server'>) =>
     (await page()).answer(isForThisMachine(request, server, publicUrl) ? demoTokens : undefined);
-  const serveDocument = async () => (await page()).document();
+  const serveDocument = async ({ request, set }: Pick<Context, 'request' | 'set'>) => {
+    addToHeader(set.headers, 'vary', 'Accept-Encoding');
+    return (await page()).document(request);
+  };
   const serveScript = async ({ request, set }: Pick<Context, 'request' | 'set'>) => {
     addToHeader(set.headers, 'vary', 'Accept-Encoding');
     return (await script()).answer(request);

@@ -14,7 +14,11 @@ export function problemSchemas(slugs: readonly ProblemSlug[]): Record<string, ob
       const required = [...Object.keys(fixed), ...(slug === 'invalid-input' ? ['errors'] : [])];
       return [
         nameOf(slug),
-        { description: meaning, allOf: [{ $ref: '#/components/schemas/Problem' }], properties: fixed, required },
+        {
+          description: meaning,
+          allOf: [{ $ref: '#/components/schemas/Problem' }, { type: 'object', properties: fixed }],
+          required,
+        },
       ];
     }),
   );

@@ -151,7 +151,11 @@ describe('a demo', () => {
       stderr: `Another demo in this folder has port ${port}: set PORT.\n`,
     });
     // Nor whoever starts one that listens on another address.
-    const beside = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port, HOST: otherLoopback } });
+    const beside = await failToStart({
+      args: ['--demo'],
+      cwd: folder,
+      environment: { PORT: port, HOST: otherLoopback },
+    });
     expect(beside).toMatchObject({ exitCode: 1, stderr: again.stderr });
     expect(await read()).toEqual(record);
     service.process.kill('SIGKILL');

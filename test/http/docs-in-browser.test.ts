@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'bun:test';
+import { fileURLToPath } from 'node:url';
+import type { AxeResults } from 'axe-core';
 import type { AppDeps } from '../../src/deps';
 import { onceLoaded } from '../../src/once-loaded';
 import { seedDemo } from '../../src/seed-demo';
@@ -17,23 +19,28 @@ async function listen(overrides: Partial<AppDeps> = {}): Promise<string> {
   return `http://127.0.0.1:${app.server?.port}`;
 }
 
+const axe = fileURLToPath(import.meta.resolve('axe-core'));
+
 /** A page of five megabytes of script takes its time where others load the machine. */
 const patienceMs = 120_000;
 
-/**
- * One walk over one page for all tests of it, since it takes its time: with the demo tokens, at an operation. What breaks
- * the page comes last.
- */
-const walkDocs = onceLoaded(async () => {
+/** The page with the demo tokens, at an operation. */
+async function openDocs() {
   const now = new Date();
   const demoTokens = {
     'demo-user': await testToken({ id: 'demo-user', now }),
     'demo-manager': await testToken({ id: 'demo-manager', roles: ['salesManager'], now }),
   };
   const address = await listen({ demoTokens, clock: () => now });
-  const { page, requests, complaints } = await openInBrowser(
-    `${address}/swagger#tag/profile/POST/v2/private/user/profile`,
-  );
+  return { address, ...(await openInBrowser(`${address}/swagger#tag/profile/POST/v2/private/user/profile`)) };
+}
+
+/**
+ * One walk over one page for all tests of it, since it takes its time. What breaks
+ * the page comes last.
+ */
+const walkDocs = onceLoaded(async () => {
+  const { address, page, requests, complaints } = await openDocs();
   /** Opens the request of an operation, sends it, and gives what is then shown of the answer. */
   const send = async (path: string) => {
     await page.getByRole('button', { name: new RegExp(`^Test Request.*${path}`) }).click();
@@ -54,8 +61,13 @@ const walkDocs = onceLoaded(async () => {
   const saved = await send('/v2/private/user/profile');
 
   await page.setViewportSize({ width: 390, height: 844 });
-  await page.getByLabel('Requests are sent with the token of').selectOption('demo-manager');
+  await page.getByLabel('Token of').selectOption('demo-manager');
   await page.evaluate(`location.hash = 'tag/sales/GET/v2/private/user/salesManager/monthly-glance'`);
+  const barTop = await page.evaluate(`document.querySelector('.token').getBoundingClientRect().top`);
+  await page.evaluate(await Bun.file(axe).text());
+  const { violations: faultsOfBar }: AxeResults = await page.evaluate(
+    `axe.run('.token', { resultTypes: ['violations'] })`,
+  );
   const glance = await send('/v2/private/user/salesManager/monthly-glance');
   await measure();
   const complaintsOfUse = [...complaints];
@@ -93,7 +105,8 @@ const walkDocs = onceLoaded(async () => {
     glance,
     overhangs,
     complaintsOfUse,
-    complaintsOfUse,
+    barTop,
+    faultsOfBar,
     hasAllStyles,
     isIntruded,
   };
@@ -103,13 +116,62 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
   test(
     'the documentation sends requests with the demo tokens as it stands, shows what is answered, and fits a phone',
     async () => {
-      const { saved, glance, overhangs, complaintsOfUse } = await walkDocs();
+      const { saved, glance, overhangs, complaintsOfUse, barTop, faultsOfBar } = await walkDocs();
       expect(saved).toMatchObject({ status: 200, body: { user: { id: 'demo-user', profile: { firstName: 'Ada' } } } });
       expect(saved.shown).toContain('"id": "demo-user"');
       expect(glance).toMatchObject({ status: 200, body: { data: { teamGlance: {}, managerReport: {} } } });
       expect(glance.shown).toContain('"teamGlance"');
+      // The bar can be reached from an operation far below, too.
+      expect(barTop).toBe(0);
+      expect(faultsOfBar.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])).toEqual([]);
       expect(overhangs).toEqual([0, 0]);
       expect(complaintsOfUse).toEqual([]);
+    },
+    patienceMs,
+  );
+
+  test(
+    'a token that is chosen is sent whatever was typed before, and the list says whose it is not',
+    async () => {
+      const { page } = await openDocs();
+      const path = '/v2/private/user';
+      const list = page.getByLabel('Token of');
+      const open = async () => {
+        // The page follows what is scrolled to.
+        await page.evaluate(`location.hash = 'tag/user-object/GET/v2/private/user'`);
+        const button = page.getByRole('button', { name: new RegExp(`^Test Request.*${path}\\)?$`) });
+        await button.click({ timeout: patienceMs });
+      };
+      const close = () => page.getByRole('button', { name: 'Close Client' }).click();
+      const senderOf = async () => {
+        await open();
+        const asked = page.waitForRequest((request) => new URL(request.url()).pathname === path);
+        await page.getByRole('button', { name: /^Send/ }).first().click();
+        const token = (await (await asked).headerValue('authorization'))?.replace('Bearer ', '') ?? '';
+        await close();
+        return token.includes('.')
+          ? JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()).sub
+          : token;
+      };
+      await page.setViewportSize({ width: 1280, height: 900 });
+
+      const isChangedByHand = () => until(async () => (await list.inputValue()) === '');
+      // Nothing of it has to be answered.
+      await page.route(`**${path}`, (route) => route.fulfill({ json: {} }));
+
+      await list.selectOption('demo-user');
+      await open();
+      await page.getByRole('dialog').getByLabel('Bearer Token').fill('typed-by-hand');
+      await isChangedByHand();
+      await close();
+      expect(await senderOf()).toBe('typed-by-hand');
+      await list.selectOption('demo-user');
+      expect([await senderOf(), await list.inputValue()]).toEqual(['demo-user', 'demo-user']);
+
+      await page.getByLabel('Bearer Token').first().fill('');
+      await isChangedByHand();
+      await list.selectOption('demo-manager');
+      expect([await senderOf(), await list.inputValue()]).toEqual(['demo-manager', 'demo-manager']);
     },
     patienceMs,
   );

@@ -240,13 +240,36 @@ describe('/swagger/json', () => {
 });
 
 describe('/swagger', () => {
+  test('brings the document compressed to whoever takes that, and not at all to whoever has it', async () => {
+    const { app } = await createTestApp();
+    const ask = (headers: Record<string, string>) =>
+      app.handle(new Request('http://localhost/swagger/json', { headers }));
+    const [plain, compressed] = [await ask({}), await ask({ 'accept-encoding': 'gzip, br' })];
+    for (const { headers } of [plain, compressed]) expect(headers.get('vary')).toContain('Accept-Encoding');
+    expect(plain.headers.get('content-encoding')).toBeNull();
+    expect(compressed.headers.get('content-encoding')).toBe('gzip');
+    const [text, bytes] = [await plain.text(), await compressed.bytes()];
+    expect(bytes.byteLength).toBeLessThan(text.length / 5);
+    expect(Buffer.from(Bun.gunzipSync(bytes)).toString()).toBe(text);
+
+    const tag = plain.headers.get('etag') ?? '';
+    expect(tag).toMatch(/^W\/"\w+"$/);
+    expect(compressed.headers.get('etag')).toBe(tag);
+    const again = await ask({ 'if-none-match': tag });
+    expect([again.status, again.headers.get('etag'), await again.text()]).toEqual([304, tag, '']);
+    expect((await ask({ 'if-none-match': '"another"' })).status).toBe(200);
+  });
+
   test('carries the id of its request, and tells by HEAD how long it is', async () => {
     const { app } = await createTestApp();
     app.listen({ hostname: '127.0.0.1', port: 0 });
     atEnd(() => app.stop(true));
     for (const path of ['/swagger', '/swagger/', '/swagger/json']) {
       const ask = (method: string) =>
-        fetch(`http://127.0.0.1:${app.server?.port}${path}`, { method, headers: { 'x-request-id': 'reader-1' } });
+        fetch(`http://127.0.0.1:${app.server?.port}${path}`, {
+          method,
+          headers: { 'x-request-id': 'reader-1', 'accept-encoding': 'identity' },
+        });
       const [get, head] = [await ask('GET'), await ask('HEAD')];
       expect(head.headers.get('content-length')).toBe(String((await get.bytes()).byteLength));
       for (const { status, headers } of [get, head]) {
