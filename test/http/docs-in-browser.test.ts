@@ -93,7 +93,6 @@ const walkDocs = onceLoaded(async () => {
     glance,
     overhangs,
     complaintsOfUse,
-    complaintsOfUse,
     hasAllStyles,
     isIntruded,
   };
