@@ -21,6 +21,7 @@ export function announce(address: string, { config, log, tokens, demo }: Started
     log.info({ address, docs: `${base}/swagger`, database: data }, 'listening');
     return;
   }
+  const hint = config.auth.key.kind === 'secret' ? 'bun planning token --sub NAME signs one' : 'of your issuer';
   const token = tokens?.tokens['demo-user'] ?? '<token>';
   // Tokens are shown under a name of this machine alone, and the address that means all of them is none.
   const ownAddress = address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
@@ -31,7 +32,8 @@ Personal planning service
   address  ${base}
 ${page}  docs     ${base}/swagger
   data     ${data}
-${tokens === undefined ? '' : `  tokens   ${tokens.path}\n`}${demo === undefined ? '' : demoLines(demo)}
+  tokens   ${tokens?.path ?? hint}
+${demo === undefined ? '' : demoLines(demo)}
 Try it:
   curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'
 

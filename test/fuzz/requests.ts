@@ -52,6 +52,19 @@ const commonHeader: fc.Arbitrary<Header> = fc.oneof(
   ),
 );
 
+/** The request that the document shows, by a caller who may send it. */
+export function documentedRequest({ method, path, parameters, body }: Promised, { good }: Tokens): Sent {
+  const query = parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
+  const manager = good.find(({ isManager }) => isManager);
+  return {
+    method,
+    target: query.length === 0 ? path : `${path}?${new URLSearchParams(query)}`,
+    caller: manager,
+    headers: [jsonHeader, ['Authorization', `Bearer ${manager?.token}`], ['Host', 'fuzz.example']],
+    body: body === undefined ? undefined : utf8(printJson(body.examples[0] ?? {})),
+  };
+}
+
 /** Requests of every kind to one operation: good, bad, and meant to do harm. */
 export function requestsTo(operation: Promised, document: ServiceDocument, tokens: Tokens): fc.Arbitrary<Sent> {
   const { method, path } = operation;

@@ -5,6 +5,7 @@ const Parameter = v.object({
   in: v.picklist(['query', 'path', 'header']),
   required: v.boolean(),
   schema: v.looseObject({}),
+  example: v.optional(v.string()),
 });
 const Schema = v.looseObject({ $ref: v.optional(v.string()) });
 const Operation = v.object({

@@ -11,6 +11,7 @@ import { noteWritten } from '../users/written-versions';
 import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
 
 /** What the database finds out when it makes an application. */
+const openedColumns = { supersedes: applications.supersedes, createdAt: applications.createdAt };
 const Opened = v.object({ supersedes: v.nullable(v.string()), created_at: v.number() });
 const firstPatienceMs = 2_500;
 const maxPatienceMs = 10 * 60_000;
@@ -129,11 +130,7 @@ export function createApplicationStore(db: Database) {
         .from(users)
         .where(eq(users.id, userId));
       const [[row] = []] = await writeBatch(db, [
-        db
-          .insert(applications)
-          .select(opened)
-          .onConflictDoNothing()
-          .returning({ supersedes: applications.supersedes, createdAt: applications.createdAt }),
+        db.insert(applications).select(opened).onConflictDoNothing().returning(openedColumns),
         event({ id, userId }, 'started', { requestId, now }, eq(applications.id, id)),
       ]);
       if (row === undefined) return undefined;
