@@ -27,6 +27,17 @@ const jump = (testApp: TestApp, ms: number) => {
   testApp.now = new Date(testApp.now.getTime() + ms);
 };
 
+function verifierOf(keys: URL, clock: () => Date, machineClock: () => Date) {
+  const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
+  return createTokenVerifier({ key: { kind: 'jwks', url: keys.href }, ...claims }, clock, machineClock);
+}
+
+/** Good for an hour. */
+function tokenOf(key: CryptoKey, now: Date): Promise<string> {
+  const token = new SignJWT().setProtectedHeader({ alg: 'ES256' }).setSubject('ada');
+  return token.setExpirationTime(new Date(now.getTime() + hourMs)).sign(key);
+}
+
 describe('a clock that jumps', () => {
   test.each([
     ['back by an hour', -hourMs],
@@ -100,18 +111,12 @@ describe('a clock that jumps', () => {
     const { publicKey, privateKey } = await generateKeyPair('ES256');
     const jwks = Bun.serve({ port: 0, fetch: async () => Response.json({ keys: [await exportJWK(publicKey)] }) });
     try {
-      const key = { kind: 'jwks', url: jwks.url.href } as const;
-      const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
-      const verify = await createTokenVerifier(
-        { key, ...claims },
+      const verify = await verifierOf(
+        jwks.url,
         () => now,
         () => now,
       );
-      const token = await new SignJWT()
-        .setProtectedHeader({ alg: 'ES256' })
-        .setSubject('ada')
-        .setExpirationTime('10y')
-        .sign(privateKey);
+      const token = await tokenOf(privateKey, now);
       expect(await verify(token)).toMatchObject({ id: 'ada' });
       await jwks.stop(true);
       now = new Date(now.getTime() - 2 * hourMs);
@@ -207,17 +212,12 @@ describe('a clock that stands still', () => {
     let keys = [await exportJWK(revoked.publicKey)];
     const jwks = Bun.serve({ port: 0, fetch: () => Response.json({ keys }) });
     try {
-      const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
-      const verify = await createTokenVerifier(
-        { key: { kind: 'jwks', url: jwks.url.href }, ...claims },
+      const verify = await verifierOf(
+        jwks.url,
         () => now,
         () => new Date(now.getTime() + passedMs),
       );
-      const token = await new SignJWT()
-        .setProtectedHeader({ alg: 'ES256' })
-        .setSubject('ada')
-        .setExpirationTime(new Date(now.getTime() + hourMs))
-        .sign(revoked.privateKey);
+      const token = await tokenOf(revoked.privateKey, now);
       expect(await verify(token)).toMatchObject({ id: 'ada' });
       keys = [await exportJWK(current.publicKey)];
       passedMs = 59_000;
@@ -241,17 +241,12 @@ describe('a clock that stands still', () => {
       fetch: () => (isAway ? new Response('', { status: 500 }) : Response.json(keys)),
     });
     try {
-      const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
-      const verify = await createTokenVerifier(
-        { key: { kind: 'jwks', url: jwks.url.href }, ...claims },
+      const verify = await verifierOf(
+        jwks.url,
         () => now,
         () => new Date(now.getTime() + passedMs),
       );
-      const token = await new SignJWT()
-        .setProtectedHeader({ alg: 'ES256' })
-        .setSubject('ada')
-        .setExpirationTime(new Date(now.getTime() + hourMs))
-        .sign(privateKey);
+      const token = await tokenOf(privateKey, now);
       await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
       isAway = false;
       passedMs += 60_000;
