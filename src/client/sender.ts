@@ -125,12 +125,13 @@ export function randomId(): string {
 }
 
 function baseOf(baseUrl: string): string {
-  try {
-    const { origin, pathname } = new URL(baseUrl, globalThis.location?.href);
-    return `${origin}${pathname.replace(/(?:\/v2\/private)?\/*$/, '')}/v2/private`;
-  } catch (cause) {
-    throw new TypeError('baseUrl must be an address, such as https://planning.example', { cause });
+  const page = globalThis.location?.href;
+  // `localhost:3000` is an address, of the scheme `localhost`.
+  if (!URL.canParse(baseUrl, page) || !/^https?:$/.test(new URL(baseUrl, page).protocol)) {
+    throw new TypeError('baseUrl must be an address, such as https://planning.example');
   }
+  const { origin, pathname } = new URL(baseUrl, page);
+  return `${origin}${pathname.replace(/(?:\/v2\/private)?\/*$/, '')}/v2/private`;
 }
 
 function requestIdOf(headers: CallOptions['headers']): string | undefined {

@@ -30,7 +30,7 @@ export function announce(address: string, { config, log, tokens, demo }: Started
   process.stdout.write(`
 Personal planning service
   address  ${base}
-${page}  docs     ${base}/swagger
+${page}  docs     ${config.publicUrl ?? ownAddress}/swagger
   data     ${data}
   tokens   ${tokens?.path ?? hint}
 ${demo === undefined ? '' : demoLines(demo)}

@@ -357,7 +357,7 @@ describe('a request', () => {
   });
 
   test('is refused from the start without an address', () => {
-    for (const baseUrl of ['nowhere', '', '/api']) {
+    for (const baseUrl of ['nowhere', '', '/api', 'localhost:3000', 'ftp://a']) {
       expect(() => createClient({ baseUrl, token: '' })).toThrow(new TypeError(baseUrlRule));
     }
   });
