@@ -65,7 +65,7 @@ async function fill(place, make) {
   } catch (error) {
     if (filling.signal.aborted) return;
     const { message, detail = '', type } = error;
-    const more = type === undefined ? [] : [' ', html('a', { href: type }, 'How to mend it')];
+    const more = type === undefined ? [] : [' ', html('a', { href: type }, 'How to fix it')];
     place.replaceChildren(
       html('p', { class: 'failure', role: 'alert' }, html('strong', {}, message), ` ${detail}`, ...more),
     );

@@ -1,8 +1,8 @@
-// Serves page.html, as any static server could, on another origin than the service's:
-//
-//   npm run build:client && bun test/examples/serve-page.ts
-//
-// BASE is the service's address. The service has to list this page's: CORS_ORIGINS=http://127.0.0.1:5173 npm start
+/**
+ * Serves page.html, as any static server could, on another origin than the service's: after `npm run build:client`, by
+ * `bun test/examples/serve-page.ts`. BASE is the service's address; it has to list this page's, as by
+ * `CORS_ORIGINS=http://127.0.0.1:5173 npm start`.
+ */
 const service = process.env.BASE ?? 'http://127.0.0.1:3000';
 const client = Bun.file(new URL('../../dist/client/client.js', import.meta.url));
 if (!(await client.exists())) {
