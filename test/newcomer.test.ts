@@ -1,5 +1,5 @@
 import { expect, test } from 'bun:test';
-import { existsSync, mkdirSync, symlinkSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import packageJson from '../package.json';
 import { atEnd } from './support/cleanup';
@@ -31,16 +31,20 @@ async function reasonAgainst(): Promise<string | undefined> {
   return isClone ? undefined : 'this folder is no clone of a repository';
 }
 
-/** A machine with Node.js, and with no Bun: first without one that could be found, then with this one. */
+/** Two PATHs: this machine's without Bun, and the same with it. A folder that holds Bun is replaced by links to its other programs. */
 function paths() {
   const [links, bun] = [join(home, 'bin'), join(home, 'bin-of-bun')];
   for (const folder of [links, bun]) mkdirSync(folder);
-  for (const name of needed) symlinkSync(Bun.which(name) ?? '', join(links, name));
   symlinkSync(process.execPath, join(bun, 'bun'));
   const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => !folder.includes('node_modules'));
-  const withoutBun = [links, ...folders.filter((folder) => Bun.which('bun', { PATH: folder }) === null)].join(
-    delimiter,
-  );
+  const hasBun = (folder: string) => Bun.which('bun', { PATH: folder }) !== null;
+  for (const folder of folders.filter(hasBun)) {
+    for (const name of readdirSync(folder)) {
+      if (!/^bunx?$/.test(name) && !existsSync(join(links, name))) symlinkSync(join(folder, name), join(links, name));
+    }
+  }
+  for (const name of needed) if (!existsSync(join(links, name))) symlinkSync(Bun.which(name) ?? '', join(links, name));
+  const withoutBun = [links, ...folders.filter((folder) => !hasBun(folder))].join(delimiter);
   return { withoutBun, withBun: `${withoutBun}${delimiter}${bun}` };
 }
 
