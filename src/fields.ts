@@ -95,12 +95,15 @@ export function oneOrMany<const Options extends readonly string[]>(options: Opti
   );
 }
 
-const notAState = 'state_code: must be the USPS code of a state, DC or a territory';
+const notAState = 'state_code: must be a USPS state code such as VA, DC, PR or AE';
 
 /** A USPS code in any case, kept in upper case. ASCII alone: other scripts have letters whose upper case is A to Z. */
 export const StateCode = v.pipe(
   v.string(),
-  v.description('USPS code of a state, DC or a territory, in any case'),
+  v.description(
+    'USPS code of a state, DC, a territory, a freely associated state (FM, MH, PW) or the armed forces (AA, AE, AP), ' +
+      'in any case',
+  ),
   v.trim(),
   v.regex(/^[A-Za-z]{2}$/, notAState),
   v.toUpperCase(),

@@ -1,4 +1,7 @@
-/** USPS codes of the 50 states, the District of Columbia and the territories (Publication 28, appendix B). */
+/**
+ * USPS codes of the 50 states, the District of Columbia, the territories, the freely associated states and the armed
+ * forces (Publication 28, appendix B).
+ */
 export const stateCodes = [
   'AL',
   'AK',
@@ -56,4 +59,10 @@ export const stateCodes = [
   'MP',
   'PR',
   'VI',
+  'FM',
+  'MH',
+  'PW',
+  'AA',
+  'AE',
+  'AP',
 ] as const;
