@@ -72,7 +72,7 @@ export function createApp(deps: AppDeps) {
     handler: { standardHostname: false },
   })
     .headers(answerHeaders(deps.config.publicUrl))
-    .use(createRequestContext(deps))
+    .use(createRequestContext(deps, cors))
     .use(cors.plugin)
     .use(createErrorHandler(deps, { routeTable, cors }))
     .use(rawQuery)

@@ -9,6 +9,7 @@ import {
   Flag,
   HttpUrl,
   integerText,
+  loopbackOrigins,
   NonEmpty,
   Origin,
   OriginList,
@@ -127,7 +128,12 @@ export const Settings = v.object({
     '10000',
   ),
   CORS_ORIGINS: v.optional(
-    v.pipe(OriginList, v.description('origins whose pages may call, with commas between; none without it')),
+    v.pipe(
+      OriginList,
+      v.description(
+        'origins whose pages may call, with commas between; without it none, in development any of `localhost`',
+      ),
+    ),
   ),
   RATE_LIMIT_PER_MINUTE: v.optional(
     v.pipe(
@@ -239,7 +245,7 @@ export function readConfig(environment: Environment, developmentSecret?: string)
     bodyLimitBytes: settings.BODY_LIMIT_BYTES,
     auditRetentionDays: settings.AUDIT_RETENTION_DAYS,
     requestTimeoutMs: settings.REQUEST_TIMEOUT_MS,
-    corsOrigins: settings.CORS_ORIGINS ?? [],
+    corsOrigins: settings.CORS_ORIGINS ?? (settings.NODE_ENV === 'production' ? [] : loopbackOrigins),
     rateLimit: {
       perMinute: settings.RATE_LIMIT_PER_MINUTE ?? (settings.NODE_ENV === 'production' ? 600 : 0),
       trustedProxyCount: settings.TRUSTED_PROXY_COUNT,

@@ -21,6 +21,8 @@ interface Write {
 interface RequestLine extends AnsweredRequest {
   /** Of the request's trace, while there are traces. */
   readonly traceId?: string | undefined;
+  /** Of the page that sent the request, where CORS_ORIGINS does not list it. */
+  readonly refusedOrigin?: string | undefined;
 }
 
 export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error' | 'fatal', Write>> {
@@ -74,14 +76,21 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
 const methodShape = /^[A-Za-z]{1,20}$/;
 const routeShape = /^[\w/:.*?-]{1,200}$/;
 const requestIdShape = /^[\w-]{1,64}$/;
+/** The origins that browsers send. */
+const originShape = /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/[\w.:[\]-]{1,100})$/;
 
 /** By hand, as it is written once a request; whatever is put between quotes has been seen to need no escaping. */
-function printRequest({ requestId, traceId, method, route = 'none', status, durationMs }: RequestLine): string {
+function printRequest(line: RequestLine): string {
+  const { requestId, traceId, refusedOrigin, method, route = 'none', status, durationMs } = line;
   return `{"level":"info","time":"${new Date().toISOString()}","requestId":"${
     requestIdShape.test(requestId) ? requestId : 'none'
   }"${traceId === undefined || !requestIdShape.test(traceId) ? '' : `,"traceId":"${traceId}"`},"method":"${methodShape.test(method) ? method : 'none'}","route":"${
     routeShape.test(route) ? route : 'none'
-  }","status":${Number.isFinite(status) ? status : 0},"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0},"msg":"request"}\n`;
+  }","status":${Number.isFinite(status) ? status : 0},"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0}${
+    refusedOrigin === undefined
+      ? ''
+      : `,"refusedOrigin":"${originShape.test(refusedOrigin) ? refusedOrigin : 'unlisted'}"`
+  },"msg":"request"}\n`;
 }
 
 const root = fileURLToPath(packageRoot);

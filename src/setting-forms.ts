@@ -83,16 +83,25 @@ export const Origin = v.pipe(
   ),
 );
 
-/** Each as a browser sends it, which is how it is compared. */
+/** Development servers take the next free port. */
+const loopbackWithAnyPort = /^https?:\/\/(?:localhost|127\.0\.0\.1|\[::1\]):\*$/;
+export const loopbackOrigins = ['http://localhost:*', 'http://127.0.0.1:*', 'http://[::1]:*'];
+
+/** In the form that browsers send, which is how an origin is compared. A copied address may end with a slash. */
 export const OriginList = v.pipe(
   v.string(),
-  v.transform((text) => text.split(',').map((origin) => origin.trim())),
+  v.transform((text) => text.split(',').map((origin) => originOf(origin.trim()))),
   v.check(
-    (origins) =>
-      origins.every((origin) => isHttpAddress(origin) && !origin.includes('*') && new URL(origin).origin === origin),
-    'must be origins such as https://app.example.com, with commas between, without paths and wildcards',
+    (origins) => !origins.includes(undefined),
+    'must be origins such as https://app.example.com, with commas between, without paths; only the port of localhost may be *',
   ),
+  v.transform((origins) => origins.filter((origin) => origin !== undefined)),
 );
+
+function originOf(text: string): string | undefined {
+  if (loopbackWithAnyPort.test(text.replace(/\/$/, ''))) return text.replace(/\/$/, '');
+  return v.is(Origin, text) && !text.includes('*') ? new URL(text).origin : undefined;
+}
 
 export const TimeZone = v.pipe(
   v.string(),

@@ -52,25 +52,36 @@ describe('the settings', () => {
     expect(readConfig({ ...production, RATE_LIMIT_PER_MINUTE: '0' }).rateLimit.perMinute).toBe(0);
   });
 
-  test('take origins as browsers send them, and no wildcard', () => {
-    expect(readConfig({}).corsOrigins).toEqual([]);
-    const list = 'https://app.example.com, http://localhost:5173';
+  test('take origins in the form that browsers send, and a wildcard for the port of a loopback host alone', () => {
+    expect(readConfig(production).corsOrigins).toEqual([]);
+    expect(readConfig({}).corsOrigins).toEqual(['http://localhost:*', 'http://127.0.0.1:*', 'http://[::1]:*']);
+    const list =
+      'https://app.example.com, http://localhost:5173,https://b.example/ ,https://C.example,https://d.example:443,http://localhost:*,https://127.0.0.1:*/';
     expect(readConfig({ CORS_ORIGINS: list }).corsOrigins).toEqual([
       'https://app.example.com',
       'http://localhost:5173',
+      'https://b.example',
+      'https://c.example',
+      'https://d.example',
+      'http://localhost:*',
+      'https://127.0.0.1:*',
     ]);
     for (const bad of [
       '*',
       '',
       ',',
       'https://a.example,',
-      'https://a.example/',
+      'https://a.example/app',
       'https://*.example',
+      'https://a.example:*',
+      'http://localhost.example:*',
+      'http://localhost:*:*',
       'a.example',
       'null',
+      'https://u@a.example',
+      'ftp://a.example',
+      'HTTPS://a.example',
     ])
-      expect(faultsOf({ CORS_ORIGINS: bad })).toEqual(['CORS_ORIGINS']);
-    for (const bad of ['HTTPS://a.example', 'https://a.example:443', 'https://u@a.example', 'ftp://a.example'])
       expect(faultsOf({ CORS_ORIGINS: bad })).toEqual(['CORS_ORIGINS']);
   });
 

@@ -5,20 +5,33 @@ import { addToHeader } from './list-header';
 const exposedHeaders = 'Allow, ETag, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id';
 const preflightHeaders = {
   'access-control-allow-methods': 'GET, HEAD, POST',
-  'access-control-allow-headers':
-    'Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, baggage, traceparent, tracestate',
   // Longer than any browser keeps it.
   'access-control-max-age': '86400',
 };
+/** A page asks for a few, which its scripts for monitoring and tracing add to. */
+const maxAskedHeaders = 64;
+const headerName = /^[\w!#$%&'*+.^`|~-]{1,100}$/;
 
 export type Cors = ReturnType<typeof createCors>;
 
 /**
- * Lets pages of the configured origins call, with the token that they send; no cookie has a meaning here, so none are
- * allowed. Without an origin nothing is added to any answer.
+ * Lets pages of the configured origins call, with the token that they send. No cookie has a meaning here, so credentials
+ * are not allowed. Without a configured origin, no response has a CORS header.
  */
-export function createCors({ corsOrigins }: Pick<AppDeps['config'], 'corsOrigins'>) {
+export function createCors({ corsOrigins, publicUrl }: Pick<AppDeps['config'], 'corsOrigins' | 'publicUrl'>) {
   const allowed = new Set(corsOrigins);
+  const isAllowed = (origin: string) =>
+    allowed.size > 0 &&
+    !origin.endsWith('*') &&
+    (allowed.has(origin) || allowed.has(`${origin.replace(/:\d{1,5}$/, '')}:*`));
+
+  /** The origin of the page that sends a request, where it is another page than the service's own and is not allowed. */
+  const refusedOrigin = ({ headers }: Request): string | undefined => {
+    const origin = headers.get('origin');
+    if (origin === null || isAllowed(origin) || origin === publicUrl) return undefined;
+    return origin.replace(/^https?:\/\//, '') === headers.get('host') ? undefined : origin;
+  };
+
   const plugin = new Elysia({ name: 'http.cors' });
   return {
     plugin:
@@ -27,17 +40,44 @@ export function createCors({ corsOrigins }: Pick<AppDeps['config'], 'corsOrigins
         : plugin.onRequest(function allowOrigin({ request, set }) {
             addToHeader(set.headers, 'vary', 'Origin');
             const origin = request.headers.get('origin');
-            if (origin !== null && allowed.has(origin)) {
+            if (origin !== null && isAllowed(origin)) {
               set.headers['access-control-allow-origin'] = origin;
               set.headers['access-control-expose-headers'] = exposedHeaders;
             }
           }),
 
-    /** The answer to a browser that asks whether a page may send a request, whatever the path; no route takes OPTIONS. */
-    answerPreflight({ method, headers }: Request): Response | undefined {
-      const isPreflight = method === 'OPTIONS' && headers.has('access-control-request-method');
-      if (!isPreflight || !allowed.has(headers.get('origin') ?? '')) return undefined;
-      return new Response(null, { status: 204, headers: preflightHeaders });
+    refusedOrigin,
+
+    /** The response to the preflight request of an allowed page, whatever the path. */
+    answerPreflight(request: Request): Response | undefined {
+      if (!isPreflight(request) || !isAllowed(request.headers.get('origin') ?? '')) return undefined;
+      const asked = askedHeaders(request);
+      return new Response(null, {
+        status: 204,
+        headers: { ...preflightHeaders, ...(asked === '' ? {} : { 'access-control-allow-headers': asked }) },
+      });
+    },
+
+    /** What a preflight request of another page is told. A browser shows it in its list of requests alone. */
+    preflightRefusal(request: Request): string | undefined {
+      if (!isPreflight(request) || refusedOrigin(request) === undefined) return undefined;
+      return 'The origin of the page is not listed in the setting CORS_ORIGINS, so the page may not call this service.';
     },
   };
+}
+
+function isPreflight({ method, headers }: Request): boolean {
+  return method === 'OPTIONS' && headers.has('access-control-request-method');
+}
+
+/**
+ * The headers that a page wants to send. A list of our own would break each page whose monitoring adds a header, and
+ * would protect nothing: a caller outside a browser sends any.
+ */
+function askedHeaders({ headers }: Request): string {
+  const names = (headers.get('access-control-request-headers') ?? '').split(',', maxAskedHeaders);
+  return names
+    .map((name) => name.trim())
+    .filter((name) => headerName.test(name))
+    .join(', ');
 }

@@ -38,7 +38,9 @@ export function createErrorHandler(
         set.status = preflight.status;
         return preflight;
       }
-      failure = visitorFailure({ request, server, set }) ?? notFound(routeTable.allowedMethods(pathOf(request)));
+      failure =
+        visitorFailure({ request, server, set }) ??
+        notFound(routeTable.allowedMethods(pathOf(request)), cors.preflightRefusal(request));
     } else {
       failure = toAppError(error);
     }
@@ -69,10 +71,12 @@ export function problemResponse(failure: AppError, request: Request, requestId: 
   });
 }
 
-export function notFound(allowedMethods: readonly string[]): AppError {
+/** @param detail more than the problem's own text, where there is more to say */
+export function notFound(allowedMethods: readonly string[], detail?: string): AppError {
+  const options = detail === undefined ? {} : { detail };
   return allowedMethods.length === 0
-    ? new AppError('route-not-found')
-    : new AppError('method-not-allowed', { headers: { allow: allowedMethods.join(', ') } });
+    ? new AppError('route-not-found', options)
+    : new AppError('method-not-allowed', { ...options, headers: { allow: allowedMethods.join(', ') } });
 }
 
 /** Decides by class, never by `code`: any error may carry a `code` that looks like one of Elysia's. */

@@ -1,6 +1,7 @@
 import { type Context, Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
+import type { Cors } from './cors';
 
 const requestIdHeader = 'x-request-id';
 /** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
@@ -17,13 +18,16 @@ export function requestIdOf({ headers }: Context['set']): string {
  * Gives every request an id that its answer and its one log line carry. The line names the route pattern, never
  * the address, which may hold personal data.
  */
-export function createRequestContext({
-  log,
-  newRequestId,
-  lifecycle,
-  metrics,
-  tracing,
-}: Pick<AppDeps, 'log' | 'newRequestId' | 'lifecycle' | 'metrics' | 'tracing'>) {
+export function createRequestContext(
+  {
+    log,
+    newRequestId,
+    lifecycle,
+    metrics,
+    tracing,
+  }: Pick<AppDeps, 'log' | 'newRequestId' | 'lifecycle' | 'metrics' | 'tracing'>,
+  cors: Cors,
+) {
   const begun = new WeakMap<Request, { readonly startedAtMs: number; readonly requestId: string }>();
 
   const plugin = new Elysia({ name: 'http.request-context' });
@@ -54,7 +58,7 @@ export function createRequestContext({
       const status = Number(set.status ?? 200);
       const durationMs = performance.now() - startedAtMs;
       const answer = { requestId, method, route, status, durationMs };
-      log.request({ ...answer, traceId: tracing?.traceIdOf(request) });
+      log.request({ ...answer, traceId: tracing?.traceIdOf(request), refusedOrigin: cors.refusedOrigin(request) });
       try {
         metrics?.answered(answer);
         tracing?.answered(request, answer);

@@ -9,7 +9,7 @@ const testApp = await createTestApp({ config });
 const preflight = {
   origin,
   'access-control-request-method': 'POST',
-  'access-control-request-headers': 'authorization',
+  'access-control-request-headers': 'authorization,content-type,if-match',
 };
 
 describe('a page of a listed origin', () => {
@@ -21,18 +21,7 @@ describe('a page of a listed origin', () => {
       expect(answer.text).toBe('');
       expect(answer.headers.get('access-control-allow-origin')).toBe(origin);
       expect(answer.headers.get('access-control-allow-methods')).toBe('GET, HEAD, POST');
-      const allowed = answer.headers.get('access-control-allow-headers')?.toLowerCase().split(', ');
-      expect(allowed).toEqual(
-        expect.arrayContaining([
-          'authorization',
-          'content-type',
-          'idempotency-key',
-          'if-match',
-          'if-none-match',
-          'x-request-id',
-          'traceparent',
-        ]),
-      );
+      expect(answer.headers.get('access-control-allow-headers')).toBe('authorization, content-type, if-match');
       expect(Number(answer.headers.get('access-control-max-age'))).toBeGreaterThan(600);
       expect(answer.headers.get('vary')).toContain('Origin');
     },

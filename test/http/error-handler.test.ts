@@ -16,26 +16,25 @@ import { connectRaw } from '../support/raw-socket';
 const canary = 'canary-4711';
 const logLines: string[] = [];
 const log = createLog('debug', { write: (line) => logLines.push(line) });
+const cors = createCors(testConfig);
 
 /** Routes that fail in every way that a handler can, behind the real error handler. */
 const failing = new Elysia({
   serve: serveOptions({ config: testConfig, log, newRequestId: () => crypto.randomUUID() }),
 })
   .use(
-    createRequestContext({
-      log,
-      newRequestId: () => crypto.randomUUID(),
-      lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
-      metrics: undefined,
-      tracing: undefined,
-    }),
-  )
-  .use(
-    createErrorHandler(
-      { log, rateLimits: undefined },
-      { routeTable: createRouteTable(), cors: createCors(testConfig) },
+    createRequestContext(
+      {
+        log,
+        newRequestId: () => crypto.randomUUID(),
+        lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
+        metrics: undefined,
+        tracing: undefined,
+      },
+      cors,
     ),
   )
+  .use(createErrorHandler({ log, rateLimits: undefined }, { routeTable: createRouteTable(), cors }))
   .get('/error', () => {
     throw new Error(`secret ${canary}`, { cause: new Error(canary) });
   })
