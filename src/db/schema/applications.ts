@@ -39,7 +39,7 @@ export const applications = sqliteTable(
     index('applications_by_user').on(table.userId, table.createdAt),
     index('applications_open').on(table.attemptStartedAt).where(sql`${table.state} IN ('submitting', 'unknown')`),
     check('applications_applicant_is_json', sql`json_valid(${table.applicant})`),
-    check('applications_pricing_is_json', sql`json_valid(${table.pricing})`),
+    check('applications_pricing_is_json', sql`${table.pricing} IS NULL OR json_valid(${table.pricing})`),
   ],
 );
 

@@ -1,6 +1,9 @@
-import { sql } from 'drizzle-orm';
-import { check, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+import { type SQL, sql } from 'drizzle-orm';
+import { type AnySQLiteColumn, check, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
 import { staff } from './sales';
+
+/** 64 random bits in hexadecimal. */
+export const randomRevision: SQL<string> = sql`(lower(hex(randomblob(8))))`;
 
 /**
  * One row a signed-in person. Each JSON column is one section of the user object and the unit of a merge;
@@ -20,6 +23,11 @@ export const users = sqliteTable(
     /** Who is credited with the person's applications; not part of the user object. */
     counselorId: text('counselor_id').references(() => staff.id),
     version: integer('version').notNull(),
+    /**
+     * A random part that changes with every version, so that no other record, erased record or restored database repeats
+     * an entity tag. The default serves inserts, those of an older build too.
+     */
+    revision: text('revision').notNull().default(randomRevision),
     /** The request of the last change, for the trail that triggers write (drizzle/0006); null for one by the service. */
     requestId: text('request_id'),
     /** The version that it made: a change by whoever names no request is not taken for one of the last that did. */
@@ -30,13 +38,18 @@ export const users = sqliteTable(
     updatedAt: integer('updated_at').notNull(),
   },
   (table) => [
-    check('users_profile_is_json', sql`json_valid(${table.profile})`),
-    check('users_insurance_is_json', sql`json_valid(${table.insurance})`),
-    check('users_ltc_lifetime_care_is_json', sql`json_valid(${table.ltcLifetimeCare})`),
-    check('users_purchase_is_json', sql`json_valid(${table.purchase})`),
-    check('users_life_insurance_is_json', sql`json_valid(${table.lifeInsurance})`),
-    check('users_lifetime_care_is_json', sql`json_valid(${table.lifetimeCare})`),
+    check('users_profile_is_json', isNullOrJson(table.profile)),
+    check('users_insurance_is_json', isNullOrJson(table.insurance)),
+    check('users_ltc_lifetime_care_is_json', isNullOrJson(table.ltcLifetimeCare)),
+    check('users_purchase_is_json', isNullOrJson(table.purchase)),
+    check('users_life_insurance_is_json', isNullOrJson(table.lifeInsurance)),
+    check('users_lifetime_care_is_json', isNullOrJson(table.lifetimeCare)),
   ],
 );
 
 export type UserRow = typeof users.$inferSelect;
+
+/** `json_valid(NULL)` is NULL, which passes a check, only from SQLite 3.42: an older tool calls each row a violation. */
+function isNullOrJson(column: AnySQLiteColumn): SQL {
+  return sql`${column} IS NULL OR json_valid(${column})`;
+}

@@ -2,10 +2,10 @@ import { and, eq, or, type Placeholder, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
 import { onFirstUse } from '../../db/first-use';
 import { users } from '../../db/schema';
-import type { UserRow } from '../../db/schema/users';
+import { randomRevision, type UserRow } from '../../db/schema/users';
 import type { RequestId } from '../audit/store';
 import { type AnswerSection, type Answers, parseAnswers } from './answers';
-import { entityTag } from './entity-tag';
+import { entityTag, type RecordVersion } from './entity-tag';
 import type { Purchase } from './model';
 import { noteWritten } from './written-versions';
 
@@ -26,7 +26,7 @@ interface SectionSave {
 export type AnswerPatches = Readonly<Partial<Record<AnswerSection, MergePatch>>>;
 
 /** A record as it is answered. */
-export interface AnsweredRecord extends Pick<UserRow, 'id' | 'version' | 'createdAt' | 'updatedAt'> {
+export interface AnsweredRecord extends RecordVersion, Pick<UserRow, 'id' | 'updatedAt'> {
   /** The JSON members of the user object that hold the sections. */
   readonly sections: string;
 }
@@ -41,20 +41,21 @@ const afterInsurance = sql<string>`format(',"ltc":%s,"purchase":%s%s%s',
 export const answeredColumns = {
   id: users.id,
   version: users.version,
+  revision: users.revision,
   createdAt: users.createdAt,
   updatedAt: users.updatedAt,
   sections: sql<string>`${beforeInsurance} || coalesce(${insurance}, '{}') || ${afterInsurance}`,
 } as const;
 
 /** One version of a record: its answers as JSON, and what it is answered with once its insurance is known. */
-export interface StoredAnswers
-  extends Pick<UserRow, 'createdAt' | 'updatedAt' | 'version' | 'insurance' | AnswerSection> {
+export interface StoredAnswers extends RecordVersion, Pick<UserRow, 'updatedAt' | 'insurance' | AnswerSection> {
   readonly beforeInsurance: string;
   readonly afterInsurance: string;
 }
-const { createdAt, updatedAt, version } = users;
+const { createdAt, updatedAt, version, revision } = users;
+const ownVersion = { createdAt, version, revision };
 const answers = { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare };
-const storedAnswers = { createdAt, updatedAt, version, insurance, ...answers, beforeInsurance, afterInsurance };
+const storedAnswers = { ...ownVersion, updatedAt, insurance, ...answers, beforeInsurance, afterInsurance };
 
 export function createUserStore(db: Database) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
@@ -64,6 +65,7 @@ export function createUserStore(db: Database) {
     isOfUser,
     eq(users.createdAt, sql.placeholder('createdAt')),
     eq(users.version, sql.placeholder('version')),
+    eq(users.revision, sql.placeholder('revision')),
   );
   const updateMatches = onFirstUse(() =>
     db
@@ -71,11 +73,12 @@ export function createUserStore(db: Database) {
       .set({
         insurance: sql`${sql.placeholder('insurance')}`,
         version: sql`${users.version} + 1`,
+        revision: randomRevision,
         updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
         ...changedBy(sql`true`),
       })
       .where(isStillRead)
-      .returning({ version, updatedAt })
+      .returning({ ...ownVersion, updatedAt })
       .prepare(),
   );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
@@ -174,11 +177,12 @@ export function createUserStore(db: Database) {
         const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
         return noted(record);
       }
-      const { createdAt, version, updatedAt } = read;
       // Each change of what is answered moves the version, so what was read with it is what the record still holds.
-      const record = { id: userId, createdAt, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
-      if (insurance === read.insurance) return noted({ ...record, version, updatedAt });
-      const [updated] = await updateMatches().execute({ userId, createdAt, version, insurance, requestId, now });
+      const { createdAt, version, revision, updatedAt } = read;
+      const own = { createdAt, version, revision };
+      const record = { id: userId, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
+      if (insurance === read.insurance) return noted({ ...record, ...own, updatedAt });
+      const [updated] = await updateMatches().execute({ userId, ...own, insurance, requestId, now });
       return noted(updated && { ...record, ...updated });
     },
 
@@ -205,8 +209,7 @@ export function purchaseUpdate(
   const isChanged = sql`(${users.purchase} IS NOT ${purchase})`;
   return db.update(users).set({
     purchase: sql`${purchase}`,
-    version: sql`${users.version} + ${isChanged}`,
-    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${now}`)} ELSE ${users.updatedAt} END`,
+    ...movedBy(isChanged, sql`${now}`),
     ...changedBy(isChanged, requestId, now),
   });
 }
@@ -221,9 +224,17 @@ function changesOf(section: AnswerSection, merged: SQL) {
   const isChanged = sql`(${merged} IS NOT ${users[section]})`;
   return {
     [section]: merged,
-    version: sql`${users.version} + ${isChanged}`,
-    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(sql`${sql.placeholder('now')}`)} ELSE ${users.updatedAt} END`,
+    ...movedBy(isChanged, sql`${sql.placeholder('now')}`),
     ...changedBy(isChanged),
+  };
+}
+
+/** The next version of a record, if it changes. */
+function movedBy(isChanged: SQL, now: SQL) {
+  return {
+    version: sql`${users.version} + ${isChanged}`,
+    revision: sql`CASE WHEN ${isChanged} THEN ${randomRevision} ELSE ${users.revision} END`,
+    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(now)} ELSE ${users.updatedAt} END`,
   };
 }
 
@@ -267,12 +278,14 @@ function keysThatMayEmpty(patch: MergePatch): string[] {
   });
 }
 
-/** An entity tag is `"createdAt-version"`; one of another shape matches no record. */
+/** A tag of another form matches no record. */
 function matchesTag(ifMatch: 'any' | readonly string[]): SQL | undefined {
   if (ifMatch === 'any') return undefined;
   const versions = ifMatch.flatMap((tag) => entityTag.parse(tag) ?? []);
   if (versions.length === 0) return sql`false`;
   return or(
-    ...versions.map(({ createdAt, version }) => and(eq(users.createdAt, createdAt), eq(users.version, version))),
+    ...versions.map(({ createdAt, version, revision }) =>
+      and(eq(users.createdAt, createdAt), eq(users.version, version), eq(users.revision, revision)),
+    ),
   );
 }

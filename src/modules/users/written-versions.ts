@@ -8,11 +8,12 @@ const maxPeople = 100_000;
 /** By the primary that they were written to, so that no store forgets to tell. */
 const written = new WeakMap<Database, LRUCache<string, RecordVersion>>();
 
-/** Notes that this process has written a version of somebody's record. */
-export function noteWritten(db: Database, { id, createdAt, version }: { readonly id: string } & RecordVersion): void {
+/** Notes that this process has written a version of a record. */
+export function noteWritten(db: Database, record: { readonly id: string } & RecordVersion): void {
+  const { id, createdAt, version, revision } = record;
   const versions = written.get(db);
   const known = versions?.get(id);
-  if (known === undefined || !isAtLeast(known, { createdAt, version })) versions?.set(id, { createdAt, version });
+  if (known === undefined || !isAtLeast(known, record)) versions?.set(id, { createdAt, version, revision });
 }
 
 /** The newest versions that this process has written, by person; begins to keep them. */
