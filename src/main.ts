@@ -13,6 +13,7 @@ import { startReconciler } from './modules/coverage/reconciler';
 import { announce } from './start/announce';
 import { openCarrier } from './start/carrier';
 import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
+import { excludeLoopback } from './start/proxies';
 import { cannotListen, StartError } from './start/start-error';
 import { tokenSettings } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
@@ -36,6 +37,7 @@ try {
 }
 
 async function start(): Promise<void> {
+  excludeLoopback(process.env);
   const demo = await openDemo(process.argv.slice(2));
   const config = demo?.config ?? readConfig(process.env, keptDevelopmentSecret());
   const output = openLogOutput(1);

@@ -129,7 +129,8 @@ describe('the Dockerfile', () => {
     const PORT = String(await freePort());
     const isHealthy = async () => {
       const [check] = valuesOf('HEALTHCHECK');
-      const child = Bun.spawn([process.execPath, ...argumentsOf(check)], { env: { PORT }, stderr: 'ignore' });
+      const env = { PORT, HTTP_PROXY: 'http://127.0.0.1:9', NO_PROXY: 'internal.example' };
+      const child = Bun.spawn([process.execPath, ...argumentsOf(check)], { env, stderr: 'ignore' });
       return (await child.exited) === 0;
     };
     expect(await isHealthy()).toBeFalse();

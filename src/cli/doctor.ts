@@ -9,6 +9,7 @@ import { findDatabaseError } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
 import { createCatalogStore } from '../modules/matching/store';
+import { proxyHostFor } from '../start/proxies';
 import { replicaFindings } from './doctor-replica';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
@@ -23,6 +24,7 @@ export interface Finding {
     | 'catalogue'
     | 'clock'
     | 'token keys'
+    | 'proxy'
     | 'carrier';
   readonly result: 'ok' | 'warning' | 'failed';
   readonly detail: string;
@@ -41,6 +43,7 @@ export function doctorCommand(): Command {
       const config = readConfig(process.env, keptDevelopmentSecret());
       const findings = [
         ...settingsFindings(config),
+        ...proxyFindings(config, process.env),
         ...(await databaseFindings(config)),
         ...(await replicaFindings(config)),
         await tokenKeysFinding(config),
@@ -63,6 +66,23 @@ function settingsFindings({ isProduction, warnings, reportTimeZone }: Config): F
     },
     ...warnings.map(({ key, rule }): Finding => ({ check: 'settings', result: 'warning', detail: `${key} ${rule}` })),
   ];
+}
+
+/** Each address that is called through a proxy. WebSockets and the sync of a replica's file use none. */
+function proxyFindings(config: Config, environment: Readonly<Record<string, string | undefined>>): Finding[] {
+  const { database, replica, auth, carrier, tracing } = config;
+  const addresses = [
+    database.url,
+    replica?.kind === 'server' ? replica.url : undefined,
+    auth.key.kind === 'jwks' ? auth.key.url : undefined,
+    carrier.url,
+    tracing?.endpoint,
+  ].flatMap((address) => address?.replace(/^libsql:(?=.*[?&]tls=0)/, 'http:').replace(/^libsql:/, 'https:') ?? []);
+  return addresses.flatMap((address): Finding[] => {
+    const proxy = /^https?:/.test(address) ? proxyHostFor(address, environment) : undefined;
+    if (proxy === undefined) return [];
+    return [{ check: 'proxy', result: 'ok', detail: `${new URL(address).host} is called through ${proxy}` }];
+  });
 }
 
 async function databaseFindings(config: Config): Promise<Finding[]> {

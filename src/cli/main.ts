@@ -1,6 +1,7 @@
 import { ConfigError } from '../config';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
+import { excludeLoopback } from '../start/proxies';
 import { OperatorError } from './operator-error';
 import { createProgram } from './program';
 import { systemSentence } from './system-error';
@@ -11,6 +12,7 @@ process.stdout.on('error', (error) => {
   process.exit(1);
 });
 
+excludeLoopback(process.env);
 try {
   await createProgram().parseAsync(process.argv);
 } catch (error) {

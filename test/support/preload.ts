@@ -1,7 +1,10 @@
 import { afterAll, afterEach } from 'bun:test';
+import { excludeLoopback } from '../../src/start/proxies';
 import { cleanUp } from './cleanup';
 import { faultsOfTraffic, watchFetch } from './traffic';
 
+// Tests call services on this machine.
+excludeLoopback(process.env);
 watchFetch();
 
 async function requireDocumented(): Promise<void> {
