@@ -16,6 +16,7 @@ import {
   PublicKeyPem,
   RemoteDatabaseUrl,
   Secret,
+  setting,
   TimeZone,
 } from './setting-forms';
 import { telemetrySettings, tracingOf } from './telemetry/settings';
@@ -25,147 +26,91 @@ import { telemetrySettings, tracingOf } from './telemetry/settings';
  * A key that is set but empty is an error, never the default.
  */
 export const Settings = v.object({
-  NODE_ENV: v.optional(
-    v.pipe(
-      v.picklist(['development', 'production'], 'must be development or production'),
-      v.description('`production` refuses every insecure default, naming each'),
-    ),
+  NODE_ENV: setting(
+    v.picklist(['development', 'production'], 'must be development or production'),
+    '`production` refuses every insecure default, naming each',
     'development',
   ),
-  HOST: v.optional(v.pipe(NonEmpty, v.description('address to listen on')), '127.0.0.1'),
-  PORT: v.optional(v.pipe(integerText(0, 65_535), v.description('port to listen on; `0` takes a free one')), '3000'),
-  PUBLIC_URL: v.optional(
-    v.pipe(Origin, v.description('base of every absolute link that the service gives; else `http://HOST:PORT`')),
-  ),
-  DATABASE_URL: v.optional(
-    v.pipe(DatabaseUrl, v.description('`file:PATH`, `http(s)://`, `libsql://` or `ws(s)://`')),
-    'file:data/planning.db',
-  ),
-  DATABASE_AUTH_TOKEN: v.optional(v.pipe(NonEmpty, v.description('token for a remote database'))),
-  DATABASE_TIMEOUT_MS: v.optional(
-    v.pipe(integerText(50, 20_000), v.description('longest wait for any query, a lock included; past it 503')),
+  HOST: setting(NonEmpty, 'address to listen on', '127.0.0.1'),
+  PORT: setting(integerText(0, 65_535), 'port to listen on; `0` takes a free one', '3000'),
+  PUBLIC_URL: setting(Origin, 'base of every absolute link that the service gives; else `http://HOST:PORT`'),
+  DATABASE_URL: setting(DatabaseUrl, '`file:PATH`, `http(s)://`, `libsql://` or `ws(s)://`', 'file:data/planning.db'),
+  DATABASE_AUTH_TOKEN: setting(NonEmpty, 'token for a remote database'),
+  DATABASE_TIMEOUT_MS: setting(
+    integerText(50, 20_000),
+    'longest wait for any query, a lock included; past it 503',
     '2000',
   ),
-  DATABASE_READ_URL: v.optional(
-    v.pipe(RemoteDatabaseUrl, v.description('a replica server to read from; writes go to a remote `DATABASE_URL`')),
+  DATABASE_READ_URL: setting(RemoteDatabaseUrl, 'a replica server to read from; writes go to a remote `DATABASE_URL`'),
+  DATABASE_REPLICA_PATH: setting(
+    FilePath,
+    'or a file in which this process keeps a replica of a remote `DATABASE_URL`',
   ),
-  DATABASE_REPLICA_PATH: v.optional(
-    v.pipe(FilePath, v.description('or a file in which this process keeps a replica of a remote `DATABASE_URL`')),
+  DATABASE_SYNC_INTERVAL_MS: setting(integerText(50, 3_600_000), 'how often that file is brought up to date', '1000'),
+  DATABASE_ENCRYPTION_KEY: setting(
+    EncryptionKey,
+    'encrypts `file:` databases, their backups and the replica’s file; at least 32 characters',
   ),
-  DATABASE_SYNC_INTERVAL_MS: v.optional(
-    v.pipe(integerText(50, 3_600_000), v.description('how often that file is brought up to date')),
-    '1000',
+  AUTH_SECRET: setting(
+    Secret,
+    'HS256 secret of tokens, at least 32 bytes; in development a key made once, kept in `data/`',
   ),
-  DATABASE_ENCRYPTION_KEY: v.optional(
-    v.pipe(
-      EncryptionKey,
-      v.description('encrypts `file:` databases, their backups and the replica’s file; at least 32 characters'),
-    ),
+  AUTH_PUBLIC_KEY: setting(PublicKeyPem, 'or an SPKI PEM (EdDSA, ES256, RS256); line breaks may be written `\\n`'),
+  AUTH_JWKS_URL: setting(HttpUrl, 'or the address of a JWKS; https in production'),
+  AUTH_ISSUER: setting(NonEmpty, '`iss` that a token must have; required in production'),
+  AUTH_AUDIENCE: setting(NonEmpty, '`aud` that a token must have; required in production'),
+  AUTH_ROLES_CLAIM: setting(NonEmpty, 'claim that holds a role or an array of roles', 'roles'),
+  CARRIER_URL: setting(BaseUrl, 'the partner carrier; in development the sandbox carrier inside the process'),
+  CARRIER_API_KEY: setting(
+    v.pipe(v.string(), v.regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')),
+    'bearer token for the carrier; required in production',
   ),
-  AUTH_SECRET: v.optional(
-    v.pipe(
-      Secret,
-      v.description('HS256 secret of tokens, at least 32 bytes; in development a key made once, kept in `data/`'),
-    ),
-  ),
-  AUTH_PUBLIC_KEY: v.optional(
-    v.pipe(PublicKeyPem, v.description('or an SPKI PEM (EdDSA, ES256, RS256); line breaks may be written `\\n`')),
-  ),
-  AUTH_JWKS_URL: v.optional(v.pipe(HttpUrl, v.description('or the address of a JWKS; https in production'))),
-  AUTH_ISSUER: v.optional(v.pipe(NonEmpty, v.description('`iss` that a token must have; required in production'))),
-  AUTH_AUDIENCE: v.optional(v.pipe(NonEmpty, v.description('`aud` that a token must have; required in production'))),
-  AUTH_ROLES_CLAIM: v.optional(
-    v.pipe(NonEmpty, v.description('claim that holds a role or an array of roles')),
-    'roles',
-  ),
-  CARRIER_URL: v.optional(
-    v.pipe(BaseUrl, v.description('the partner carrier; in development the sandbox carrier inside the process')),
-  ),
-  CARRIER_API_KEY: v.optional(
-    v.pipe(
-      v.string(),
-      v.regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters'),
-      v.description('bearer token for the carrier; required in production'),
-    ),
-  ),
-  CARRIER_TIMEOUT_MS: v.optional(
-    v.pipe(integerText(50, 8_000), v.description('longest wait for one attempt at the carrier')),
-    '5000',
-  ),
-  CARRIER_ATTEMPTS: v.optional(
-    v.pipe(integerText(1, 5), v.description('attempts of one call, on the same reference')),
-    '3',
-  ),
-  CARRIER_BREAKER_FAILURES: v.optional(
-    v.pipe(integerText(1, 1000), v.description('failures in a row after which the carrier is left alone')),
+  CARRIER_TIMEOUT_MS: setting(integerText(50, 8_000), 'longest wait for one attempt at the carrier', '5000'),
+  CARRIER_ATTEMPTS: setting(integerText(1, 5), 'attempts of one call, on the same reference', '3'),
+  CARRIER_BREAKER_FAILURES: setting(
+    integerText(1, 1000),
+    'failures in a row after which the carrier is left alone',
     '5',
   ),
-  CARRIER_BREAKER_MS: v.optional(
-    v.pipe(integerText(50, 10_000), v.description('how long it is left alone before one call tries it again')),
+  CARRIER_BREAKER_MS: setting(
+    integerText(50, 10_000),
+    'how long it is left alone before one call tries it again',
     '5000',
   ),
-  SANDBOX_DATABASE_URL: v.optional(
-    v.pipe(DatabaseUrl, v.description('the sandbox carrier’s own database')),
-    'file:data/carrier-sandbox.db',
-  ),
-  CHAT_ID: v.optional(
-    v.pipe(NonEmpty, v.description('`tokens.chat-id` of the lists; a demo value in development, else required')),
-  ),
-  CHAT_TOKEN: v.optional(
-    v.pipe(NonEmpty, v.description('`tokens.chat-token` of the lists; a demo value in development, else required')),
-  ),
-  REPORT_TIME_ZONE: v.optional(v.pipe(TimeZone, v.description('IANA time zone of months and of ages')), 'UTC'),
-  BODY_LIMIT_BYTES: v.optional(
-    v.pipe(integerText(1024, 16_777_216), v.description('largest request body; 413 above')),
-    '262144',
-  ),
-  AUDIT_RETENTION_DAYS: v.optional(
-    v.pipe(integerText(31, 36_500), v.description('how long the audit trail is kept; six years')),
-    '2192',
-  ),
-  REQUEST_TIMEOUT_MS: v.optional(
-    v.pipe(integerText(100, 25_000), v.description('how long a request body may take to arrive; past it 408')),
+  SANDBOX_DATABASE_URL: setting(DatabaseUrl, 'the sandbox carrier’s own database', 'file:data/carrier-sandbox.db'),
+  CHAT_ID: setting(NonEmpty, '`tokens.chat-id` of the lists; a demo value in development, else required'),
+  CHAT_TOKEN: setting(NonEmpty, '`tokens.chat-token` of the lists; a demo value in development, else required'),
+  REPORT_TIME_ZONE: setting(TimeZone, 'IANA time zone of months and of ages', 'UTC'),
+  BODY_LIMIT_BYTES: setting(integerText(1024, 16_777_216), 'largest request body; 413 above', '262144'),
+  AUDIT_RETENTION_DAYS: setting(integerText(31, 36_500), 'how long the audit trail is kept; six years', '2192'),
+  REQUEST_TIMEOUT_MS: setting(
+    integerText(100, 25_000),
+    'how long a request body may take to arrive; past it 408',
     '10000',
   ),
-  CORS_ORIGINS: v.optional(
-    v.pipe(
-      OriginList,
-      v.description(
-        'origins whose pages may call, with commas between; without it none, in development any of `localhost`',
-      ),
-    ),
+  CORS_ORIGINS: setting(
+    OriginList,
+    'origins whose pages may call, with commas between; without it none, in development any of `localhost`',
   ),
-  RATE_LIMIT_PER_MINUTE: v.optional(
-    v.pipe(
-      integerText(0, 1_000_000),
-      v.description(
-        'requests of one caller; `0`, as in development, switches every rate limit off; `600` in production',
-      ),
-    ),
+  RATE_LIMIT_PER_MINUTE: setting(
+    integerText(0, 1_000_000),
+    'requests of one caller; `0`, as in development, switches every rate limit off; `600` in production',
   ),
-  TRUSTED_PROXY_COUNT: v.optional(
-    v.pipe(integerText(0, 10), v.description('proxies in front that append to `X-Forwarded-For`')),
-    '0',
-  ),
-  SHUTDOWN_TIMEOUT_MS: v.optional(
-    v.pipe(integerText(0, 600_000), v.description('how long requests in flight may take to finish after SIGTERM')),
+  TRUSTED_PROXY_COUNT: setting(integerText(0, 10), 'proxies in front that append to `X-Forwarded-For`', '0'),
+  SHUTDOWN_TIMEOUT_MS: setting(
+    integerText(0, 600_000),
+    'how long requests in flight may take to finish after SIGTERM',
     '8000',
   ),
-  LOG_LEVEL: v.optional(
-    v.pipe(
-      v.picklist(logLevels, `must be one of ${logLevels.join(', ')}`),
-      v.description(logLevels.map((level) => `\`${level}\``).join(', ')),
-    ),
+  LOG_LEVEL: setting(
+    v.picklist(logLevels, `must be one of ${logLevels.join(', ')}`),
+    logLevels.map((level) => `\`${level}\``).join(', '),
     'info',
   ),
   ...telemetrySettings,
-  SEED_DEMO: v.optional(
-    v.pipe(
-      Flag,
-      v.description(
-        'store demo cemeteries, a sales team and a year of its activities; `true` in development, refused in production',
-      ),
-    ),
+  SEED_DEMO: setting(
+    Flag,
+    'store demo cemeteries, a sales team and a year of its activities; `true` in development, refused in production',
   ),
 });
 

@@ -1,6 +1,24 @@
 import { createPublicKey } from 'node:crypto';
 import * as v from 'valibot';
 
+/** One setting: the form of its text, its meaning for the README's table, and the text that stands for it by default. */
+export function setting<Form extends v.GenericSchema<string, unknown>>(
+  form: Form,
+  meaning: string,
+): v.OptionalSchema<Described<Form>, undefined>;
+export function setting<Form extends v.GenericSchema<string, unknown>>(
+  form: Form,
+  meaning: string,
+  fallback: string,
+): v.OptionalSchema<Described<Form>, string>;
+export function setting<Form extends v.GenericSchema<string, unknown>>(form: Form, meaning: string, fallback?: string) {
+  return v.optional(v.pipe(form, v.description(meaning)), fallback);
+}
+
+type Described<Form extends v.GenericSchema<string, unknown>> = v.SchemaWithPipe<
+  readonly [Form, v.DescriptionAction<v.InferOutput<Form>, string>]
+>;
+
 export const NonEmpty = v.pipe(v.string(), v.nonEmpty('must not be empty'));
 export const Flag = v.pipe(
   v.picklist(['true', 'false'], 'must be true or false'),

@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { BaseUrl, isLoopback, NonEmpty } from '../setting-forms';
+import { BaseUrl, isLoopback, NonEmpty, setting } from '../setting-forms';
 
 const headersShape = /^[\w.-]+=[\x21-\x2b\x2d-\x7e]*(?:,[\w.-]+=[\x21-\x2b\x2d-\x7e]*)*$/;
 
@@ -25,30 +25,22 @@ const ExporterHeaders = v.pipe(
 
 /** The settings of what watches the service; those of OpenTelemetry have its names. */
 export const telemetrySettings = {
-  METRICS_TOKEN: v.optional(
-    v.pipe(
-      v.string(),
-      v.regex(/^[\x21-\x7e]{32,}$/, 'must be at least 32 visible ASCII characters'),
-      v.description('bearer token of `GET /metrics`, at least 32 characters; no such path without it'),
-    ),
+  METRICS_TOKEN: setting(
+    v.pipe(v.string(), v.regex(/^[\x21-\x7e]{32,}$/, 'must be at least 32 visible ASCII characters')),
+    'bearer token of `GET /metrics`, at least 32 characters; no such path without it',
   ),
-  OTEL_EXPORTER_OTLP_ENDPOINT: v.optional(
-    v.pipe(BaseUrl, v.description('an OTLP receiver over HTTP, without `/v1/traces`; no traces without it')),
+  OTEL_EXPORTER_OTLP_ENDPOINT: setting(
+    BaseUrl,
+    'an OTLP receiver over HTTP, without `/v1/traces`; no traces without it',
   ),
-  OTEL_EXPORTER_OTLP_HEADERS: v.optional(
-    v.pipe(ExporterHeaders, v.description('`name=value,…` for it, values percent-encoded; in production over https')),
+  OTEL_EXPORTER_OTLP_HEADERS: setting(
+    ExporterHeaders,
+    '`name=value,…` for it, values percent-encoded; in production over https',
   ),
-  OTEL_SERVICE_NAME: v.optional(
-    v.pipe(NonEmpty, v.description('what the traces name this service')),
-    'personal-planning-service',
-  ),
-  OTEL_TRACES_SAMPLER_ARG: v.optional(
-    v.pipe(
-      v.string(),
-      v.regex(/^(?:0|1|0\.\d{1,9}|1\.0{1,9})$/, 'must be a number from 0 to 1'),
-      v.transform(Number),
-      v.description('part of the traces that is exported, `0` to `1`, where no caller has decided'),
-    ),
+  OTEL_SERVICE_NAME: setting(NonEmpty, 'what the traces name this service', 'personal-planning-service'),
+  OTEL_TRACES_SAMPLER_ARG: setting(
+    v.pipe(v.string(), v.regex(/^(?:0|1|0\.\d{1,9}|1\.0{1,9})$/, 'must be a number from 0 to 1'), v.transform(Number)),
+    'part of the traces that is exported, `0` to `1`, where no caller has decided',
     '1',
   ),
 };
