@@ -1,6 +1,10 @@
+import * as v from 'valibot';
+import { calendarDateAt } from '../calendar';
 import { type ActivityRecord, activityRecord } from '../modules/sales/model';
 import { createSalesStore, type StaffPosition, type StoredTeam } from '../modules/sales/store';
+import type { RowFormat } from './import-file';
 import type { RowsImport } from './import-rows';
+import { counted } from './print';
 
 const columns = {
   columns: ['externalId', 'staffId', 'kind', 'amount', 'occurredAt'],
@@ -14,7 +18,8 @@ export const activitiesImport: RowsImport<ReturnType<typeof activityRecord>> = {
 cemeteryPlan, quote, quoteAndContract or application. amount is what was earned, such as 1234.50, and may be
 negative. occurredAt is a date-time with Z or an offset, or a date, which begins in REPORT_TIME_ZONE.
 An activity counts for the team that its seller is in when it is imported first, or for that of managerId;
-importing it again moves it only when it names another seller or manager.`,
+importing it again moves it only when it names another seller or manager.
+A dry run warns of dates that were exported as midnight of another time zone.`,
   async format({ db, config }) {
     const store = createSalesStore(db);
     const positions = await store.listPositions();
@@ -22,6 +27,7 @@ importing it again moves it only when it names another seller or manager.`,
       ...columns,
       row: activityRecord(config.reportTimeZone),
       keyOf: ({ externalId }) => externalId,
+      ...watchMidnights(config.reportTimeZone),
       async findFaults(rows) {
         const inDoubt = rows.filter((row) => isPlan(row) || !isLeader(positions, row.managerId));
         const stored = await store.findTeams(inDoubt.map(({ externalId }) => externalId));
@@ -31,6 +37,33 @@ importing it again moves it only when it names another seller or manager.`,
   },
   store: (db, rows) => createSalesStore(db).upsertActivities(rows, new Date()),
 };
+
+const writtenMidnight = /^\s*(\d{4}-\d{2}-\d{2})T00:00(?::00(?:\.0+)?)?(?:Z|[+-].*)\s*$/;
+const MidnightRow = v.object({ occurredAt: v.pipe(v.string(), v.regex(writtenMidnight)) });
+
+/** Counts the dates that were written as midnight and fall on the day before where months are reported. */
+function watchMidnights(timeZone: string): Pick<RowFormat<ReturnType<typeof activityRecord>>, 'inspect' | 'warnings'> {
+  const reportedDates = new Map<number, string>();
+  let [rows, dayBefore, monthBefore] = [0, 0, 0];
+  return {
+    inspect({ occurredAt }, values) {
+      rows += 1;
+      if (!v.is(MidnightRow, values)) return;
+      const [, written = ''] = writtenMidnight.exec(values.occurredAt) ?? [];
+      const reported = reportedDates.get(occurredAt) ?? calendarDateAt(new Date(occurredAt), timeZone);
+      reportedDates.set(occurredAt, reported);
+      if (reported < written) dayBefore += 1;
+      if (reported.slice(0, 7) < written.slice(0, 7)) monthBefore += 1;
+    },
+    warnings() {
+      if (dayBefore === 0) return [];
+      const message =
+        `${dayBefore} of ${counted(rows, 'date')} are written as midnight and fall on the day before in ${timeZone}, ` +
+        `${monthBefore} of them in the month before. A date without a time begins in ${timeZone}: write YYYY-MM-DD.`;
+      return [{ code: 'midnight-on-the-day-before', message, counts: { rows, dayBefore, monthBefore } }];
+    },
+  };
+}
 
 function isPlan({ kind }: ActivityRecord): boolean {
   return kind === 'monthlyPlan' || kind === 'semiAnnualPlan';

@@ -16,8 +16,18 @@ export interface RowFormat<Schema extends v.GenericSchema> {
   readonly keyOf: (row: v.InferOutput<Schema>) => string;
   /** Which rows are stored first, and which after them; all of them in the order of the file without it. */
   readonly passes?: readonly ((row: v.InferOutput<Schema>) => boolean)[];
+  /** Looks at each row that its schema takes, which is `values` in the file. */
+  readonly inspect?: (row: v.InferOutput<Schema>, values: unknown) => void;
+  /** What an operator should know of the rows that were inspected, though they can be stored. */
+  readonly warnings?: () => readonly ImportWarning[];
   /** What is wrong with each of some rows in the light of what is stored. */
   readonly findFaults?: (rows: readonly v.InferOutput<Schema>[]) => Promise<readonly (readonly string[])[]>;
+}
+
+export interface ImportWarning {
+  readonly code: string;
+  readonly message: string;
+  readonly counts: Readonly<Record<string, number>>;
 }
 
 /** A file of which every row is good. */
@@ -73,10 +83,16 @@ export async function checkFile<Schema extends v.GenericSchema>(
     pending = [];
   };
   try {
-    for await (const { line, values } of file.rows(progress.advance)) {
+    for await (const { line, values, fault } of file.rows(progress.advance)) {
       rows += 1;
-      const parsed = v.safeParse(format.row, values, { abortPipeEarly: true });
-      pending.push({ place: placeOf(line, rows), parsed });
+      if (fault === undefined) {
+        const parsed = v.safeParse(format.row, values, { abortPipeEarly: true });
+        if (parsed.success) format.inspect?.(parsed.output, values);
+        pending.push({ place: placeOf(line, rows), parsed });
+      } else {
+        badRows += 1;
+        reportUpToLimit(`${placeOf(line, rows)}, ${fault}`);
+      }
       if (pending.length >= checkedAtOnceRows) await check();
     }
     await check();

@@ -4,7 +4,7 @@ import { type Config, readConfig } from '../config';
 import type { Database } from '../db/client';
 import type { UpsertCounts } from '../db/upsert';
 import { withDatabase } from './command-database';
-import { checkFile, type RowFormat, storeFile } from './import-file';
+import { checkFile, type ImportWarning, type RowFormat, storeFile } from './import-file';
 import { counted, printResult } from './print';
 import { headerOf, type SourceColumns } from './source-rows';
 
@@ -42,10 +42,10 @@ export async function importRows<Schema extends v.GenericSchema>(
   source: { db: Database; config: ImportConfig; path: string },
   options: ImportOptions,
   report: (fault: string) => void,
-): Promise<{ rows: number; counts: UpsertCounts | undefined }> {
+): Promise<{ rows: number; counts: UpsertCounts | undefined; warnings: readonly ImportWarning[] }> {
   const checked = await checkFile(source.path, await format(source), report);
   const counts = options.dryRun ? undefined : await storeFile(checked, (rows) => store(source.db, rows, options));
-  return { rows: checked.rows, counts };
+  return { rows: checked.rows, counts, warnings: checked.format.warnings?.() ?? [] };
 }
 
 /** The command of such an import. */
@@ -68,12 +68,15 @@ ${help}`,
     const config = readConfig(process.env);
     return withDatabase(config, async (db) => {
       const report = (fault: string) => process.stderr.write(`${fault}\n`);
-      const { rows, counts } = await importRows(rowsImport, { db, config, path }, options, report);
-      const outcome =
-        counts === undefined
-          ? `${counted(rows, 'good row')}; nothing was stored (dry run).`
-          : `${counted(rows, 'row')}: ${counts.added} new, ${counts.changed} changed, ${counts.unchanged} unchanged.`;
-      printResult(options, { rows, ...counts }, outcome);
+      const { rows, counts, warnings } = await importRows(rowsImport, { db, config, path }, options, report);
+      if (counts === undefined) {
+        for (const { message } of warnings) report(`warning: ${message}`);
+        printResult(options, { rows, warnings }, `${counted(rows, 'good row')}; nothing was stored (dry run).`);
+      } else {
+        const { added, changed, unchanged } = counts;
+        const outcome = `${counted(rows, 'row')}: ${added} new, ${changed} changed, ${unchanged} unchanged.`;
+        printResult(options, { rows, ...counts }, outcome);
+      }
     });
   });
 }

@@ -11,6 +11,8 @@ export interface SourceRow {
   /** Line of the file, from 1, on which the record begins. */
   readonly line: number;
   readonly values: unknown;
+  /** What is wrong with the record whatever its values are. */
+  readonly fault?: string | undefined;
 }
 
 /** The columns of a CSV. */
@@ -52,60 +54,101 @@ const maxRecordCharacters = 100_000;
 /** The bytes of a file, without its byte order mark, refused where they are not UTF-8. */
 async function* readUtf8(path: string, onBytesRead: (count: number) => void): AsyncGenerator<Uint8Array> {
   const decoder = new TextDecoder('utf-8', { fatal: true });
-  const check = (line: number, chunk?: Uint8Array) => {
+  const lines = createLineCounter();
+  let last: Uint8Array = new Uint8Array();
+  const check = (chunk?: Uint8Array) => {
     try {
       decoder.decode(chunk, { stream: chunk !== undefined });
     } catch {
-      throw new OperatorError(`The file is not UTF-8 text: see line ${line} or shortly after it.`);
+      if (chunk !== undefined) countToFault(last, chunk, lines);
+      throw new OperatorError(`The file is not UTF-8 text: see line ${lines.line}.`);
     }
   };
-  let line = 1;
   let isFirst = true;
   for await (const chunk of createReadStream(path)) {
     if (!(chunk instanceof Uint8Array)) throw new TypeError('A file stream without an encoding gives bytes');
-    check(line, chunk);
-    line += countLineBreaks(chunk, 0, chunk.byteLength);
+    check(chunk);
+    lines.count(chunk);
+    last = chunk;
     onBytesRead(chunk.byteLength);
     yield isFirst && chunk[0] === 0xef && chunk[1] === 0xbb && chunk[2] === 0xbf ? chunk.subarray(3) : chunk;
     isFirst = false;
   }
-  check(line);
+  check();
+}
+
+/** Counts the lines of a chunk up to the first byte that is not UTF-8; `before` is the chunk before it. */
+function countToFault(before: Uint8Array, chunk: Uint8Array, lines: LineCounter): void {
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  const end = before.subarray(-3);
+  const openCharacter = end.findLastIndex((byte) => byte >= 0xc0);
+  try {
+    if (openCharacter !== -1) decoder.decode(end.subarray(openCharacter), { stream: true });
+    for (let at = 0; at < chunk.byteLength; at += 1) {
+      decoder.decode(chunk.subarray(at, at + 1), { stream: true });
+      lines.count(chunk.subarray(at, at + 1));
+    }
+  } catch {
+    // The line is counted.
+  }
+}
+
+/** The text of a CSV without a byte order mark at the beginning of a line, where another file was joined to it. */
+async function* withoutMarks(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  let before = '\n';
+  for await (const chunk of chunks) {
+    const text = decoder.decode(chunk, { stream: true });
+    yield text.includes('\ufeff') ? `${before}${text}`.replace(/(?<=[\r\n])\ufeff+/g, '').slice(before.length) : text;
+    before = text.slice(-1) || before;
+  }
 }
 
 async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumns): AsyncGenerator<SourceRow> {
   let nextLine = 1;
+  /** Of the header, known before the record is read from the stream. */
+  let names: string[] = [];
   const parser = parse({
     relax_column_count: true,
+    // All of them: the parser would otherwise take the first line end that it finds for the only one.
+    record_delimiter: ['\r\n', '\n', '\r'],
     // A quote that is not closed would otherwise take the rest of the file for one field.
     max_record_size: maxRecordCharacters,
     // Each record takes its line along, as a last field: the parser's own count takes a CRLF inside quotes for two.
     on_record: (fields: string[]) => {
+      if (names.length === 0 && !isBlank(fields)) names = [...fields];
       const line = nextLine;
       nextLine += 1 + countBreaks(fields);
       fields.push(String(line));
       return fields;
     },
   });
-  const source = Readable.from(chunks);
+  const source = Readable.from(withoutMarks(chunks));
   source.on('error', (error) => parser.destroy(error));
   let header: string[] | undefined;
   try {
     for await (const record of source.pipe(parser)) {
       const fields: string[] = record;
       const line = Number(fields.pop());
-      // Spreadsheets also write rows without content, with all their commas.
-      if (fields.every((field) => field.trim() === '')) continue;
+      if (isBlank(fields)) continue;
       if (header === undefined) {
         header = checkHeader(fields, columns);
         continue;
       }
-      yield { line, values: toValues(header, fields) };
+      yield { line, values: toValues(header, fields), fault: joinedFault(fields, header.length, columns) };
     }
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
-    throw new OperatorError(`The file is not well-formed CSV at line ${nextLine}: a quote is misplaced or not closed.`);
+    const column = columns.columns.find((name) => name === names[Number(error.column)]);
+    const place = column === undefined ? `line ${nextLine}` : `line ${nextLine}, column ${column}`;
+    throw new OperatorError(`The file is not well-formed CSV at ${place}: a quote is misplaced or not closed.`);
   }
   if (header === undefined) throw new OperatorError('The file has no header line.');
+}
+
+/** Spreadsheets also write rows without content, with all their commas; DOS ends a file with Ctrl-Z. */
+function isBlank(fields: readonly string[]): boolean {
+  return fields.every((field) => field.replaceAll('\x1a', '').trim() === '');
 }
 
 /** Line breaks inside the fields of a record. */
@@ -130,6 +173,21 @@ function checkHeader(header: string[], { columns, optionalColumns = [] }: Source
   return header;
 }
 
+/** Names what is left where two files were joined: the header of the second, on a line of its own or after a row. */
+function joinedFault(
+  fields: readonly string[],
+  width: number,
+  { columns, optionalColumns = [] }: SourceColumns,
+): string | undefined {
+  const known = [...columns, ...optionalColumns];
+  const isHeader = (names: readonly string[]) => names.length > 1 && names.every((name) => known.includes(name.trim()));
+  if (isHeader(fields)) return 'the row repeats the header, as where two files were joined: remove this line';
+  const [end = '', ...rest] = fields.slice(width - 1);
+  return isHeader(rest) && known.some((name) => end.endsWith(name))
+    ? 'the header of another file follows the row: two files were joined without a line break between them'
+    : undefined;
+}
+
 /** How a header is told to an operator. */
 export function headerOf({ columns, optionalColumns = [] }: SourceColumns): string {
   const optional = optionalColumns.length === 0 ? '' : ` and optionally ${optionalColumns.join(',')}`;
@@ -143,7 +201,7 @@ function toValues(header: readonly string[], record: readonly string[]): Record<
 
 async function* jsonRows(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<SourceRow> {
   const parser = new JSONParser({ paths: ['$.*'], keepStack: false });
-  const lines = createLineCounter();
+  const lines = createOffsetLines();
   const found: SourceRow[] = [];
   let depth = 0;
   let line = 1;
@@ -159,7 +217,7 @@ async function* jsonRows(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Sour
     found.push({ line, values: value });
   };
   parser.onError = (error) => {
-    failure ??= error;
+    failure ??= parser.isEnded ? new OperatorError('The file must hold one JSON array, and nothing after it.') : error;
   };
   for await (const chunk of chunks) {
     lines.feed(chunk);
@@ -174,13 +232,13 @@ async function* jsonRows(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Sour
 }
 
 /** Tells the line of a byte offset; offsets must come in ascending order and lie in the chunk fed last or before. */
-function createLineCounter() {
+function createOffsetLines() {
+  const lines = createLineCounter();
   let chunk: Uint8Array = new Uint8Array();
   let chunkStart = 0;
   let counted = 0;
-  let line = 1;
   const countTo = (offset: number) => {
-    line += countLineBreaks(chunk, counted - chunkStart, offset - chunkStart);
+    lines.count(chunk.subarray(counted - chunkStart, offset - chunkStart));
     counted = offset;
   };
   return {
@@ -191,13 +249,26 @@ function createLineCounter() {
     },
     lineAt(offset: number): number {
       if (offset > counted) countTo(offset);
-      return line;
+      return lines.line;
     },
   };
 }
 
-function countLineBreaks(bytes: Uint8Array, from: number, to: number): number {
-  let count = 0;
-  for (let at = bytes.indexOf(10, from); at !== -1 && at < to; at = bytes.indexOf(10, at + 1)) count += 1;
-  return count;
+type LineCounter = ReturnType<typeof createLineCounter>;
+
+/** Counts lines from 1 as an editor does: CRLF, LF and CR each end one. */
+function createLineCounter() {
+  let line = 1;
+  let isAfterCr = false;
+  return {
+    get line() {
+      return line;
+    },
+    count(bytes: Uint8Array) {
+      for (const byte of bytes) {
+        if (byte === 13 || (byte === 10 && !isAfterCr)) line += 1;
+        isAfterCr = byte === 13;
+      }
+    },
+  };
 }

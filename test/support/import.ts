@@ -9,18 +9,23 @@ import { temporaryFolder } from './database';
 export async function importContent<Schema extends v.GenericSchema>(
   rowsImport: RowsImport<Schema>,
   db: Database,
-  { name = 'list.csv', content, timeZone = 'UTC' }: { name?: string; content: string | Uint8Array; timeZone?: string },
+  {
+    name = 'list.csv',
+    content,
+    timeZone = 'UTC',
+    dryRun = false,
+  }: { name?: string; content: string | Uint8Array; timeZone?: string; dryRun?: boolean },
 ) {
   const path = join(temporaryFolder(), name);
   await Bun.write(path, content);
   const faults: string[] = [];
   const source = { db, path, config: { reportTimeZone: timeZone } };
-  const options = { dryRun: false, as: 'tester' };
+  const options = { dryRun, as: 'tester' };
   try {
-    const { counts } = await importRows(rowsImport, source, options, (fault) => faults.push(fault));
-    return { counts, refusal: '', faults };
+    const { counts, warnings } = await importRows(rowsImport, source, options, (fault) => faults.push(fault));
+    return { counts, warnings, refusal: '', faults };
   } catch (error) {
     if (!(error instanceof OperatorError)) throw error;
-    return { counts: undefined, refusal: error.message, faults };
+    return { counts: undefined, warnings: [], refusal: error.message, faults };
   }
 }

@@ -30,16 +30,49 @@ export const CemeteryQuery = v.object({
 });
 export type CemeteryQuery = v.InferOutput<typeof CemeteryQuery>;
 
+/** What the ZIP codes of a state begin with where that is 0, which a spreadsheet drops as it does from a number. */
+const zerosOf = new Map([
+  ...['AE', 'CT', 'MA', 'ME', 'NH', 'NJ', 'RI', 'VT'].map((state) => [state, '0'] as const),
+  ...['PR', 'VI'].map((state) => [state, '00'] as const),
+]);
+const zipRule = 'must be 5 digits, or 5 and 4 with a hyphen between them, or empty';
+
+/** Names what happened to a ZIP code and what to write. Nothing is mended: the digits that are missing are a guess. */
+function zipHint(zip: string, state: string | undefined): string {
+  if (/^\d+(?=[.E])(?:\.\d*)?(?:E\+?\d+)?$/i.test(zip))
+    return 'write it as text, without a decimal point or an exponent';
+  if (/^[='"’]/.test(zip)) return 'write it without quotes, an apostrophe or an equals sign';
+  const [, { length } = '', dash = '-'] = /^(\d{1,9})(?:(\D)\d{4})?$/.exec(zip) ?? [];
+  if (length === 5 && dash !== '-') return 'write a plain hyphen (-) after the fifth digit';
+  if (length === 9) return 'write a hyphen after the fifth digit';
+  if (length === 0 || length === 5 || length === 6) return '';
+  const zeros = zerosOf.get(state ?? '');
+  const dropped = zeros === undefined ? 'a leading 0 may have been dropped' : `it begins with ${zeros} in ${state}`;
+  return `${dropped}: write all ${length > 6 ? '9 digits, with a hyphen after the fifth' : '5 digits'}`;
+}
+
+const StateOf = v.object({ state: StateCode });
+
 /** A cemetery as it comes from outside, known by the id that its source gives it. */
-export const CemeteryRecord = v.strictObject({
-  externalId: line(100),
-  name: line(200),
-  street: v.optional(optionalLine(200), ''),
-  city: line(100),
-  state: StateCode,
-  zip: v.optional(
-    v.pipe(v.string(), v.trim(), v.regex(/^(?:\d{5}(?:-\d{4})?)?$/, 'zip: must be 5 digits, or 5 and 4, or empty')),
-    '',
-  ),
+export const CemeteryRecord = v.lazy((row) => {
+  const placed = v.safeParse(StateOf, row);
+  const state = placed.success ? placed.output.state : undefined;
+  return v.strictObject({
+    externalId: line(100),
+    name: line(200),
+    street: v.optional(optionalLine(200), ''),
+    city: line(100),
+    state: StateCode,
+    zip: v.optional(
+      v.pipe(
+        v.string('zip: must be text in quotes, since a number has no leading zeros'),
+        v.trim(),
+        v.regex(/^(?:\d{5}(?:-\d{4})?)?$/, ({ input }) =>
+          [`zip: ${zipRule}`, zipHint(input, state)].filter(Boolean).join('; '),
+        ),
+      ),
+      '',
+    ),
+  });
 });
 export type CemeteryRecord = v.InferOutput<typeof CemeteryRecord>;
