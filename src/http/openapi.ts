@@ -1,5 +1,5 @@
 import { STATUS_CODES } from 'node:http';
-import { toJsonSchema, toJsonSchemaDefs } from '@valibot/to-json-schema';
+import { type JsonSchema, toJsonSchema, toJsonSchemaDefs } from '@valibot/to-json-schema';
 import * as v from 'valibot';
 import { type ProblemSlug, problemKinds } from '../errors';
 import type { DocumentedRoute, Models } from './docs';
@@ -200,12 +200,19 @@ function asArray(value: unknown): unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
+/** Generators read a constant without a type as a text. */
+const ConstantType = v.picklist(['string', 'number', 'boolean']);
+
 /** Requests are documented as they are sent, before defaults and transforms; checks of our own have no JSON form. */
 function conversion(models: Models) {
   return {
     target: 'draft-2020-12',
     typeMode: 'input',
     errorMode: 'ignore',
+    overrideSchema: ({ jsonSchema }: { jsonSchema: JsonSchema }) =>
+      jsonSchema.const === undefined
+        ? undefined
+        : { ...jsonSchema, type: v.parse(ConstantType, typeof jsonSchema.const) },
     definitions: { ...models },
     overrideRef: ({ referenceId }: { referenceId: string }) => `#/components/schemas/${referenceId}`,
   } as const;

@@ -1,33 +1,43 @@
+import { toJsonSchema } from '@valibot/to-json-schema';
 import { type ProblemSlug, problemKinds } from '../errors';
+import { Problem } from './problem';
 
-/** A component for each problem, by which generated types tell them apart. */
+/**
+ * A component for each problem, by which generated types tell them apart. Each is one flat object and every constant has
+ * its type: generators differ in how they read `allOf`, a `required` beside it, and a `const` alone.
+ */
 export function problemSchemas(slugs: readonly ProblemSlug[]): Record<string, object> {
+  const { properties = {}, required = [] } = toJsonSchema(Problem, { target: 'draft-2020-12', typeMode: 'output' });
+  const { errors, ...common } = properties;
   return Object.fromEntries(
     slugs.map((slug) => {
       const { code, status, meaning } = problemKinds[slug];
-      const fixed = {
-        type: { const: `/problems/${slug}` },
-        status: { const: status },
-        code: { const: code },
-        http_code: { const: status },
-      };
-      const required = [...Object.keys(fixed), ...(slug === 'invalid-input' ? ['errors'] : [])];
+      const hasErrors = slug === 'invalid-input';
+      const constants = Object.entries({ type: `/problems/${slug}`, status, code, http_code: status }).map(
+        ([name, value]) => [name, { ...Object(common[name]), const: value }],
+      );
       return [
         nameOf(slug),
         {
           description: meaning,
-          allOf: [{ $ref: '#/components/schemas/Problem' }, { type: 'object', properties: fixed }],
-          required,
+          type: 'object',
+          properties: { ...common, ...Object.fromEntries(constants), ...(hasErrors && { errors }) },
+          required: [...required, ...(hasErrors ? ['errors'] : [])],
         },
       ];
     }),
   );
 }
 
-/** What a status may be answered with. */
+/** The schema of a response that may be any of the problems. */
 export function problemSchema(slugs: readonly ProblemSlug[]): object {
-  const [first, ...others] = slugs.map((slug) => ({ $ref: `#/components/schemas/${nameOf(slug)}` }));
-  return first !== undefined && others.length === 0 ? first : { oneOf: [first, ...others] };
+  const mapping = Object.fromEntries(
+    slugs.map((slug) => [`/problems/${slug}`, `#/components/schemas/${nameOf(slug)}`]),
+  );
+  const references = Object.values(mapping).map(($ref) => ({ $ref }));
+  return references.length === 1
+    ? { ...references[0] }
+    : { oneOf: references, discriminator: { propertyName: 'type', mapping } };
 }
 
 function nameOf(slug: ProblemSlug): string {
