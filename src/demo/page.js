@@ -85,7 +85,9 @@ async function report(signal) {
     })),
   ];
   const team = { name: 'Team', glance: data.teamGlance.glance, earnings: data.teamGlance.totalMonthlyEarnings };
-  return [html('div', { class: 'side-by-side' }, chart(people, label), table([team, ...people], label))];
+  const { month: reported, timeZone, from, until } = data.period;
+  const period = html('p', { class: 'period' }, `${reported} in ${timeZone}: from ${from} until before ${until}.`);
+  return [period, html('div', { class: 'side-by-side' }, chart(people, label), table([team, ...people], label))];
 }
 
 function chart(people, month) {

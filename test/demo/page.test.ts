@@ -77,7 +77,10 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
         v.parse(MonthlyGlanceBody, await ask('demo-manager', `/user/salesManager/monthly-glance?month=${month}`)).data;
       const expectGlance = async (month: string) => {
         await page.locator('.chart .total').first().waitFor();
-        const { managerReport, counselorsReport, teamGlance } = await glance(month);
+        const { managerReport, counselorsReport, teamGlance, period } = await glance(month);
+        expect(await page.locator('.period').textContent()).toBe(
+          `${month} in UTC: from ${period.from} until before ${period.until}.`,
+        );
         const people = [managerReport.glance, ...counselorsReport.map(({ glance }) => glance)];
         const totals = people.map((person) => Object.values(person).reduce((sum, count) => sum + count, 0));
         expect(await textsOf(page, '.chart .total')).toEqual(totals.map(String));

@@ -7,7 +7,11 @@ type Counts = MonthOfSales['counts'];
 const collator = new Intl.Collator('en');
 
 /** The report of a manager's month: what the manager sold, what each counselor did, and all of it together. */
-export function toMonthlyGlance(manager: MonthOfSales, counselors: readonly MonthOfSales[]): MonthlyGlanceBody {
+export function toMonthlyGlance(
+  manager: MonthOfSales,
+  counselors: readonly MonthOfSales[],
+  period: MonthlyGlanceBody['data']['period'],
+): MonthlyGlanceBody {
   const team = [manager, ...counselors];
   return {
     data: {
@@ -28,6 +32,7 @@ export function toMonthlyGlance(manager: MonthOfSales, counselors: readonly Mont
         totalMonthlyEarnings: toAmount(earningsCents),
         name: { first: firstName, last: lastName },
       })),
+      period,
     },
   };
 }

@@ -13,7 +13,20 @@ const Glance = v.object({
 });
 
 const ManagerGlance = v.object({ monthlyPlan: v.number(), semiAnnualPlan: v.number(), ...Glance.entries });
-const Earnings = v.pipe(v.number(), v.description('With at most two decimals'));
+const Earnings = v.pipe(
+  v.number(),
+  v.description('With at most two decimals; negative where corrections exceed sales'),
+);
+
+const Period = v.pipe(
+  v.object({
+    month: v.pipe(v.string(), v.description('YYYY-MM')),
+    timeZone: v.pipe(v.string(), v.description('IANA name of the time zone that the month begins and ends in')),
+    from: v.pipe(v.string(), v.description('First instant of the month, ISO 8601, UTC')),
+    until: v.pipe(v.string(), v.description('First instant after the month, ISO 8601, UTC')),
+  }),
+  v.description('The month that is reported, since a `month` without a year is the latest one that has begun'),
+);
 
 export const MonthlyGlanceBody = v.object({
   data: v.object({
@@ -29,6 +42,7 @@ export const MonthlyGlanceBody = v.object({
       ),
       v.description('By last name, first name and id; who sold nothing has zeros'),
     ),
+    period: Period,
   }),
 });
 export type MonthlyGlanceBody = v.InferOutput<typeof MonthlyGlanceBody>;

@@ -38,12 +38,19 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
         throw new AppError('forbidden', { detail: 'The caller leads no sales team.' });
       }
       // Nothing of others is handed out that is not written down.
-      const section = `monthlyGlance/${new Temporal.PlainYearMonth(resolved.year, resolved.month)}`;
+      const reported = String(new Temporal.PlainYearMonth(resolved.year, resolved.month));
+      const section = `monthlyGlance/${reported}`;
       await audit.record({ ...toEvent({ caller, set }), action: 'read', actor: 'staff', section });
       set.headers['cache-control'] = 'private, no-store';
       return toMonthlyGlance(
         manager,
         team.filter((member) => member !== manager),
+        {
+          month: reported,
+          timeZone: reportTimeZone,
+          from: new Date(edges.from).toISOString(),
+          until: new Date(edges.until).toISOString(),
+        },
       );
     },
     {
@@ -56,9 +63,11 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
       detail: {
         summary: 'Report a month’s sales of the calling sales manager’s team',
         description:
-          'Counts what was sold in the month, of the time zone that this service reports in. The team’s counters and ' +
-          'earnings are the sums of the manager’s and the counselors’. Whoever sold for the team that month is listed, ' +
-          'and whoever is in it today. It wants a token with the role `salesManager`: of the demo tokens, that of `demo-manager`.',
+          'Counts the sales of a month in the time zone that this service reports in; `period` says which month that is. ' +
+          'The team’s counters and earnings are the sums of the manager’s and the counselors’. A correction (a negative ' +
+          'amount) lowers the earnings of the month in which it happens and raises no counter. The report lists everyone ' +
+          'who sold for the team that month or is in it today. The token needs the role `salesManager`: of the demo ' +
+          'tokens, that of `demo-manager`.',
         operationId: 'getMonthlyGlance',
       },
     },

@@ -17,6 +17,11 @@ const until = Date.UTC(2026, 3, 3);
 const counselors = 4;
 let ledgers = 0;
 
+/** A correction is no sale. */
+function sales(of: readonly ActivityRecord[], kind: string): number {
+  return of.filter((each) => each.kind === kind && each.amountCents >= 0).length;
+}
+
 /** Two teams, of which counselors move from one to the other while they sell. */
 const ledger = fc.record({
   zone: fc.nat(zones.length - 1),
@@ -90,9 +95,7 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
             team === boss && calendarDateAt(new Date(occurredAt), timeZone).startsWith('2026-03-'),
         );
         const counts = (of: readonly ActivityRecord[]) =>
-          Object.fromEntries(
-            Object.entries(spelled).map(([name, kind]) => [name, of.filter((each) => each.kind === kind).length]),
-          );
+          Object.fromEntries(Object.entries(spelled).map(([name, kind]) => [name, sales(of, kind)]));
         const earnings = (of: readonly ActivityRecord[]) =>
           of.reduce((sum, { amountCents }) => sum + amountCents, 0) / 100;
         const listed = people.filter(
@@ -109,8 +112,8 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
             teamGlance: { glance: counts(month), totalMonthlyEarnings: earnings(month) },
             managerReport: {
               glance: {
-                monthlyPlan: own.filter(({ kind }) => kind === 'monthlyPlan').length,
-                semiAnnualPlan: own.filter(({ kind }) => kind === 'semiAnnualPlan').length,
+                monthlyPlan: sales(own, 'monthlyPlan'),
+                semiAnnualPlan: sales(own, 'semiAnnualPlan'),
                 ...counts(own),
               },
               totalEarnings: earnings(own),
@@ -120,6 +123,16 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
               const name = { first: 'A', last: `Last ${id}` };
               return { glance: counts(theirs), totalMonthlyEarnings: earnings(theirs), name };
             }),
+            period: {
+              month: '2026-03',
+              timeZone,
+              from: Temporal.ZonedDateTime.from(`2026-03-01[${timeZone}]`)
+                .toInstant()
+                .toString({ smallestUnit: 'millisecond' }),
+              until: Temporal.ZonedDateTime.from(`2026-04-01[${timeZone}]`)
+                .toInstant()
+                .toString({ smallestUnit: 'millisecond' }),
+            },
           },
         });
       }

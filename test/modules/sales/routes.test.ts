@@ -26,7 +26,7 @@ async function setUp(reportTimeZone = 'UTC') {
 const zeros = { cemetryPlans: 0, qoutes: 0, qoutesAndContract: 0, applications: 0 };
 
 describe('the monthly glance', () => {
-  test('has the contract’s fields and nothing else', async () => {
+  test('has the contract’s fields and the period, and nothing else', async () => {
     const { testApp, store, call } = await setUp();
     const { now } = testApp;
     await store.upsertStaff([manager('boss', 'Somerville', 'Mary'), counselor('c1', 'boss', 'Noether', 'Emmy')], now);
@@ -49,7 +49,7 @@ describe('the monthly glance', () => {
       JSON.stringify({
         data: {
           teamGlance: {
-            glance: { cemetryPlans: 1, qoutes: 1, qoutesAndContract: 2, applications: 1 },
+            glance: { cemetryPlans: 1, qoutes: 1, qoutesAndContract: 1, applications: 1 },
             totalMonthlyEarnings: 324.56,
           },
           managerReport: {
@@ -58,11 +58,17 @@ describe('the monthly glance', () => {
           },
           counselorsReport: [
             {
-              glance: { cemetryPlans: 1, qoutes: 1, qoutesAndContract: 2, applications: 0 },
+              glance: { cemetryPlans: 1, qoutes: 1, qoutesAndContract: 1, applications: 0 },
               totalMonthlyEarnings: 0.25,
               name: { first: 'Emmy', last: 'Noether' },
             },
           ],
+          period: {
+            month: '2026-03',
+            timeZone: 'UTC',
+            from: '2026-03-01T00:00:00.000Z',
+            until: '2026-04-01T00:00:00.000Z',
+          },
         },
       }),
     );
