@@ -8,6 +8,13 @@ import { Count, list, text } from './fields';
 export const careFacilityTypes = ['inHome', 'independentLiving', 'assistedLiving', 'nursingHome', 'notSure'] as const;
 export const facilityLocationPriorities = ['nearfamily', 'affordable', 'premiumFacility', 'noPreference'] as const;
 
+/** The questions that the long-term-care flow and the lifetime-care deep dive both ask, under one name. */
+export const sharedQuestions = ['careFacilityType', 'facilityLocationPriority', 'careSafety'] as const;
+export type SharedQuestion = (typeof sharedQuestions)[number];
+
+/** The types of care at which the forms go on to ask for `facilityLocationPriority`: care at home has no facility. */
+export const typesWithFacility: ReadonlySet<string> = new Set(careFacilityTypes.filter((type) => type !== 'inHome'));
+
 const title = text(200);
 
 /** An option of a reference list as it was chosen. */

@@ -107,7 +107,10 @@ function tryCommand(): Command {
         const today = options.on ?? calendarDateAt(new Date(), config.reportTimeZone);
         const matches = match(deriveFacts(answers, today), catalog, true);
         const ranked = [...(matches.bestMatch === null ? [] : [matches.bestMatch]), ...matches.remainingMatches];
-        const best = matches.bestMatch?.productName ?? 'none: every product is disqualified';
+        const best =
+          matches.bestMatch === null
+            ? 'none: the catalogue has no product'
+            : `${matches.bestMatch.productName}${matches.bestMatch.isEligible ? '' : ', although it is disqualified'}`;
         const sentence = `Version ${catalog.version}, on ${today}. Best match: ${best}\n\n${explainedTable(ranked)}`;
         printResult(options, matches, sentence);
       });

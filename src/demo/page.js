@@ -166,7 +166,7 @@ function table(rows, month) {
 
 async function matched() {
   const saved = await preview({});
-  const products = [saved.bestMatch, ...saved.remainingMatches].filter((match) => match !== null);
+  const products = ranked(saved);
   // What nobody answered leaves a rule unknown, so one that is not met is told by an answer.
   const hasAnswers = products.some(({ explanation }) => explanation.rules.some(({ outcome }) => outcome === 'not-met'));
   if (hasAnswers) {
@@ -226,14 +226,19 @@ function inWords(name) {
   return name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 }
 
-function list({ bestMatch, remainingMatches }) {
-  const none = html('p', {}, 'Nothing fits: each product is ruled out.');
-  const all = bestMatch === null ? remainingMatches : [bestMatch, ...remainingMatches];
-  const items = html('ol', { class: 'matches' }, ...all.map((match) => item(match, match === bestMatch)));
-  return bestMatch === null ? html('div', {}, none, items) : items;
+/** The best match is null only for a catalogue without products. */
+function ranked({ bestMatch, remainingMatches }) {
+  return bestMatch === null ? remainingMatches : [bestMatch, ...remainingMatches];
 }
 
-function item({ productName, productWrapper, productIcon, score, explanation }, isBest) {
+function list(matches) {
+  const none = html('p', {}, 'Nothing fits: each product is ruled out.');
+  const all = ranked(matches);
+  const items = html('ol', { class: 'matches' }, ...all.map((match, index) => item(match, index === 0)));
+  return all.some(({ isEligible }) => isEligible) ? items : html('div', {}, none, items);
+}
+
+function item({ productName, productWrapper, productIcon, score, isEligible, explanation }, isFirst) {
   const { rules, disqualifiersHeld, penalty, unanswered } = explanation;
   const reasons = rules
     .filter(({ outcome }) => outcome === 'met')
@@ -247,12 +252,17 @@ function item({ productName, productWrapper, productIcon, score, explanation }, 
     {},
     html(
       'details',
-      isBest ? { open: '' } : {},
+      isFirst ? { open: '' } : {},
       html(
         'summary',
         {},
         icon(productIcon),
-        html('div', {}, name, html('p', {}, isBest ? `${productWrapper}, the best match` : productWrapper)),
+        html(
+          'div',
+          {},
+          name,
+          html('p', {}, isFirst && isEligible ? `${productWrapper}, the best match` : productWrapper),
+        ),
         html('span', { class: 'score' }, signed(score, false)),
       ),
       html('ul', { class: 'reasons' }, ...reasons),

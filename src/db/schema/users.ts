@@ -20,6 +20,8 @@ export const users = sqliteTable(
     purchase: text('purchase'),
     lifeInsurance: text('life_insurance'),
     lifetimeCare: text('lifetime_care'),
+    /** JSON: the section that answered each question last that two sections ask; not part of the user object. */
+    newestAnswers: text('newest_answers'),
     /** Who is credited with the person's applications; not part of the user object. */
     counselorId: text('counselor_id').references(() => staff.id),
     version: integer('version').notNull(),

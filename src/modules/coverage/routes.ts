@@ -105,8 +105,10 @@ function coverageDetail(flow: string, operationId: string) {
   return {
     summary: `Start a ${flow} application at the partner carrier`,
     description:
-      'Saves the identity, and answers the carrier’s number and pricing in `user.purchase.partner`. The same data ' +
-      'never start a second application: pressing the button again, a second tab and a retry all get the same number.',
+      'Answers the carrier’s number and pricing in `user.purchase.partner`. The same data never start a second ' +
+      'application: pressing the button again, a second tab and a retry all get the same number. The application keeps ' +
+      'the identity. It fills the fields of `user.profile` that hold no answer, whatever the carrier decides, and replaces ' +
+      'none; `POST /v2/private/user/profile` corrects an answer.',
     operationId,
     requestBody: requestExamples(totalCoverageExamples),
     parameters: [idempotencyKeyParameter, ifMatchParameter],

@@ -108,7 +108,7 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
 
   return {
     /**
-     * Saves the identity, starts the application or finds the one there is, and gives the record with its number.
+     * Fills the empty fields of the profile, starts the application or finds the one there is, and gives the record with its number.
      *
      * @throws AppError `precondition-failed`, `idempotency-key-reused`, `application-in-progress`,
      *   `carrier-declined`, or one of the carrier's failures, after which the application is kept and settled later
@@ -116,7 +116,8 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
     async start(request: CoverageRequest): Promise<AnsweredRecord> {
       const { userId, applicant, ifMatch, requestId } = request;
       await checkKey(request);
-      const profile = { section: 'profile', patch: { ...applicant } } as const;
+      // The application keeps the applicant, who may be somebody else: a spouse. The profile keeps its answers.
+      const profile = { section: 'profile', patch: { ...applicant }, onlyEmpty: true } as const;
       if ((await users.saveSection({ userId, ...profile, ifMatch, requestId, now: clock() })) === undefined)
         throw new AppError('precondition-failed');
       try {

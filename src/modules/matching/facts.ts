@@ -1,9 +1,9 @@
-import { careFacilityTypes, facilityLocationPriorities } from '../../answers';
+import { careFacilityTypes, facilityLocationPriorities, type SharedQuestion, typesWithFacility } from '../../answers';
 import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
 import { stateCodes } from '../../states';
 import { billsAndDebts, familyHistories, financialPriorities, livingStatuses } from '../deep-dives/model';
 import { insuranceCovers, propertyStatuses, relationshipStatuses } from '../ltc/model';
-import type { Answers } from '../users/answers';
+import type { AnswerSection, Answers, NewestAnswers } from '../users/answers';
 import { genders } from '../users/model';
 
 /** A quotient of whole numbers, compared without rounding: 29.95 is below 30 whatever a division makes of it. */
@@ -17,18 +17,22 @@ export type FactValue = number | Ratio | string | boolean | readonly string[];
 /** What a fact can be compared by. */
 export type FactKind = 'number' | 'ratio' | 'text' | 'flag' | 'list';
 
-type Sections = { [Section in keyof Answers]: NonNullable<Answers[Section]> };
+type Sections = { [Section in AnswerSection]: NonNullable<Answers[Section]> };
+
+/** What a person answers to the questions that two sections ask, each of them once. */
+type SharedAnswers = Pick<Sections['lifetimeCare'], SharedQuestion>;
 
 interface FactDefinition {
   readonly kind: FactKind;
   /** The answers that are possible, where they are a closed set. */
   readonly values?: readonly string[];
-  readonly read: (answers: Sections, today: CalendarDate) => FactValue | undefined;
+  readonly read: (answers: Sections & { shared: SharedAnswers }, today: CalendarDate) => FactValue | undefined;
 }
 
 /**
- * Every fact that a rule may read, by the place of its answer in the user object. `read` gives undefined where nobody
- * answered: that is unknown, and neither zero nor no. An empty list is known.
+ * Every fact that a rule may read, by the place of its answer in the user object. `read` gives undefined for a question
+ * without an answer: that is unknown, and neither zero nor no. An empty list is known. A question that two sections ask
+ * has one answer, and so one value under the names of both.
  */
 export const factDefinitions = {
   age: {
@@ -61,17 +65,17 @@ export const factDefinitions = {
     read: ({ ltcLifetimeCare }) => ltcLifetimeCare.insuranceCover,
   },
   'ltc.lifetimeCare.careCosts': { kind: 'number', read: ({ ltcLifetimeCare }) => ltcLifetimeCare.careCosts },
-  'ltc.lifetimeCare.careSafety': { kind: 'number', read: ({ ltcLifetimeCare }) => ltcLifetimeCare.careSafety },
+  'ltc.lifetimeCare.careSafety': { kind: 'number', read: ({ shared }) => shared.careSafety },
   'ltc.lifetimeCare.policyValue': { kind: 'number', read: ({ ltcLifetimeCare }) => ltcLifetimeCare.policyValue },
   'ltc.lifetimeCare.careFacilityType': {
     kind: 'text',
     values: careFacilityTypes,
-    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.careFacilityType,
+    read: ({ shared }) => shared.careFacilityType,
   },
   'ltc.lifetimeCare.facilityLocationPriority': {
     kind: 'text',
     values: facilityLocationPriorities,
-    read: ({ ltcLifetimeCare }) => ltcLifetimeCare.facilityLocationPriority,
+    read: ({ shared }) => shared.facilityLocationPriority,
   },
   'ltc.lifetimeCare.leaveFinancialLegacy': {
     kind: 'list',
@@ -98,14 +102,14 @@ export const factDefinitions = {
   'lifetimeCare.careFacilityType': {
     kind: 'text',
     values: careFacilityTypes,
-    read: ({ lifetimeCare }) => lifetimeCare.careFacilityType,
+    read: ({ shared }) => shared.careFacilityType,
   },
   'lifetimeCare.facilityLocationPriority': {
     kind: 'text',
     values: facilityLocationPriorities,
-    read: ({ lifetimeCare }) => lifetimeCare.facilityLocationPriority,
+    read: ({ shared }) => shared.facilityLocationPriority,
   },
-  'lifetimeCare.careSafety': { kind: 'number', read: ({ lifetimeCare }) => lifetimeCare.careSafety },
+  'lifetimeCare.careSafety': { kind: 'number', read: ({ shared }) => shared.careSafety },
   'lifetimeCare.familyHistory': {
     kind: 'list',
     values: familyHistories,
@@ -116,7 +120,7 @@ export const factDefinitions = {
 
 export type FactName = keyof typeof factDefinitions;
 
-/** What is known of a person. A fact that nobody answered is absent. */
+/** What is known of a person. A fact without an answer is absent. */
 export type Facts = ReadonlyMap<FactName, FactValue>;
 
 /** The facts of a person on a day; a person without a record has none but those of the day. */
@@ -127,12 +131,42 @@ export function deriveFacts(answers: Answers | undefined, today: CalendarDate): 
     lifeInsurance: answers?.lifeInsurance ?? {},
     lifetimeCare: answers?.lifetimeCare ?? {},
   };
+  const shared = sharedAnswers(sections, answers?.newestAnswers ?? {});
   const facts = new Map<FactName, FactValue>();
   for (const [name, { read }] of definitions) {
-    const value = read(sections, today);
+    const value = read({ ...sections, shared }, today);
     if (value !== undefined) facts.set(name, value);
   }
   return facts;
+}
+
+/** Whether the forms ask for a fact: not for the location of a facility once the person wants care without one. */
+export function isAsked(fact: FactName, facts: Facts): boolean {
+  if (!fact.endsWith('.facilityLocationPriority')) return true;
+  const careFacilityType = facts.get('lifetimeCare.careFacilityType');
+  return typeof careFacilityType !== 'string' || typesWithFacility.has(careFacilityType);
+}
+
+/**
+ * The newest answer to each question that two sections ask: of the section that answered it last, else of the deep dive,
+ * which follows the long-term-care flow. The location of a facility counts only while the type of care has one, in the
+ * section that answers it and in the newest answer.
+ */
+function sharedAnswers({ ltcLifetimeCare, lifetimeCare }: Sections, newest: NewestAnswers): SharedAnswers {
+  const pick = <Value>(question: SharedQuestion, ofLtc: Value | undefined, ofDeepDive: Value | undefined) =>
+    newest[question] === 'ltcLifetimeCare' ? (ofLtc ?? ofDeepDive) : (ofDeepDive ?? ofLtc);
+  const careFacilityType = pick('careFacilityType', ltcLifetimeCare.careFacilityType, lifetimeCare.careFacilityType);
+  const location = (section: SharedAnswers) =>
+    typesWithFacility.has(section.careFacilityType ?? careFacilityType ?? '')
+      ? section.facilityLocationPriority
+      : undefined;
+  return {
+    careFacilityType,
+    facilityLocationPriority: typesWithFacility.has(careFacilityType ?? '')
+      ? pick('facilityLocationPriority', location(ltcLifetimeCare), location(lifetimeCare))
+      : undefined,
+    careSafety: pick('careSafety', ltcLifetimeCare.careSafety, lifetimeCare.careSafety),
+  };
 }
 
 /**

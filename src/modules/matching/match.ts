@@ -1,6 +1,6 @@
 import { asciiJson } from './ascii-json';
 import type { Catalog, Condition, TextList } from './catalog-model';
-import type { FactName, Facts } from './facts';
+import { type FactName, type Facts, isAsked } from './facts';
 import type { Explanation, Match, Matches } from './model';
 import { type CompiledCondition, compileCondition, type Truth } from './rules';
 
@@ -150,7 +150,7 @@ export interface Scored {
 }
 
 export interface Ranking {
-  /** Nothing disqualifies it. */
+  /** The first by score, also where every product is disqualified; undefined for a catalogue without products. */
   readonly best: Scored | undefined;
   readonly others: readonly Scored[];
 }
@@ -173,13 +173,10 @@ export function match(facts: Facts, catalog: CompiledCatalog, withExplanation = 
   };
 }
 
-/**
- * Ranks every product of the catalogue for a person: the best that nothing disqualifies, and the others in the order
- * of score, then of the catalogue, then of id.
- */
+/** Ranks every product of the catalogue for a person: by score, then by place in the catalogue, then by id. */
 export function rank(facts: Facts, catalog: CompiledCatalog): Ranking {
   const truths = catalog.conditions.map(({ holds }) => holds(facts));
-  const ranked = catalog.products
+  const [best, ...others] = catalog.products
     .map((product) => score(product, truths, catalog.penaltyHundredths))
     .sort(
       (left, right) =>
@@ -187,9 +184,7 @@ export function rank(facts: Facts, catalog: CompiledCatalog): Ranking {
         left.product.position - right.product.position ||
         left.product.id - right.product.id,
     );
-  // Whatever is disqualified stands behind all that is not, so only the first can be the best.
-  const [first, ...others] = ranked;
-  return first === undefined || first.held.length > 0 ? { best: undefined, others: ranked } : { best: first, others };
+  return { best, others };
 }
 
 function score(product: CompiledProduct, truths: readonly Truth[], penaltyHundredths: number): Scored {
@@ -200,10 +195,16 @@ function score(product: CompiledProduct, truths: readonly Truth[], penaltyHundre
   return { product, met, held, score: toPoints(hundredths) };
 }
 
+/** Whether no disqualifier of the product holds for the person. */
+export function isEligible({ held }: Scored): boolean {
+  return held.length === 0;
+}
+
 function toMatch(scored: Scored): Match {
   return {
     ...constantsOf(scored.product),
     score: scored.score,
+    isEligible: isEligible(scored),
     highlights: textsOf(scored, 'highlights'),
     objectives: textsOf(scored, 'objectives'),
   };
@@ -232,7 +233,7 @@ function toExplanation({ product, held }: Scored, facts: Facts, catalog: Compile
     }),
     disqualifiersHeld: [...held],
     penalty: held.length > 0 ? toPoints(-catalog.penaltyHundredths) : 0,
-    unanswered: product.reads.filter((fact) => !facts.has(fact)),
+    unanswered: product.reads.filter((fact) => !facts.has(fact) && isAsked(fact, facts)),
   };
 }
 

@@ -14,7 +14,9 @@ export const Explanation = v.object({
   penalty: v.pipe(v.number(), v.description('0 or negative; with the points it adds up to the score')),
   unanswered: v.pipe(
     v.array(v.string()),
-    v.description('What the product’s rules and disqualifiers read and nobody answered'),
+    v.description(
+      'What the product’s rules and disqualifiers read and the person has not answered, of the questions that apply',
+    ),
   ),
 });
 export type Explanation = v.InferOutput<typeof Explanation>;
@@ -26,6 +28,15 @@ export const Match = v.object({
   productIcon: v.pipe(v.string(), v.description('URL of an icon')),
   disqualifiers: v.pipe(v.array(v.string()), v.description('Condition codes of the product, not of the person')),
   score: v.pipe(v.number(), v.description('At most two decimals; negative for a product that is disqualified')),
+  isEligible: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description(
+        'Whether the person may have the product: none of its disqualifiers holds. Absent only from matches that an ' +
+          'earlier version stored, until they are calculated again',
+      ),
+    ),
+  ),
   highlights: v.array(v.string()),
   objectives: v.array(v.string()),
   explanation: v.optional(v.pipe(Explanation, v.description('Only where it is asked for; never stored'))),
@@ -37,7 +48,14 @@ export type RemainingMatch = v.InferOutput<typeof RemainingMatch>;
 
 /** `user.insurance.matches`. */
 export const Matches = v.object({
-  bestMatch: v.pipe(v.nullable(Match), v.description('null where every product is disqualified')),
+  bestMatch: v.pipe(
+    v.nullable(Match),
+    v.description(
+      'The single highest-scored match. Show it as a recommendation only where `isEligible` is true: when every product ' +
+        'is disqualified, it is the least unsuitable one and its score is negative. null only for a catalogue without ' +
+        'products, and in matches that an earlier version stored where every product was disqualified',
+    ),
+  ),
   remainingMatches: v.pipe(v.array(RemainingMatch), v.description('The others by descending score')),
 });
 export type Matches = v.InferOutput<typeof Matches>;

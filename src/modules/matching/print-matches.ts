@@ -1,5 +1,5 @@
 import type { TextList } from './catalog-model';
-import type { Ranking, Scored } from './match';
+import { isEligible, type Ranking, type Scored } from './match';
 
 /**
  * A ranking as the JSON of its matches, which is stored and answered. It is put together of what the catalogue has printed
@@ -15,7 +15,7 @@ export function printMatches({ best, others }: Ranking): string {
 
 function printMatch(scored: Scored): string {
   const lists = `"highlights":${printTexts(scored, 'highlights')},"objectives":${printTexts(scored, 'objectives')}`;
-  return `${scored.product.printedStart},"score":${scored.score},${lists}`;
+  return `${scored.product.printedStart},"score":${scored.score},"isEligible":${isEligible(scored)},${lists}`;
 }
 
 function printTexts({ met }: Scored, list: TextList): string {

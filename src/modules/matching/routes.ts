@@ -40,8 +40,8 @@ export function createMatchingRoutes(deps: AppDeps) {
           parameters: [ifMatchParameter],
           summary: 'Match insurance products to the saved answers',
           description:
-            'Stores and answers `user.insurance.matches`. With `explain=true` each match carries the reason of every ' +
-            'point, which is not stored.',
+            'Stores and answers `user.insurance.matches`. Of a question that two flows ask, the newest answer counts. With ' +
+            '`explain=true` each match carries the reason of every point, which is not stored.',
           operationId: 'matchProducts',
           requestBody: requestExamples({ 'no parameters': {} }),
         },
@@ -58,7 +58,8 @@ export function createMatchingRoutes(deps: AppDeps) {
         response: { 200: PreviewBody, ...problems(...bodyProblems) },
         detail: {
           summary: 'Match as if these answers were saved, and explain it',
-          description: 'Each member is the body of the endpoint that would save it. Nothing is stored.',
+          description:
+            'Each member is the body of the endpoint that would save it. Its answers are the newest ones. Nothing is stored.',
           operationId: 'previewMatches',
           requestBody: requestExamples(previewExamples),
         },

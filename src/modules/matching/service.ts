@@ -11,8 +11,10 @@ import type { Matches } from './model';
 import { printMatches } from './print-matches';
 import { createCatalogStore } from './store';
 
-/** How often a match is made again when the record has moved on in between. */
-const attempts = 3;
+/** How often a match is made of a record that moves on meanwhile, before it is stored over the newer answers. */
+const strictAttempts = 2;
+/** Beyond those, one fails only when another request has stored matches meanwhile. */
+const maxAttempts = 20;
 
 export interface MatchRequest {
   readonly userId: string;
@@ -30,16 +32,17 @@ export function createMatchingService(
   return {
     /**
      * Matches the saved answers, stores the result over the version of the record that it was made from, and gives
-     * the record, and the matches with the explanation that is not stored.
+     * the record, and the matches with the explanation that is not stored. While the record keeps moving on, the result is
+     * stored over newer answers, as if they had been saved just after the match.
      *
-     * @throws AppError `precondition-failed`, or `database-unavailable` when the record moved on each time
+     * @throws AppError `precondition-failed`, or `rate-limited` when the caller's own requests keep replacing the matches
      */
     async matchUser({
       userId,
       ifMatch,
       requestId,
     }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
-      for (let attempt = 1; attempt <= attempts; attempt += 1) {
+      for (let attempt = 1; attempt <= maxAttempts; attempt += 1) {
         const read = await users.findAnswers(userId);
         if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
         const catalog = await currentCatalog();
@@ -48,12 +51,16 @@ export function createMatchingService(
           userId,
           read,
           matches: printMatches(rank(facts, catalog)),
+          mayHaveMoved: attempt > strictAttempts && (ifMatch === undefined || ifMatch === 'any'),
           requestId,
           now: deps.clock(),
         });
         if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };
       }
-      throw new AppError('database-unavailable', { detail: 'The record changes faster than it can be matched.' });
+      throw new AppError('rate-limited', {
+        detail: 'Other requests of the caller replace the matches faster than these can be stored.',
+        headers: { 'retry-after': '1' },
+      });
     },
 
     /** Explained matches of the saved answers with the patches merged over them. Stores nothing. */

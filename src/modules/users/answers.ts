@@ -1,4 +1,5 @@
 import * as v from 'valibot';
+import { type SharedQuestion, sharedQuestions } from '../../answers';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 import { Profile } from './model';
@@ -7,7 +8,16 @@ import { Profile } from './model';
 export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'lifetimeCare';
 
 /** The answers of a record; null for a section that holds none. */
-export type Answers = { readonly [Section in AnswerSection]: v.InferOutput<(typeof answerSections)[Section]> | null };
+export type Answers = {
+  readonly [Section in AnswerSection]: v.InferOutput<(typeof answerSections)[Section]> | null;
+} & { readonly newestAnswers?: NewestAnswers };
+
+/** The section that answered each shared question last. */
+export type NewestAnswers = Readonly<Partial<Record<SharedQuestion, SharingSection | undefined>>>;
+type SharingSection = (typeof sharingSections)[number];
+const sharingSections = ['ltcLifetimeCare', 'lifetimeCare'] as const satisfies AnswerSection[];
+const Newest = v.fallback(v.optional(v.picklist(sharingSections)), undefined);
+const NewestAnswers = v.object({ careFacilityType: Newest, facilityLocationPriority: Newest, careSafety: Newest });
 
 const answerSections = {
   profile: Profile,
@@ -17,7 +27,7 @@ const answerSections = {
 } as const satisfies Record<AnswerSection, v.GenericSchema>;
 
 /** The answers that are stored in a record as JSON. */
-export function parseAnswers(stored: Readonly<Record<AnswerSection, string | null>>): Answers {
+export function parseAnswers(stored: Readonly<Record<AnswerSection | 'newestAnswers', string | null>>): Answers {
   const parse = <Section extends AnswerSection>(section: Section) => {
     const json = stored[section];
     return json === null ? null : v.parse(answerSections[section], JSON.parse(json));
@@ -27,5 +37,14 @@ export function parseAnswers(stored: Readonly<Record<AnswerSection, string | nul
     ltcLifetimeCare: parse('ltcLifetimeCare'),
     lifeInsurance: parse('lifeInsurance'),
     lifetimeCare: parse('lifetimeCare'),
+    newestAnswers: v.parse(NewestAnswers, JSON.parse(stored.newestAnswers ?? '{}')),
   };
+}
+
+/** The shared questions that a patch of a section answers; a question that it clears keeps its older answer. */
+export function newestAnswersOf(section: AnswerSection, patch: Readonly<Record<string, unknown>>): NewestAnswers {
+  const sharing = sharingSections.find((each) => each === section);
+  if (sharing === undefined) return {};
+  const answered = sharedQuestions.filter((question) => patch[question] !== undefined && patch[question] !== null);
+  return Object.fromEntries(answered.map((question) => [question, sharing]));
 }

@@ -10,7 +10,8 @@ import { requestIdOf } from '../../http/request-context';
 import type { AnswerSection } from './answers';
 import { entityTag } from './entity-tag';
 import { UserBody } from './model';
-import { type AnsweredRecord, createUserStore, type MergePatch } from './store';
+import { type AnsweredRecord, createUserStore } from './store';
+import type { MergePatch } from './store-changes';
 import { toUserJson } from './view';
 
 /** What every route that saves answers may refuse or fail with. */

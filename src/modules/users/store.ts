@@ -1,21 +1,30 @@
-import { and, eq, or, type Placeholder, type SQL, sql } from 'drizzle-orm';
+import { and, eq, or, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
 import { onFirstUse } from '../../db/first-use';
 import { users } from '../../db/schema';
 import { randomRevision, type UserRow } from '../../db/schema/users';
 import type { RequestId } from '../audit/store';
-import { type AnswerSection, type Answers, parseAnswers } from './answers';
+import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from './answers';
 import { entityTag, type RecordVersion } from './entity-tag';
 import type { Purchase } from './model';
+import {
+  changedBy,
+  changesOf,
+  keysThatMayEmpty,
+  laterThanStored,
+  type MergePatch,
+  mergedSection,
+  movedBy,
+  storedSection,
+} from './store-changes';
 import { noteWritten } from './written-versions';
-
-/** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
-export type MergePatch = Readonly<Record<string, unknown>>;
 
 interface SectionSave {
   readonly userId: string;
   readonly section: AnswerSection;
   readonly patch: MergePatch;
+  /** Save only the fields that hold no answer, and replace none. */
+  readonly onlyEmpty?: boolean;
   /** Save only over a record with one of these entity tags, or over 'any' record. */
   readonly ifMatch?: 'any' | readonly string[] | undefined;
   readonly requestId: RequestId;
@@ -48,47 +57,56 @@ export const answeredColumns = {
 } as const;
 
 /** One version of a record: its answers as JSON, and what it is answered with once its insurance is known. */
-export interface StoredAnswers extends RecordVersion, Pick<UserRow, 'updatedAt' | 'insurance' | AnswerSection> {
+export interface StoredAnswers
+  extends RecordVersion,
+    Pick<UserRow, 'updatedAt' | 'insurance' | 'newestAnswers' | AnswerSection> {
   readonly beforeInsurance: string;
   readonly afterInsurance: string;
 }
-const { createdAt, updatedAt, version, revision } = users;
+const { createdAt, updatedAt, version, revision, newestAnswers } = users;
 const ownVersion = { createdAt, version, revision };
-const answers = { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare };
+const answers = { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare, newestAnswers };
 const storedAnswers = { ...ownVersion, updatedAt, insurance, ...answers, beforeInsurance, afterInsurance };
 
 export function createUserStore(db: Database) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
   const findAnswers = onFirstUse(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
   const findAnswered = onFirstUse(() => db.select(answeredColumns).from(users).where(isOfUser).prepare());
-  const isStillRead = and(
-    isOfUser,
-    eq(users.createdAt, sql.placeholder('createdAt')),
+  const isSameRecord = and(isOfUser, eq(users.createdAt, sql.placeholder('createdAt')));
+  const isSameVersion = and(
+    isSameRecord,
     eq(users.version, sql.placeholder('version')),
     eq(users.revision, sql.placeholder('revision')),
   );
+  const matchesUpdate = () =>
+    db.update(users).set({
+      insurance: sql`${sql.placeholder('insurance')}`,
+      version: sql`${users.version} + 1`,
+      revision: randomRevision,
+      updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
+      ...changedBy(sql`true`),
+    });
   const updateMatches = onFirstUse(() =>
-    db
-      .update(users)
-      .set({
-        insurance: sql`${sql.placeholder('insurance')}`,
-        version: sql`${users.version} + 1`,
-        revision: randomRevision,
-        updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
-        ...changedBy(sql`true`),
-      })
-      .where(isStillRead)
+    matchesUpdate()
+      .where(isSameVersion)
       .returning({ ...ownVersion, updatedAt })
+      .prepare(),
+  );
+  const updateMatchesOfMoved = onFirstUse(() =>
+    matchesUpdate()
+      .where(and(isSameRecord, sql`${insurance} IS ${sql.placeholder('storedInsurance')}`))
+      .returning(answeredColumns)
       .prepare(),
   );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
 
-  const prepareSave = (section: AnswerSection, mayEmpty: readonly string[]) =>
+  const prepareSave = (section: AnswerSection, mayEmpty: readonly string[], onlyEmpty: boolean) =>
     db
       .insert(users)
       .values({
         id: sql.placeholder('userId'),
-        [section]: mergedSection(storedSection(section), mayEmpty),
+        [section]: mergedSection(storedSection(section), mayEmpty, onlyEmpty),
+        newestAnswers: sql`${sql.placeholder('newest')}`,
         version: 1,
         createdAt: sql.placeholder('now'),
         updatedAt: sql.placeholder('now'),
@@ -104,11 +122,11 @@ export function createUserStore(db: Database) {
       .prepare();
 
   /** One for each section and each set of its members that a patch may empty, of which there are few. */
-  const preparedSave = (section: AnswerSection, mayEmpty: readonly string[]) => {
-    const name = [section, ...mayEmpty].join(' ');
+  const preparedSave = (section: AnswerSection, mayEmpty: readonly string[], onlyEmpty: boolean) => {
+    const name = [section, onlyEmpty, ...mayEmpty].join(' ');
     const known = saves.get(name);
     if (known !== undefined) return known;
-    const made = prepareSave(section, mayEmpty);
+    const made = prepareSave(section, mayEmpty, onlyEmpty);
     saves.set(name, made);
     return made;
   };
@@ -135,12 +153,15 @@ export function createUserStore(db: Database) {
      *
      * @returns undefined when `ifMatch` is given and no such record exists
      */
-    async saveSection({ userId, section, patch, ifMatch, ...by }: SectionSave): Promise<AnsweredRecord | undefined> {
+    async saveSection(save: SectionSave): Promise<AnsweredRecord | undefined> {
+      const { userId, section, patch, onlyEmpty = false, ifMatch, requestId } = save;
       const mayEmpty = keysThatMayEmpty(patch);
-      const values = { userId, patch: JSON.stringify(patch), requestId: by.requestId, now: by.now.getTime() };
+      const newest = JSON.stringify(newestAnswersOf(section, patch));
+      const values = { userId, patch: JSON.stringify(patch), newest, requestId, now: save.now.getTime() };
       if (ifMatch !== undefined) {
         const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
-        const changes = changesOf(section, mergedSection(sql`coalesce(${users[section]}, '{}')`, mayEmpty));
+        const stored = sql`coalesce(${users[section]}, '{}')`;
+        const changes = changesOf(section, mergedSection(stored, mayEmpty, onlyEmpty));
         const [row] = await db
           .update(users)
           .set(changes)
@@ -150,7 +171,7 @@ export function createUserStore(db: Database) {
           .execute(values);
         return noted(row);
       }
-      const [row] = await preparedSave(section, mayEmpty).execute(values);
+      const [row] = await preparedSave(section, mayEmpty, onlyEmpty).execute(values);
       return noted(row);
     },
 
@@ -159,12 +180,15 @@ export function createUserStore(db: Database) {
      * already are not written again.
      *
      * @param matches as JSON
+     * @param mayHaveMoved whether answers may have changed since: then the matches are stored as if they had been made
+     *   just before, unless other matches were stored meanwhile, which may be of newer answers
      * @returns undefined when the record has moved on since it was read
      */
     async replaceMatches(replacement: {
       userId: string;
       read: StoredAnswers | undefined;
       matches: string;
+      mayHaveMoved: boolean;
       requestId: RequestId;
       now: Date;
     }): Promise<AnsweredRecord | undefined> {
@@ -182,21 +206,36 @@ export function createUserStore(db: Database) {
       const own = { createdAt, version, revision };
       const record = { id: userId, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
       if (insurance === read.insurance) return noted({ ...record, ...own, updatedAt });
-      const [updated] = await updateMatches().execute({ userId, ...own, insurance, requestId, now });
+      const update = { userId, createdAt, insurance, requestId, now };
+      if (replacement.mayHaveMoved) {
+        const [moved] = await updateMatchesOfMoved().execute({ ...update, storedInsurance: read.insurance });
+        return noted(moved);
+      }
+      const [updated] = await updateMatches().execute({ ...update, version, revision });
       return noted(updated && { ...record, ...updated });
     },
 
-    /** The answers that a record would hold with the patches merged into it; of nobody's without a record. */
+    /**
+     * The answers that a record would hold with the patches merged into it; of nobody's without a record. The patches are
+     * the newest answers, and of two patches that answer one question the deep dive's.
+     */
     async mergeAnswers(userId: string, patches: AnswerPatches): Promise<Answers> {
       const merged = (section: AnswerSection) =>
         sql`json_patch(coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${userId}), '{}'),
           ${JSON.stringify(patches[section] ?? {})})`;
-      const row = await db.get<Record<AnswerSection, string>>(sql`SELECT ${merged('profile')} AS profile,
-        ${merged('ltcLifetimeCare')} AS ltcLifetimeCare, ${merged('lifeInsurance')} AS lifeInsurance,
-        ${merged('lifetimeCare')} AS lifetimeCare`);
+      const newest = { ...answered(patches, 'ltcLifetimeCare'), ...answered(patches, 'lifetimeCare') };
+      const row = await db.get<Record<AnswerSection | 'newestAnswers', string>>(sql`SELECT
+        ${merged('profile')} AS profile, ${merged('ltcLifetimeCare')} AS ltcLifetimeCare,
+        ${merged('lifeInsurance')} AS lifeInsurance, ${merged('lifetimeCare')} AS lifetimeCare,
+        json_patch(coalesce((SELECT ${newestAnswers} FROM ${users} WHERE ${users.id} = ${userId}), '{}'),
+          ${JSON.stringify(newest)}) AS newestAnswers`);
       return parseAnswers(row);
     },
   };
+}
+
+function answered(patches: AnswerPatches, section: AnswerSection) {
+  return newestAnswersOf(section, patches[section] ?? {});
 }
 
 /** The statement that makes an application the purchase of the records it is then restricted to. */
@@ -211,70 +250,6 @@ export function purchaseUpdate(
     purchase: sql`${purchase}`,
     ...movedBy(isChanged, sql`${now}`),
     ...changedBy(isChanged, requestId, now),
-  });
-}
-
-/** A clock that was set back must not make a record look older than it was, or than its own beginning. */
-function laterThanStored(now: SQL): SQL {
-  return sql`max(${users.updatedAt}, ${now})`;
-}
-
-/** What a save changes in a record that exists, when its section becomes `merged`. */
-function changesOf(section: AnswerSection, merged: SQL) {
-  const isChanged = sql`(${merged} IS NOT ${users[section]})`;
-  return {
-    [section]: merged,
-    ...movedBy(isChanged, sql`${sql.placeholder('now')}`),
-    ...changedBy(isChanged),
-  };
-}
-
-/** The next version of a record, if it changes. */
-function movedBy(isChanged: SQL, now: SQL) {
-  return {
-    version: sql`${users.version} + ${isChanged}`,
-    revision: sql`CASE WHEN ${isChanged} THEN ${randomRevision} ELSE ${users.revision} END`,
-    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(now)} ELSE ${users.updatedAt} END`,
-  };
-}
-
-/** What the database writes into the audit trail, if the record changes. */
-function changedBy(
-  isChanged: SQL,
-  requestId: RequestId | Placeholder = sql.placeholder('requestId'),
-  now: number | Placeholder = sql.placeholder('now'),
-) {
-  return {
-    requestId: sql`${requestId}`,
-    requestVersion: sql`${users.version} + ${isChanged}`,
-    requestedAt: sql`${now}`,
-  };
-}
-
-/** What an upsert merges into, read before it, so that `json_patch` runs once and not for every column that moves with it. */
-function storedSection(section: AnswerSection): SQL {
-  return sql`coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${sql.placeholder('userId')}), '{}')`;
-}
-
-/**
- * `json_patch` gives the same text for the same content, so it also tells whether anything changed. On an insert
- * it must run too: a plain value would keep the nulls that a patch drops. What holds no answer any more is absent:
- * NULL for the section, and no empty object inside it.
- */
-function mergedSection(section: SQL, mayEmpty: readonly string[]): SQL {
-  let merged = sql`json_patch(${section}, ${sql.placeholder('patch')})`;
-  for (const key of mayEmpty) {
-    const path = `$.${key}`;
-    merged = sql`CASE WHEN json_extract(${merged}, ${path}) = '{}' THEN json_remove(${merged}, ${path}) ELSE ${merged} END`;
-  }
-  return sql`nullif(${merged}, '{}')`;
-}
-
-/** The members of a section that are objects themselves and of which the patch clears a part. */
-function keysThatMayEmpty(patch: MergePatch): string[] {
-  return Object.keys(patch).filter((key) => {
-    const value = patch[key];
-    return typeof value === 'object' && value !== null && Object.values(value).includes(null);
   });
 }
 

@@ -251,7 +251,7 @@ describe('a carrier that fails', () => {
       expect((await list())[0]).toMatchObject({ state: 'unknown', appNumber: null });
       expect(await sandbox.store.count()).toBe(1 + accepted);
       const saved = v.parse(UserBody, (await testApp.call('GET', '/v2/private/user', { as: 'ada' })).body).user;
-      expect(saved.profile).toMatchObject({ lastName });
+      expect(saved.profile).toMatchObject({ lastName: 'Before' });
       expect(saved.purchase.partner).toEqual(partner(previous));
       if (accepted === 0) return;
       const repeated = await start(body);

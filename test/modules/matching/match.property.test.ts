@@ -98,7 +98,7 @@ const catalog = fc
 const run = (property: Parameters<typeof fc.assert>[0]) => fc.assert(property, { numRuns: 500 });
 
 describe('a match, whatever the person and the catalogue', () => {
-  test('holds every active product once, in order, and the best only where nothing disqualifies it', () => {
+  test('holds every active product once, in order, with the highest-scored as the best', () => {
     run(
       fc.property(person, catalog, (facts, stored) => {
         const { bestMatch, remainingMatches } = match(facts, compileCatalog(stored), true);
@@ -108,10 +108,13 @@ describe('a match, whatever the person and the catalogue', () => {
         for (const [index, { score }] of all.entries()) {
           expect(score).toBeLessThanOrEqual(all[index - 1]?.score ?? Number.POSITIVE_INFINITY);
         }
-        expect(bestMatch?.explanation?.disqualifiersHeld ?? []).toEqual([]);
+        expect(bestMatch === null).toBe(active.length === 0);
+        for (const { explanation, isEligible } of all) {
+          expect(isEligible).toBe(explanation?.disqualifiersHeld.length === 0);
+        }
         const held = all.filter(({ explanation }) => explanation?.disqualifiersHeld.length);
         const eligible = all.filter(({ explanation }) => explanation?.disqualifiersHeld.length === 0);
-        expect(bestMatch === null).toBe(eligible.length === 0);
+        if (eligible.length > 0) expect(bestMatch?.isEligible).toBeTrue();
         const lowestEligible = Math.min(...eligible.map(({ score }) => score));
         for (const { score } of held) {
           expect(score).toBeLessThan(0);
