@@ -1,6 +1,7 @@
+import { distance } from 'fastest-levenshtein';
 import * as v from 'valibot';
 import { logLevels } from './log';
-import { authKeys, productionFaults, productionWarnings } from './production-rules';
+import { authKeys, type Fault, productionFaults, productionWarnings } from './production-rules';
 import {
   BaseUrl,
   DatabaseUrl,
@@ -157,8 +158,11 @@ export function readConfig(environment: Environment, developmentSecret?: string)
   const settings = parsed.output;
   return {
     isProduction: settings.NODE_ENV === 'production',
-    /** What production takes, and an operator should have decided. */
-    warnings: settings.NODE_ENV === 'production' ? productionWarnings(environment, developmentSecret) : [],
+    /** Settings that an operator should look at; none of them stops a start. */
+    warnings: [
+      ...mistypedSettings(environment),
+      ...(settings.NODE_ENV === 'production' ? productionWarnings(environment, developmentSecret) : []),
+    ],
     host: settings.HOST,
     port: settings.PORT,
     /** Unset: the address that the service listens on, known once it does. */
@@ -201,6 +205,30 @@ export function readConfig(environment: Environment, developmentSecret?: string)
     tracing: tracingOf(settings),
     seedDemo: settings.SEED_DEMO ?? settings.NODE_ENV !== 'production',
   };
+}
+
+/** Kubernetes sets variables of these forms for each of its services, such as one named `auth`. */
+const ofAnotherService = /_(?:SERVICE_HOST|SERVICE_PORT|PORT)(?:_|$)/;
+/** Those of OpenTelemetry may be meant for others. */
+const families = /^(?:AUDIT|AUTH|CARRIER|CHAT|CORS|DATABASE|RATE_LIMIT)_/;
+
+/** Names each variable that resembles a setting or begins as some do, with the nearest setting. */
+export function mistypedSettings(environment: Environment): Fault[] {
+  const keys = Object.keys(Settings.entries);
+  return Object.keys(environment).flatMap((name): Fault[] => {
+    if (keys.includes(name) || name === 'NEW_DATABASE_ENCRYPTION_KEY' || ofAnotherService.test(name)) return [];
+    const upper = name.toUpperCase();
+    const [nearest] = keys
+      .filter((key) => families.test(upper) || Math.abs(key.length - upper.length) <= 2)
+      .map((key) => ({ key, edits: distance(upper, key) }))
+      .toSorted((one, other) => one.edits - other.edits);
+    if (nearest === undefined) return [];
+    // PATH and HOME are two edits from PORT and HOST.
+    const isNear = nearest.edits <= (nearest.key.length < 8 ? 1 : 2);
+    return isNear || families.test(upper)
+      ? [{ key: name, rule: `is not a setting of this service; the nearest is ${nearest.key}` }]
+      : [];
+  });
 }
 
 /** Where to read from beside the database itself. */

@@ -61,7 +61,7 @@ export const logFields = {
   settled: Whole,
   removed: Whole,
   /** A setting's key, and what is said of it. */
-  setting: v.pipe(v.string(), v.regex(/^[A-Z_]{1,60}$/)),
+  setting: v.pipe(v.string(), v.regex(/^\w{1,60}$/)),
   rule: Setting,
   durationMs: v.pipe(v.number(), v.finite(), v.minValue(0)),
   address: Setting,

@@ -13,6 +13,7 @@ import { startReconciler } from './modules/coverage/reconciler';
 import { announce } from './start/announce';
 import { openCarrier } from './start/carrier';
 import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
+import { requireSettingsAsWritten } from './start/env-files';
 import { excludeLoopback } from './start/proxies';
 import { cannotListen, StartError } from './start/start-error';
 import { tokenSettings } from './start/tokens';
@@ -38,11 +39,12 @@ try {
 
 async function start(): Promise<void> {
   excludeLoopback(process.env);
+  requireSettingsAsWritten(process.env, process.execArgv);
   const demo = await openDemo(process.argv.slice(2));
   const config = demo?.config ?? readConfig(process.env, keptDevelopmentSecret());
   const output = openLogOutput(1);
   const log = createLog(config.logLevel, output);
-  for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting leaves something open');
+  for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting needs attention');
   const machineClock = () => new Date();
   const clock = demo?.clock ?? machineClock;
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };

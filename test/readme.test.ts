@@ -64,7 +64,15 @@ const notRun: readonly (readonly [command: string, path: string, part: string])[
 ];
 const program = /^(?:[A-Z_]+=\S+ )?(?:bun|bunx|npm|npx|node|docker|curl|sqld|openssl|sh)(?: |$)/;
 /** Options of programs that are not ours. */
-const foreignOptions = ['--db-path', '--demo', '--enable-namespaces', '--no-install', '--only', '--primary-grpc-url'];
+const foreignOptions = [
+  '--db-path',
+  '--demo',
+  '--enable-namespaces',
+  '--env-file',
+  '--no-install',
+  '--only',
+  '--primary-grpc-url',
+];
 
 describe('the README', () => {
   test.skipIf(Bun.which('curl') === null || Bun.which('openssl') === null)(

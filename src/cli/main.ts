@@ -1,6 +1,7 @@
-import { ConfigError } from '../config';
+import { ConfigError, mistypedSettings } from '../config';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
+import { requireSettingsAsWritten } from '../start/env-files';
 import { excludeLoopback } from '../start/proxies';
 import { OperatorError } from './operator-error';
 import { createProgram } from './program';
@@ -14,7 +15,13 @@ process.stdout.on('error', (error) => {
 
 excludeLoopback(process.env);
 try {
-  await createProgram().parseAsync(process.argv);
+  const program = createProgram().hook('preAction', (_, command) => {
+    requireSettingsAsWritten(process.env, process.execArgv);
+    // Doctor lists them with its findings.
+    if (command.name() === 'doctor') return;
+    for (const { key, rule } of mistypedSettings(process.env)) process.stderr.write(`${key} ${rule}\n`);
+  });
+  await program.parseAsync(process.argv);
 } catch (error) {
   const message = operatorMessage(error);
   if (message === undefined) throw error;

@@ -1,0 +1,118 @@
+import { readFileSync } from 'node:fs';
+import { ConfigError, Settings } from '../config';
+import type { Fault } from '../production-rules';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** A setting as a file has it. */
+interface Written {
+  readonly file: string;
+  /** The rest of the line after `KEY=`. */
+  readonly text: string;
+  /** What a reader of the file takes for the value; undefined where its quotes do not tell. */
+  readonly value: string | undefined;
+}
+
+const keys = [...Object.keys(Settings.entries), 'NEW_DATABASE_ENCRYPTION_KEY'];
+
+/**
+ * Refuses settings that Bun reads from a file as another text than is written there: it expands `$NAME`, cuts a value at
+ * `#`, and ends it at the next quote, which may be some lines below.
+ *
+ * @param options the options that Bun was given; they may name the files
+ * @throws ConfigError that names each such key, its file, and how to write it
+ */
+export function requireSettingsAsWritten(environment: Environment, options: readonly string[]): void {
+  const inherited = inheritedEnvironment();
+  const written = new Map<string, Written>();
+  for (const file of filesThatBunReads(options, inherited ?? environment)) {
+    for (const [key, found] of readEnvFile(file)) if (!written.has(key)) written.set(key, found);
+  }
+  const faults = keys.flatMap((key): Fault[] => {
+    const found = written.get(key);
+    if (found === undefined || isSame(key, found.value, environment[key])) return [];
+    // Where the inherited environment is unknown, Bun reads a text without these as it is, so another one came from there.
+    const isOverridden = inherited === undefined ? !/[$#'"`\\]/.test(found.text) : inherited[key] !== undefined;
+    return isOverridden ? [] : [{ key, rule: ruleFor(found, environment[key]) }];
+  });
+  if (faults.length > 0) throw new ConfigError(faults);
+}
+
+/** The environment that the process was given, without what Bun added from files; undefined where no /proc tells it. */
+function inheritedEnvironment(): Environment | undefined {
+  try {
+    const entries = readFileSync('/proc/self/environ', 'utf8').split('\0');
+    return Object.fromEntries(entries.map((entry) => entry.split(/=(.*)/s, 2)));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Those that set a key first come first: https://bun.com/docs/runtime/environment-variables. */
+function filesThatBunReads(options: readonly string[], { BUN_ENV, NODE_ENV }: Environment): string[] {
+  if (options.includes('--no-env-file')) return [];
+  const named = options.flatMap((option, index) => {
+    if (option === '--env-file') return options[index + 1]?.split(',') ?? [];
+    return option.startsWith('--env-file=') ? option.slice('--env-file='.length).split(',') : [];
+  });
+  if (named.length > 0) return named.reverse();
+  const mode = /^(?:production|test)$/.exec(BUN_ENV ?? NODE_ENV ?? '')?.[0] ?? 'development';
+  return [`.env.${mode}.local`, ...(mode === 'test' ? [] : ['.env.local']), `.env.${mode}`, '.env'];
+}
+
+function readEnvFile(file: string): Map<string, Written> {
+  let content: string;
+  try {
+    content = readFileSync(file, 'utf8').replace(/^\uFEFF/, '');
+  } catch {
+    return new Map();
+  }
+  const lines = content.matchAll(/^[\t\v\f ]*(?:export[\t\v\f ]+)?([\w.-]+)[\t\v\f ]*(?:=|:(?=[\t\v\f ]))(.*)/gm);
+  return new Map(
+    [...lines].map(({ 0: line, 1: key = '', 2: text = '', index }) => {
+      const value = valueAt(content.slice(index + line.length - text.length));
+      // A PEM has line breaks; of any other setting, a value that goes on is a quote that was not meant as one.
+      return [key, { file, text, value: key !== pemKey && value?.includes('\n') ? undefined : value }];
+    }),
+  );
+}
+
+/** Reads a value from what follows `KEY=`: between quotes, or up to the end of the line or a comment after a space. */
+function valueAt(source: string): string | undefined {
+  const quoted = /^[\t\v\f ]*(["'`])((?:\\.|(?!\1)[^\\])*)\1([^\r\n]*)/s.exec(source);
+  if (quoted !== null) {
+    const [, quote = '', inner = '', rest = ''] = quoted;
+    const isWhole = /^(?:[\t\v\f ]+(?:#.*)?)?$/.test(rest) && !inner.includes(`\\${quote}`);
+    return isWhole ? withoutEscapes(inner) : undefined;
+  }
+  const line = /^[^\r\n]*/.exec(source)?.[0] ?? '';
+  if (/^(?:#|[\t\v\f ]*["'`])/.test(line)) return undefined;
+  return withoutEscapes(line.replace(/[\t\v\f ]#.*/, '').replace(/^[\t\v\f ]+|[\t\v\f ]+$/g, ''));
+}
+
+/** `\$` is how to write a dollar sign. */
+function withoutEscapes(text: string): string {
+  return text.replaceAll('\\$', '$');
+}
+
+const pemKey = 'AUTH_PUBLIC_KEY';
+
+function isSame(key: string, written: string | undefined, read: string | undefined): boolean {
+  if (written === undefined) return false;
+  return key === pemKey && read !== undefined ? lines(written) === lines(read) : written === read;
+}
+
+/** The line breaks of a PEM may be written out. */
+function lines(pem: string): string {
+  return pem.replaceAll('\\n', '\n').replace(/\\r|\r/g, '');
+}
+
+function ruleFor({ file, text, value }: Written, read: string | undefined): string {
+  if (read === undefined) return `in ${file} is not read: a quote in a line before it is not closed`;
+  const remedies = [
+    ...(/\$/.test(text) ? ['write \\$ for each $'] : []),
+    ...(value === undefined || /#/.test(text) ? ['put it between quotes (\' " or `) that it does not hold'] : []),
+    ...(/\\/.test(text) ? ['put a value with a backslash between single quotes'] : []),
+  ];
+  return `in ${file} is not read as it is written: ${remedies.join(', ')}, or set it in the environment`;
+}

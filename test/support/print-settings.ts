@@ -1,0 +1,19 @@
+import { createHash } from 'node:crypto';
+import { ConfigError } from '../../src/config';
+import { requireSettingsAsWritten } from '../../src/start/env-files';
+
+// Prints the keys that a start refuses, and a hash of every other value, as Bun has read them from files.
+const { env, execArgv } = process;
+let refused: string[] = [];
+let message = '';
+try {
+  requireSettingsAsWritten(env, execArgv);
+} catch (error) {
+  if (!(error instanceof ConfigError)) throw error;
+  refused = error.faults.map(({ key }) => key);
+  message = error.message;
+}
+const hashes = Object.entries(env)
+  .filter(([key]) => !refused.includes(key))
+  .map(([key, value = '']) => [key, createHash('sha256').update(value).digest('hex')]);
+process.stdout.write(JSON.stringify({ refused, message, hashes: Object.fromEntries(hashes) }));
