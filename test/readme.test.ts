@@ -38,6 +38,7 @@ const notRun: readonly (readonly [command: string, path: string, part: string])[
   ['bun run test', 'package.json', '"test": '],
   ['bun run test:long', 'package.json', '"test:long": '],
   ['bun run test:scale', 'package.json', '"test:scale": '],
+  ['bun run bench --only cost', 'test/bench/main.ts', 'cost'],
   ['bun run bench --only encryption', 'test/bench/main.ts', 'encryption'],
   ['bun run soak', 'package.json', '"soak": '],
   ['bun run check', 'package.json', '"check": '],

@@ -9,7 +9,7 @@ export interface Figure {
   /** What it was measured beside, in the same run. */
   readonly beside?: string;
   readonly value: number;
-  readonly unit: '×' | 'ms' | 'MB' | '/s';
+  readonly unit: '×' | 'µs' | 'ms' | 'MB' | '/s';
   readonly atLeast?: number;
   readonly atMost?: number;
 }

@@ -13,10 +13,22 @@ import { compareLedgers } from './monthly-glance';
 import { comparePages } from './pages';
 import { compareRemoteSaves } from './remote';
 import { compareReplicas } from './replica';
+import { compareRequestCosts } from './request-cost';
 import { startServers } from './servers';
 import { requireWrk } from './wrk';
 
-const groups = ['http', 'coverage', 'page', 'remote', 'replica', 'cold', 'memory', 'glance', 'encryption'] as const;
+const groups = [
+  'http',
+  'coverage',
+  'cost',
+  'page',
+  'remote',
+  'replica',
+  'cold',
+  'memory',
+  'glance',
+  'encryption',
+] as const;
 const count = (text: string) => Math.max(1, Math.trunc(Number(text)) || 1);
 const options = new Command('bench')
   .description(
@@ -39,6 +51,10 @@ async function measureAll(): Promise<Figure[]> {
     const servers = await startServers();
     if (isAsked('http')) figures.push(...(await compareServers(servers, { ...options, report })));
     if (isAsked('coverage')) figures.push(await measureCoverage(servers.service, options.seconds));
+    await cleanUp();
+  }
+  if (isAsked('cost')) {
+    figures.push(...(await compareRequestCosts(report)));
     await cleanUp();
   }
   if (isAsked('page')) figures.push(...(await comparePages(options, report)));

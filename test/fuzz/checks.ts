@@ -18,6 +18,8 @@ export interface Sent extends RawRequest {
   readonly meetsCarrierFault?: boolean;
 }
 
+/** A longer query is refused before anything else of the request is looked at. */
+const maxParameters = 64;
 /** Served beside what is documented. */
 const pages = /^\/(?:swagger|icons|problems|favicon\.ico)(?:\/|$)/;
 const ourWords =
@@ -35,6 +37,10 @@ export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswe
   expect(status < 500 || sent.meetsCarrierFault === true, `the service failed: ${status}`);
   if (status >= 400) faults.push(...leaksOf(sent, answer), ...problemFaults(sent, answer, requestId));
 
+  if (sent.target.replace(/^[^?]*/, '').split('&').length > maxParameters) {
+    expect(status === 400, `a query of many parameters was answered ${status}`);
+    return faults;
+  }
   const atPath = operationsAt(document, sent.target);
   const method = sent.method === 'HEAD' ? 'GET' : sent.method;
   const operation = atPath.find((each) => each.method === method);

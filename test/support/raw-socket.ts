@@ -1,6 +1,10 @@
-/** A connection on which a test says exactly what it wants; `exchange` gives all that comes back until it is closed. */
+/**
+ * A connection on which a test sends the bytes that it wants. `received` is the first part of the response; `exchange` gives
+ * all that comes back until the connection is closed.
+ */
 export async function connectRaw(port: number) {
   let received = '';
+  const first = Promise.withResolvers<string>();
   const closed = Promise.withResolvers<void>();
   const socket = await Bun.connect({
     hostname: '127.0.0.1',
@@ -8,6 +12,7 @@ export async function connectRaw(port: number) {
     socket: {
       data: (_, chunk) => {
         received += chunk.toString();
+        first.resolve(received);
       },
       close: () => closed.resolve(),
       error: () => closed.resolve(),
@@ -15,6 +20,7 @@ export async function connectRaw(port: number) {
   });
   return {
     socket,
+    received: first.promise,
     async exchange(request: string): Promise<string> {
       socket.write(request);
       await closed.promise;

@@ -1,0 +1,45 @@
+import { join } from 'node:path';
+import { callersRequests, plainRequests, type SentRequest, strangersRequests } from '../support/costly-requests';
+import { copyTemplate, temporaryFolder } from '../support/database';
+import { costMicros, statusOf } from '../support/request-cost';
+import type { Figure } from './figure';
+import { authorizationOf, startServiceOn } from './servers';
+
+const warmUpRequests = 1_000;
+const measured = { rounds: 5, requests: 20 };
+/** None may hold the one thread up for longer. */
+const mostMicros = 5_000;
+
+/** Processor time of the service for requests that are made to cost much, beside a usual one of the same sender. */
+export async function compareRequestCosts(report: (name: string) => void): Promise<Figure[]> {
+  const cwd = temporaryFolder();
+  const path = join(cwd, 'planning.db');
+  await copyTemplate(path);
+  const { address, pid } = await startServiceOn(path, cwd);
+  const service = { pid, port: Number(new URL(address).port) };
+  const authorization = await authorizationOf('attacker');
+  const { head, longHead, read, save, longBody } = plainRequests(authorization);
+  report('request cost, warming up');
+  for (let sent = 0; sent < warmUpRequests; sent += 1) {
+    for (const { bytes } of [head, read, save]) await statusOf(service.port, bytes);
+  }
+
+  const figures: Figure[] = [];
+  const compare = async (plain: SentRequest, others: readonly SentRequest[]) => {
+    const plainMicros = await costMicros(service, plain.bytes, measured);
+    for (const { name, bytes } of others) {
+      report(`request cost, ${name}`);
+      const value = await costMicros(service, bytes, measured);
+      figures.push({
+        name,
+        beside: `${plain.name}, ${plainMicros.toFixed(0)} µs: ${(value / plainMicros).toFixed(1)} ×`,
+        value,
+        unit: 'µs',
+        atMost: mostMicros,
+      });
+    }
+  };
+  await compare(head, [longHead, ...strangersRequests()]);
+  await compare(read, [save, longBody, ...callersRequests(authorization)]);
+  return figures;
+}

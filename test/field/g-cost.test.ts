@@ -1,0 +1,126 @@
+import { describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { createTestApp, testToken } from '../support/app';
+import { atEnd } from '../support/cleanup';
+import { connectRaw } from '../support/raw-socket';
+
+const testApp = await createTestApp();
+testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+const port = testApp.app.server?.port ?? 0;
+atEnd(() => testApp.app.stop(true));
+const profile = '/v2/private/user/profile';
+const Problem = v.object({
+  type: v.string(),
+  detail: v.string(),
+  errors: v.optional(v.array(v.object({ pointer: v.string(), rule: v.string(), message: v.string() }))),
+});
+
+describe('a query', () => {
+  const parameters = (count: number) => Array.from({ length: count }, (_, index) => `p${index}=1`).join('&');
+
+  test.each([
+    ['65 parameters', parameters(65)],
+    ['one parameter 7,800 times', 'a&'.repeat(7_800)],
+    ['separators alone', '&'.repeat(64)],
+    ['integer names', Array.from({ length: 65 }, (_, index) => index).join('&')],
+    ['a second question mark', `a?b&${parameters(64)}`],
+    ['names that are no text', '%ff&'.repeat(70)],
+  ])('G1 of %s is refused before the token, whatever the path', async (_, query) => {
+    for (const path of ['/v2/private/user', '/v2/private/cemetery/all', '/health/live', '/swagger', '/nowhere', '/']) {
+      const answer = await testApp.call('GET', `${path}?${query}`);
+      expect([path, answer.status]).toEqual([path, 400]);
+      expect(v.parse(Problem, answer.body)).toMatchObject({
+        type: '/problems/malformed-request',
+        detail: 'The query has more than 64 parameters.',
+      });
+    }
+  });
+
+  test.each([
+    ['64 parameters', parameters(64), 200],
+    ['one parameter with many separators that are escaped', `a=${'%26'.repeat(1_000)}`, 200],
+    ['a parameter twice', 'page=1&page=2', 422],
+    ['a parameter 64 times', Array(64).fill('page=1').join('&'), 422],
+  ])('G1 of %s is read', async (_, query, status) => {
+    expect((await testApp.call('GET', `/v2/private/cemetery/all?${query}`, { as: 'ada' })).status).toBe(status);
+  });
+});
+
+describe('a body', () => {
+  const nested = (depth: number, value = '1') => '[{"a":'.repeat(depth / 2) + value + '}]'.repeat(depth / 2);
+  const fields = (count: number, name: (index: number) => string) =>
+    `{${Array.from({ length: count }, (_, index) => `"${name(index)}":1`).join()}}`;
+
+  test.each([
+    ['max_depth', '33 levels', `{"firstName":${nested(32)}}`],
+    ['max_depth', '260,000 lists that are not closed', '['.repeat(260_000)],
+    ['max_depth', '40,000 objects', '{"a":'.repeat(40_000)],
+    ['max_depth', 'levels behind a text with an escaped quote', `{"a":"\\"]]","b":${nested(32)}}`],
+    ['max_depth', 'levels behind a text that ends with a backslash', `{"a":"\\\\","b":${nested(32)}}`],
+    ['max_depth', 'levels behind closing brackets', `]]]]}}}}${nested(34)}`],
+    ['max_fields', '26,000 integers as names', fields(26_000, String)],
+    ['max_fields', '201 fields', fields(201, (index) => `k${index}`)],
+    ['max_fields', 'one field 201 times', fields(201, () => 'firstName')],
+    ['max_fields', '201 fields in an item', `{"selections":[{},${fields(201, String)}]}`],
+    ['max_fields', '201 fields with values that have commas', `{"z":[1,2],${fields(200, String).slice(1)}`],
+    ['max_values', '10,001 numbers', `[${Array(10_001).fill(1).join()}]`],
+    ['max_values', '40,000 objects side by side', `[${Array(40_000).fill('{}').join()}]`],
+    ['max_values', '60 objects of 200 fields', `[${Array(60).fill(fields(200, String)).join()}]`],
+  ])('G3 is refused by %s for %s', async (rule, _, body) => {
+    for (const path of [profile, '/v2/private/engine/preview', '/v2/private/ltc/totalCoverage']) {
+      const answer = await testApp.call('POST', path, { as: 'ada', body });
+      expect(answer.status).toBe(422);
+      expect(v.parse(Problem, answer.body).errors).toEqual([{ pointer: '', rule, message: expect.any(String) }]);
+    }
+  });
+
+  test.each([
+    ['32 levels', `{"firstName":${nested(30, '[]')}}`, '/firstName'],
+    ['brackets in a text', `{"firstName":"${'['.repeat(90)}","lastName":1}`, '/lastName'],
+    ['an escaped quote before brackets', `{"firstName":"\\"${'[{'.repeat(45)}","lastName":1}`, '/lastName'],
+    ['commas in a text', `{"firstName":"${','.repeat(90)}","email":"${',,'.repeat(150)}"}`, '/email'],
+    ['a number of 200,000 digits', `{"heightCm":${'1'.repeat(200_000)}}`, '/heightCm'],
+    ['a number out of range', '{"heightCm":1e999}', '/heightCm'],
+  ])('G3 is read, and its field named, with %s', async (_, body, pointer) => {
+    const answer = await testApp.call('POST', profile, { as: 'ada', body });
+    expect(answer.status).toBe(422);
+    expect(v.parse(Problem, answer.body).errors?.map((error) => error.pointer)).toContain(pointer);
+  });
+
+  test.each([
+    ['{"firstName":"Ada"}]', 400],
+    ['"', 400],
+    ['"\\', 400],
+    ['[', 400],
+    [']', 400],
+    [',', 400],
+  ])('G3 is no JSON: %s', async (body, status) => {
+    expect((await testApp.call('POST', profile, { as: 'ada', body })).status).toBe(status);
+  });
+});
+
+describe('a body in chunks', () => {
+  const send = async (chunks: string) => {
+    const token = await testToken({ id: 'chunker', now: testApp.now });
+    const { exchange } = await connectRaw(port);
+    const head = `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nConnection: close\r\n`;
+    return exchange(`${head}Transfer-Encoding: chunked\r\n\r\n${chunks}0\r\n\r\n`);
+  };
+
+  test.each([
+    ['100,000 of a byte', `1\r\n{\r\n${'1\r\n \r\n'.repeat(100_000)}1\r\n}\r\n`],
+    ['15,000 of 16 bytes', `2\r\n{}\r\n${`10\r\n${' '.repeat(16)}\r\n`.repeat(15_000)}`],
+  ])('G3 is refused, and the connection closed: %s', async (_, chunks) => {
+    const answer = await send(chunks);
+    expect(answer).toStartWith('HTTP/1.1 413 ');
+    expect(answer).toContain('The body may arrive in at most 512 chunks.');
+    expect(answer.toLowerCase()).toContain('\r\nconnection: close\r\n');
+  });
+
+  test.each([
+    ['500 of a byte', `1\r\n{\r\n${'1\r\n \r\n'.repeat(498)}1\r\n}\r\n`],
+    ['180 of 1,460 bytes', `2\r\n{}\r\n${`5b4\r\n${' '.repeat(1_460)}\r\n`.repeat(179)}`],
+  ])('G3 is read: %s', async (_, chunks) => {
+    expect(await send(chunks)).toStartWith('HTTP/1.1 200 ');
+  });
+});

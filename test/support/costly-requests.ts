@@ -1,0 +1,230 @@
+import { applicant } from './applicant';
+
+/** One request, byte by byte. */
+export interface SentRequest {
+  readonly name: string;
+  readonly bytes: Buffer;
+}
+
+const headBytes = 15_500;
+const bodyBytes = 260_000;
+const profile = '/v2/private/user/profile';
+
+function request(authorization: string | undefined, method: string, target: string, headers: readonly string[] = []) {
+  const token = authorization === undefined ? [] : [`Authorization: ${authorization}`];
+  return [`${method} ${target} HTTP/1.1`, 'Host: localhost', ...token, ...headers, '', ''].join('\r\n');
+}
+
+function save(authorization: string, target: string, body: string | Buffer, headers: readonly string[] = []): Buffer {
+  const length = `Content-Length: ${Buffer.byteLength(body)}`;
+  const isTyped = headers.some((header) => header.startsWith('Content-Type:'));
+  const type = isTyped ? [] : ['Content-Type: application/json'];
+  const head = request(authorization, 'POST', target, [...type, ...headers, length]);
+  return Buffer.concat([Buffer.from(head), Buffer.from(body)]);
+}
+
+function chunked(authorization: string, size: number, sent: string): Buffer {
+  const chunks = `${size.toString(16)}\r\n${sent}\r\n`.repeat(Math.floor((bodyBytes - 10) / size));
+  const headers = ['Content-Type: application/json', 'Transfer-Encoding: chunked'];
+  return Buffer.from(`${request(authorization, 'POST', profile, headers)}2\r\n{}\r\n${chunks}0\r\n\r\n`);
+}
+
+/** As many repetitions of `unit` as the head of a request has room for. */
+function fill(unit: string, bytes = headBytes): string {
+  return unit.repeat(Math.floor(bytes / Buffer.byteLength(unit)));
+}
+
+function numbered(unit: (index: number) => string, bytes: number): string[] {
+  const units: string[] = [];
+  for (let length = 0; length < bytes; length += (units.at(-1)?.length ?? 0) + 1) units.push(unit(units.length));
+  return units.slice(0, -1);
+}
+
+function nested(open: string, close: string, bytes = bodyBytes - 20): string {
+  const depth = Math.floor(bytes / (open.length + close.length));
+  return open.repeat(depth) + close.repeat(depth);
+}
+
+/** Requests without a trick, of the size of a usual one and of the largest, which the others are compared with. */
+export function plainRequests(authorization: string) {
+  const of = (name: string, head: string) => ({ name, bytes: Buffer.from(head) });
+  return {
+    head: of('a request without a token', request(undefined, 'GET', '/v2/private/user')),
+    longHead: of('a long header', request(undefined, 'GET', '/v2/private/user', [`X-Long: ${fill('a')}`])),
+    read: of('a read', request(authorization, 'GET', '/v2/private/user')),
+    save: { name: 'a save', bytes: save(authorization, profile, '{"firstName":"Ada"}') },
+    longBody: {
+      name: 'a long body',
+      bytes: save(authorization, profile, `{"firstName":"${'a'.repeat(bodyBytes)}"}`),
+    },
+  } as const satisfies Record<string, SentRequest>;
+}
+
+/** What anyone can send who reaches the port. */
+export function strangersRequests(): readonly SentRequest[] {
+  const get = (name: string, target: string, headers: readonly string[] = [], method = 'GET') => ({
+    name,
+    bytes: Buffer.from(request(undefined, method, target, headers), 'latin1'),
+  });
+  const user = '/v2/private/user';
+  const token = (header: string, payload = 'e30') =>
+    `Authorization: Bearer ${Buffer.from(header).toString('base64url')}.${payload}.AAAA`;
+  return [
+    get('a parameter 7,700 times', `${user}?${fill('a&')}`),
+    get('a parameter 7,700 times, no such path', `/nowhere?${fill('a&')}`),
+    get('a parameter 7,700 times, health', `/health/live?${fill('a&')}`),
+    get('3,000 parameters', `${user}?${numbered((index) => `${index.toString(36)}=`, headBytes).join('&')}`),
+    get('15,000 separators', `${user}?${fill('&')}`),
+    get('one parameter of percent signs', `${user}?a=${fill('%')}`),
+    get('one parameter of escapes', `${user}?a=${fill('%C3%A9')}`),
+    get(
+      'integer-like parameters',
+      `${user}?${numbered((index) => String(4_000_000 - index * 977), headBytes).join('&')}`,
+    ),
+    get('a path of 7,700 segments', fill('/a')),
+    get('a path of 15,000 slashes', fill('/')),
+    get('a private path of 7,700 segments', `/v2/private${fill('/a')}`),
+    get('a path of dot segments', `${fill('/..')}/v2/private/user`),
+    get('a path of encoded dot segments', `${fill('/%2e%2e')}/v2/private/user`),
+    get('a path of percent signs', `/${fill('%')}`),
+    get('a path of escapes', `/icons/${fill('%C3%A9')}`),
+    get('a path of backslashes', `/${fill('\\')}`),
+    get('a long slug', `/problems/${fill('a')}`),
+    get(
+      'a preflight request for 3,000 headers',
+      user,
+      [
+        'Origin: http://localhost:5173',
+        'Access-Control-Request-Method: POST',
+        `Access-Control-Request-Headers: ${fill('a-b,')}a`,
+      ],
+      'OPTIONS',
+    ),
+    get('a long origin', user, [`Origin: http://${fill('a.')}`]),
+    get('a long host', user, [`X-Forwarded-Host: ${fill('a.')}`]),
+    get('3,800 cookies', user, [`Cookie: ${fill('a=b;')}`]),
+    get('190 headers', user, numbered((index) => `X-${index}: a`, headBytes).slice(0, 190)),
+    get('190 cookies', user, numbered((index) => `Cookie: a${index}=b`, headBytes).slice(0, 190)),
+    get('an X-Forwarded-For of 7,700 hops', user, [`X-Forwarded-For: ${fill('1,')}1`]),
+    get('an Accept of 3,000 types', '/swagger', [`Accept: ${fill('a/b,')}*/*`]),
+    get('an Accept-Encoding of 5,000', '/swagger/json', [`Accept-Encoding: ${fill('gz,')}gzip`]),
+    get('an Accept-Encoding of spaces', '/swagger/json', [`Accept-Encoding: gzip${fill(' ')};q=0x`]),
+    get('a token of 15 KB', user, [`Authorization: Bearer ${fill('a')}`]),
+    get('a token of dots', user, [`Authorization: Bearer ${fill('.')}`]),
+    get('a token behind spaces', user, [`Authorization: Bearer${fill(' ')}\x80`]),
+    get('a token with a nested header', user, [token(nested('[', ']', 10_000))]),
+    get('a token with a header of many keys', user, [token(`{${numbered((index) => `"${index}":1`, 10_500).join()}}`)]),
+    get('a token with 3,000 critical names', user, [
+      token(`{"alg":"HS256","b64":true,"crit":[${fill('"b64",', 10_400)}"b64"]}`),
+    ]),
+    get('a token with a signed payload of 10 KB', user, [token('{"alg":"HS256"}', fill('e30', 14_000))]),
+    get('a long traceparent', user, [`traceparent: 00-${fill('a-')}`]),
+    get('a baggage of 3,000', user, [`baggage: ${fill('a=b,')}a=b`]),
+    get('a long request id', user, [`X-Request-Id: ${fill('a')}`]),
+    get('an If-None-Match of 3,800 tags', '/v2/private/healthAndCare', [`If-None-Match: ${fill('"a",')}"b"`]),
+    get('a page of problems', '/problems'),
+    get('a page of a problem', '/problems/invalid-input'),
+    get('the documentation', '/swagger'),
+    get('the OpenAPI document', '/swagger/json'),
+    get('the OpenAPI document, compressed', '/swagger/json', ['Accept-Encoding: gzip']),
+    get('an icon', '/icons/term-life.svg'),
+    get('the readiness', '/health/ready'),
+    get('an unknown method', user, [], 'PROPFIND'),
+    get('a HEAD', '/v2/private/user', [], 'HEAD'),
+  ];
+}
+
+/** What one account can send. */
+export function callersRequests(authorization: string): readonly SentRequest[] {
+  const body = (name: string, text: string, target = profile) => ({ name, bytes: save(authorization, target, text) });
+  const get = (name: string, target: string, headers: readonly string[] = []) => ({
+    name,
+    bytes: Buffer.from(request(authorization, 'GET', target, headers)),
+  });
+  const lifeInsurance = '/v2/private/deepDives/lifeInsurance';
+  const tags = fill('"a",');
+  return [
+    body('lists in lists', `{"firstName":${nested('[', ']')}}`),
+    body('objects in objects', `{"firstName":${nested('{"a":', '}').replace(':}', ':1}')}}`),
+    body('lists in lists, unclosed', '['.repeat(bodyBytes)),
+    body('lists of 16, side by side', `[${fill(`${'['.repeat(16)}${']'.repeat(16)},`, bodyBytes - 50)}1]`),
+    body('integer keys', `{${numbered((index) => `"${index}":1`, bodyBytes - 20).join()}}`),
+    body('integer keys, downwards', `{${numbered((index) => `"${99_000 - index}":1`, bodyBytes - 20).join()}}`),
+    body(
+      'integer keys, far apart',
+      `{${numbered((index) => `"${4_000_000_000 - index * 77_777}":1`, bodyBytes - 20).join()}}`,
+    ),
+    body(
+      'integer keys in items',
+      `{"selections":[{${numbered((index) => `"${index}":1`, bodyBytes - 40).join()}}]}`,
+      lifeInsurance,
+    ),
+    body(
+      'integer keys, 200 an object',
+      `[${fill(`{${numbered((index) => `"${4_000_000_000 - index * 77_777}":1`, 2_980).join()}},`, bodyBytes - 50)}1]`,
+    ),
+    body('lists in lists, 300 side by side', `[${fill(`${'['.repeat(31)}${']'.repeat(31)},`, 19_000)}1]`),
+    body('distinct keys', `{${numbered((index) => `"k${index}":1`, bodyBytes - 20).join()}}`),
+    body(
+      'distinct keys in items',
+      `{"selections":[{${numbered((index) => `"k${index}":1`, bodyBytes - 40).join()}}]}`,
+      lifeInsurance,
+    ),
+    body('one key many times', `{${fill('"firstName":1,', bodyBytes - 20)}"a":1}`),
+    body('__proto__ many times', `{${fill('"__proto__":{},', bodyBytes - 20)}"a":1}`),
+    body('numbers of many digits', `{"heightCm":${'9'.repeat(bodyBytes - 20)}}`),
+    body('a fraction of many digits', `{"heightCm":0.${'1'.repeat(bodyBytes - 20)}}`),
+    body('many numbers with exponents', `{"heightCm":[${fill('1e308,', bodyBytes - 30)}1]}`),
+    body('many numbers out of range', `{"heightCm":[${fill('1e999,', bodyBytes - 30)}1]}`),
+    body('many fractions', `{"heightCm":[${fill('0.1234567890123456789,', bodyBytes - 30)}1]}`),
+    body('a text of escapes', `{"firstName":"${fill('\\u0041', bodyBytes - 30)}"}`),
+    body('a text of surrogates', `{"firstName":"${fill('\\ud83d\\ude00', bodyBytes - 30)}"}`),
+    body('a text of combining accents', `{"firstName":"a${fill('\u0315\u0300', bodyBytes - 30)}"}`),
+    body('an e-mail of dots', `{"email":"${fill('a.', bodyBytes - 30)}"}`),
+    body('a date of digits', `{"dateOfBirth":"${fill('1', bodyBytes - 30)}"}`),
+    body('many lists', `{"insuranceCover":[${fill('[],', bodyBytes - 30)}1]}`, '/v2/private/ltc/lifetimeCare'),
+    body('many objects', `{"selections":[${fill('{},', bodyBytes - 30)}1]}`, lifeInsurance),
+    body('1,000 faulty items', `{"selections":[${fill('{"id":"a","title":1,"x":1},', 25_000)}{}]}`, lifeInsurance),
+    body(
+      'many lists of 1,000',
+      `{${numbered((index) => `"k${index}":[${fill('1,', 1_990)}1]`, bodyBytes - 2_500).join()}}`,
+    ),
+    body('a body of spaces', `{}${' '.repeat(bodyBytes - 4)}`),
+    body('a body that is no UTF-8', `{"firstName":"${fill('\xff', bodyBytes / 2 - 30)}"}`),
+    body(
+      'a preview with an item many times',
+      `{"selections":[${fill('{"id":1,"title":"a"},', 20_000)}{"id":1,"title":"a"}]}`,
+      '/v2/private/engine/preview',
+    ),
+    body(
+      'an application with a key many times',
+      `{${fill('"firstName":1,', bodyBytes - 20)}"a":1}`,
+      '/v2/private/ltc/totalCoverage',
+    ),
+    { name: 'chunks of one byte', bytes: chunked(authorization, 1, ' ') },
+    { name: 'chunks of 16 bytes', bytes: chunked(authorization, 16, ' '.repeat(16)) },
+    {
+      name: 'an If-Match of 3,800 tags',
+      bytes: save(authorization, profile, JSON.stringify({ firstName: 'Ada' }), [`If-Match: ${tags}"b"`]),
+    },
+    {
+      name: 'a long Idempotency-Key',
+      bytes: save(authorization, '/v2/private/ltc/totalCoverage', JSON.stringify(applicant), [
+        `Idempotency-Key: ${fill('a')}`,
+      ]),
+    },
+    {
+      name: 'a Content-Type of parameters',
+      bytes: save(authorization, profile, '{}', [`Content-Type: application/json${fill(';a=b')}`]),
+    },
+    {
+      name: 'a Content-Type of quotes',
+      bytes: save(authorization, profile, '{}', [`Content-Type: application/json;a="${fill('\\"')}`]),
+    },
+    get('an If-None-Match of 3,800 tags, read', '/v2/private/user', [`If-None-Match: ${tags}"b"`]),
+    get('the largest page of cemeteries', '/v2/private/cemetery/all?limit=1000'),
+    get('the last page of cemeteries', '/v2/private/cemetery/all?limit=1000&page=999999999999999'),
+    get('the list of applications', '/v2/private/user/applications'),
+    { name: 'matches', bytes: save(authorization, '/v2/private/engine/matches', '{}') },
+  ];
+}
