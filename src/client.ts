@@ -112,13 +112,18 @@ function conditionalRead<Data>(send: Send, path: string): ConditionalRead<Data> 
 
 /** What `dataOf` throws. */
 export class CallFailure extends Error {
-  override readonly name = 'CallFailure';
-  readonly error: ClientError;
-  readonly requestId: string;
+  // Declared, since the syntax of fields is newer than some browsers.
+  declare readonly name: 'CallFailure';
+  declare readonly error: ClientError;
+  /** As in `Failure`. */
+  declare readonly etag: string | undefined;
+  declare readonly requestId: string;
 
-  constructor({ error, requestId }: Failure) {
+  constructor({ error, etag, requestId }: Failure) {
     super('title' in error ? `${error.title} (${error.slug})` : error.slug, 'cause' in error ? error : undefined);
+    this.name = 'CallFailure';
     this.error = error;
+    this.etag = etag;
     this.requestId = requestId;
   }
 }

@@ -8,31 +8,40 @@ import { packageRoot } from '../package-root';
 const root = fileURLToPath(packageRoot);
 
 /**
- * Writes the client as a package that needs no other: one module for browsers, Node.js and Bun, and declarations in
- * which the service's types are written out.
+ * Writes the client as a package that needs no other: one module for browsers, Node.js and Bun, the same as CommonJS for
+ * `require`, and declarations in which the service's types are written out.
  */
 async function buildClient(folder: string): Promise<void> {
-  await Bun.build({
-    entrypoints: [join(root, 'src/client.ts')],
-    outdir: folder,
-    target: 'browser',
-    format: 'esm',
-  });
+  const commonJs = join(folder, 'commonjs');
   const declarations = await mkdtemp(join(tmpdir(), 'client-types-'));
   try {
     await compile(declarations);
-    for (const path of [
-      'client.d.ts',
-      ...(await readdir(join(declarations, 'client'))).map((name) => `client/${name}`),
-    ]) {
-      const isApi = path === 'client/api.d.ts';
-      const text = await Bun.file(join(declarations, isApi ? 'build/flat-api.d.ts' : path)).text();
-      await Bun.write(join(folder, path), isApi ? asTypes(text) : withExtensions(text));
+    for (const [target, format] of [
+      [folder, 'esm'],
+      [commonJs, 'cjs'],
+    ] as const) {
+      await Bun.build({ entrypoints: [join(root, 'src/client.ts')], outdir: target, target: 'browser', format });
+      await writeDeclarations(declarations, target);
     }
   } finally {
     await rm(declarations, { recursive: true });
   }
-  await Bun.write(join(folder, 'package.json'), `${JSON.stringify(clientPackage(), null, 2)}\n`);
+  await writeJson(join(folder, 'package.json'), clientPackage());
+  // Its declarations are of CommonJS by this alone.
+  await writeJson(join(commonJs, 'package.json'), { type: 'commonjs' });
+}
+
+function writeJson(path: string, value: object): Promise<number> {
+  return Bun.write(path, `${JSON.stringify(value, null, 2)}\n`);
+}
+
+async function writeDeclarations(declarations: string, folder: string): Promise<void> {
+  const paths = (await readdir(join(declarations, 'client'))).map((name) => `client/${name}`);
+  for (const path of ['client.d.ts', ...paths]) {
+    const isApi = path === 'client/api.d.ts';
+    const text = await Bun.file(join(declarations, isApi ? 'build/flat-api.d.ts' : path)).text();
+    await Bun.write(join(folder, path), isApi ? asTypes(text) : withExtensions(text));
+  }
 }
 
 async function compile(folder: string): Promise<void> {
@@ -59,8 +68,6 @@ function withExtensions(declaration: string): string {
 /** Under the name of the whole package, so that an import is the same whether it or the client alone is installed. */
 function clientPackage() {
   const { name, version, type, exports } = packageJson;
-  const here = (path: string) => path.replace('./dist/client/', './');
-  const { types, default: module } = exports['./client'];
   return {
     name,
     version,
@@ -68,7 +75,7 @@ function clientPackage() {
     private: true,
     type,
     sideEffects: false,
-    exports: { './client': { types: here(types), default: here(module) } },
+    exports: JSON.parse(JSON.stringify(exports).replaceAll('./dist/client/', './')),
   };
 }
 

@@ -25,7 +25,8 @@ export interface Failure {
   readonly data: undefined;
   readonly error: ClientError;
   readonly isNotModified: false;
-  readonly etag: undefined;
+  /** Of the record as it stands now, where the answer has it: a 412, an application that the carrier declined. */
+  readonly etag: string | undefined;
   readonly requestId: string;
 }
 
@@ -34,7 +35,11 @@ export type Result<Data> = Success<Data> | Failure;
 const slugs = new Set(knownSlugs());
 const maxTextLength = 1000;
 
-/** Reads an answer to its end. */
+/**
+ * Reads an answer to its end.
+ *
+ * @throws TypeError for a redirect
+ */
 export async function readAnswer<Data>(
   response: Response,
   sent: { readonly requestId: string; readonly ifNoneMatch: string | undefined },
@@ -42,6 +47,10 @@ export async function readAnswer<Data>(
   const requestId = response.headers.get('x-request-id') ?? sent.requestId;
   const etag = response.headers.get('etag') ?? undefined;
   const text = await response.text();
+  // A browser hides the status of a redirect that it does not follow. `redirected` is true of every answer in old Bun.
+  if (response.type === 'opaqueredirect' || [301, 302, 303, 307, 308].includes(response.status)) {
+    throw new TypeError('The answer is a redirect, which the client does not follow');
+  }
   if (response.status === 304 && sent.ifNoneMatch !== undefined) {
     return { data: undefined, error: undefined, isNotModified: true, etag, requestId };
   }
@@ -49,11 +58,11 @@ export async function readAnswer<Data>(
   if (response.ok && json !== undefined) {
     return { data: json.value, error: undefined, isNotModified: false, etag, requestId };
   }
-  return failure(readProblem(response, json) ?? unexpected(response, text), requestId);
+  return failure(readProblem(response, json) ?? unexpected(response, text), requestId, etag);
 }
 
-export function failure(error: ClientError, requestId: string): Failure {
-  return { data: undefined, error, isNotModified: false, etag: undefined, requestId };
+export function failure(error: ClientError, requestId: string, etag?: string): Failure {
+  return { data: undefined, error, isNotModified: false, etag, requestId };
 }
 
 function parseJson(text: string, mediaType: string | null) {

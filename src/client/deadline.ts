@@ -1,8 +1,11 @@
+import type { CallProblem } from './errors';
+
 /** How long a call may go on: until its time is over, or its caller aborts it. */
 export interface Deadline {
-  /** For `fetch`. */
-  readonly signal: AbortSignal;
-  readonly isTimedOut: boolean;
+  /** For `fetch`; undefined where the platform has no `AbortController`. */
+  readonly signal: AbortSignal | undefined;
+  /** Why the call may not go on. */
+  readonly problem: CallProblem | undefined;
   readonly leftMs: number;
   /** What `work` gives, or a rejection as soon as the call may not go on, even where `work` cannot be ended. */
   within<Value>(work: Promise<Value>): Promise<Value>;
@@ -16,46 +19,45 @@ export interface Deadline {
 const longestTimerMs = 2 ** 31 - 1;
 
 export function startDeadline(timeoutMs: number, outer: AbortSignal | undefined): Deadline {
-  const controller = new AbortController();
+  const controller = typeof AbortController === 'function' ? new AbortController() : undefined;
   const startedAtMs = performance.now();
-  const over = new Promise<never>((_, reject) => {
-    controller.signal.addEventListener('abort', () => reject(controller.signal.reason), { once: true });
+  let problem: CallProblem | undefined;
+  let reject: (reason: unknown) => void = () => undefined;
+  const over = new Promise<never>((_, rejectOver) => {
+    reject = rejectOver;
   });
-  // Nobody may be waiting when it happens.
+  // It may happen while the call waits for nothing.
   over.catch(() => undefined);
-  let isTimedOut = false;
-  const timer = setTimeout(
-    () => {
-      isTimedOut = true;
-      controller.abort();
-    },
-    Math.min(timeoutMs, longestTimerMs),
-  );
-  const stop = () => controller.abort(outer?.reason);
-  if (outer?.aborted) stop();
-  outer?.addEventListener('abort', stop);
+  function stop(why: CallProblem): void {
+    problem = problem ?? why;
+    reject(problem);
+    controller?.abort();
+  }
+  const abort = () => stop({ slug: 'aborted', cause: outer?.reason });
+  const timer = setTimeout(() => stop({ slug: 'timed-out', timeoutMs }), Math.min(timeoutMs, longestTimerMs));
+  if (outer?.aborted) abort();
+  outer?.addEventListener('abort', abort);
 
   return {
-    signal: controller.signal,
-    get isTimedOut() {
-      return isTimedOut;
+    signal: controller?.signal,
+    get problem() {
+      return problem;
     },
     get leftMs() {
       return timeoutMs - (performance.now() - startedAtMs);
     },
     within: (work) => Promise.race([work, over]),
-    pause: (ms) =>
-      new Promise((resolve) => {
-        const pausing = setTimeout(resolve, ms);
-        const cut = () => {
-          clearTimeout(pausing);
-          resolve();
-        };
-        controller.signal.addEventListener('abort', cut, { once: true });
-      }),
+    async pause(ms) {
+      let pausing: ReturnType<typeof setTimeout> | undefined;
+      const pause = new Promise<void>((resolve) => {
+        pausing = setTimeout(resolve, ms);
+      });
+      await Promise.race([pause, over]).catch(() => undefined);
+      clearTimeout(pausing);
+    },
     end() {
       clearTimeout(timer);
-      outer?.removeEventListener('abort', stop);
+      outer?.removeEventListener('abort', abort);
     },
   };
 }

@@ -38,8 +38,11 @@ export type ServiceProblem = { [Slug in keyof ProblemKinds]: OneProblem<Slug> }[
 export type CallProblem =
   /** No connection, one that broke, or a redirect; in a browser also an answer that CORS keeps back. */
   | { readonly slug: 'network-failure'; readonly cause: unknown }
-  /** Nothing was sent: a header cannot be one, or a body is no JSON. */
-  | { readonly slug: 'invalid-call'; readonly cause: unknown }
+  /**
+   * Nothing was sent: a header or a setting cannot be used, or JSON would change a value without a word (NaN, a Date).
+   * `errors` names the values by JSON pointers into the body or the query, in the form of the service's own.
+   */
+  | { readonly slug: 'invalid-call'; readonly errors: readonly FieldError[]; readonly cause: unknown }
   /** `timeoutMs` is over, all attempts and waits counted. What was sent may have been carried out. */
   | { readonly slug: 'timed-out'; readonly timeoutMs: number }
   /** The caller's `signal` was aborted; `cause` is its reason. */

@@ -1,13 +1,18 @@
 import { failure, type NotModified, type Result, readAnswer } from './answer';
-import { type Deadline, startDeadline } from './deadline';
+import { startDeadline } from './deadline';
 import type { ClientError } from './errors';
+import { toJson, toQuery, Unsendable } from './json';
 import { waitBeforeRepeat } from './retry';
+import { createTokens, type Refused, type TokenSetting } from './tokens';
 
 export interface ClientSettings {
   /** Where the service is; may have a path. On a page, an address that begins with `/` is of the page's own host. */
   readonly baseUrl: string;
-  /** A bearer token, or what gives one for each attempt. After a 401 it is asked again, once, with `isRefused`. */
-  readonly token: string | ((ask: { readonly isRefused: boolean }) => string | Promise<string>);
+  /**
+   * A bearer token, or a function that gives one for each attempt. After a 401 a call asks again, once, with `isRefused`;
+   * calls that are refused together share that one request for a token.
+   */
+  readonly token: TokenSetting;
   /** Sent with every call. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
   /** How long a call may take, all attempts and waits counted. Default 30,000. */
@@ -30,6 +35,7 @@ export interface Call extends CallOptions {
   /** Below /v2/private. */
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | boolean | undefined>> | undefined;
+  /** Sent if the member exists, whatever it holds. */
   readonly body?: unknown;
   readonly ifMatch?: string | undefined;
   readonly ifNoneMatch?: string | undefined;
@@ -38,9 +44,11 @@ export interface Call extends CallOptions {
 
 /** What each attempt of a call sends, but for the token. */
 interface Prepared {
-  readonly call: Call;
-  readonly requestId: string;
-  readonly init: ReturnType<typeof toInit>;
+  readonly url: string;
+  readonly init: RequestInit;
+  readonly headers: Headers;
+  readonly attempts: number;
+  readonly timeoutMs: number;
 }
 
 export interface Send {
@@ -56,54 +64,65 @@ export interface Send {
 export function createSender(settings: ClientSettings): Send {
   const base = baseOf(settings.baseUrl);
   const fetch = settings.fetch ?? ((url: string, init: RequestInit) => globalThis.fetch(url, init));
+  const general = platformInit();
+  const usualTimeoutMs = settings.timeoutMs ?? 30_000;
+  const tokens = createTokens(settings.token, usualTimeoutMs);
 
-  async function attempt<Data>({ call, init, requestId }: Prepared, isRefused: boolean, deadline: Deadline) {
-    const fail = (error: ClientError) => failure(error, requestId);
-    const ended = (): ClientError | undefined => {
-      if (deadline.isTimedOut) return { slug: 'timed-out', timeoutMs: timeoutOf(call) };
-      return deadline.signal.aborted ? { slug: 'aborted', cause: deadline.signal.reason } : undefined;
-    };
-    const early = ended();
-    if (early !== undefined) return fail(early);
-    try {
-      const { token: given } = settings;
-      const token = typeof given === 'string' ? given : await deadline.within(Promise.resolve(given({ isRefused })));
-      init.headers.set('authorization', `Bearer ${token}`);
-    } catch (cause) {
-      return fail(ended() ?? { slug: 'token-unavailable', cause });
-    }
-    try {
-      const answer = fetch(`${base}${call.path}${toQuery(call.query)}`, { ...init, signal: deadline.signal });
-      const read = answer.then((response) => readAnswer<Data>(response, { requestId, ifNoneMatch: call.ifNoneMatch }));
-      return await deadline.within(read);
-    } catch (cause) {
-      return fail(ended() ?? { slug: 'network-failure', cause });
-    }
+  function prepare(call: Call, given: Record<string, string>, requestId: string): Prepared {
+    const [attempts, timeoutMs] = [call.attempts ?? settings.attempts ?? 4, call.timeoutMs ?? usualTimeoutMs];
+    if (!(attempts >= 0 && timeoutMs >= 0)) throw new TypeError('attempts and timeoutMs must be numbers from 0');
+    const headers = toHeaders(call, given, requestId);
+    const body = 'body' in call ? toJson(call.body) : null;
+    const url = `${base}${call.path}${toQuery(call.query)}`;
+    return { url, headers, init: { ...general, method: call.method, headers, body }, attempts, timeoutMs };
   }
-
-  const timeoutOf = (call: Call) => call.timeoutMs ?? settings.timeoutMs ?? 30_000;
 
   async function send<Data>(call: Call & { readonly ifNoneMatch?: undefined }): Promise<Result<Data>>;
   async function send<Data>(call: Call): Promise<Result<Data> | NotModified>;
   async function send<Data>(call: Call): Promise<Result<Data> | NotModified> {
-    const requestId = requestIdOf(call.headers) ?? requestIdOf(settings.headers) ?? randomId();
+    const given = withLowerNames(settings.headers, call.headers);
+    const requestId = given['x-request-id'] ?? randomId();
+    const fail = (error: ClientError) => failure(error, requestId);
     let prepared: Prepared;
     try {
-      prepared = { call, requestId, init: toInit(call, toHeaders(call, settings.headers, requestId)) };
+      prepared = prepare(call, given, requestId);
     } catch (cause) {
-      return failure({ slug: 'invalid-call', cause }, requestId);
+      return fail({ slug: 'invalid-call', errors: cause instanceof Unsendable ? cause.errors : [], cause });
     }
-    const attempts = call.attempts ?? settings.attempts ?? 4;
-    const deadline = startDeadline(timeoutOf(call), call.signal);
+    const { url, headers, init, attempts, timeoutMs } = prepared;
+    const deadline = startDeadline(timeoutMs, call.signal);
+    const { signal } = deadline;
+    let used: Refused = { token: '', refreshes: 0 };
+
+    async function attempt(refused: Refused | undefined): Promise<Result<Data> | NotModified> {
+      if (deadline.problem !== undefined) return fail(deadline.problem);
+      try {
+        const refreshes = tokens.refreshes();
+        used = { refreshes, token: await deadline.within(tokens.get(refused)) };
+        headers.set('authorization', `Bearer ${used.token}`);
+      } catch (cause) {
+        return fail(deadline.problem ?? { slug: 'token-unavailable', cause });
+      }
+      try {
+        const answer = fetch(url, { ...init, ...(signal && { signal }) });
+        return await deadline.within(
+          answer.then((response) => readAnswer<Data>(response, { requestId, ifNoneMatch: call.ifNoneMatch })),
+        );
+      } catch (cause) {
+        return fail(deadline.problem ?? { slug: 'network-failure', cause });
+      }
+    }
+
     let hasRenewed = false;
-    let isRefused = false;
+    let refused: Refused | undefined;
     try {
       for (let count = 1; ; ) {
-        const result: Result<Data> | NotModified = await attempt<Data>(prepared, isRefused, deadline);
+        const result = await attempt(refused);
         if (result.error === undefined) return result;
-        isRefused = result.error.slug === 'unauthenticated' && typeof settings.token === 'function' && !hasRenewed;
-        if (isRefused) {
+        refused = undefined;
+        if (result.error.slug === 'unauthenticated' && typeof settings.token === 'function' && !hasRenewed) {
           hasRenewed = true;
+          refused = used;
           continue;
         }
         const waitMs = waitBeforeRepeat(result.error, { attempt: count, hasIfMatch: call.ifMatch !== undefined });
@@ -119,55 +138,58 @@ export function createSender(settings: ClientSettings): Send {
   return send;
 }
 
-/** Made without `crypto.randomUUID`, which a page that came over plain http does not have. */
+/** Made without `crypto.randomUUID`, which a page that came over plain http does not have. React Native has no `crypto`. */
 export function randomId(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  const { crypto } = globalThis;
+  const bytes = new Uint8Array(16);
+  if (typeof crypto?.getRandomValues === 'function') crypto.getRandomValues(bytes);
+  else for (const index of bytes.keys()) bytes[index] = Math.random() * 256;
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
+/** Not by `URL`, whose members React Native lacks; on a page, where it is complete, an address may be relative. */
 function baseOf(baseUrl: string): string {
-  const page = globalThis.location?.href;
-  // `localhost:3000` is an address, of the scheme `localhost`.
-  if (!URL.canParse(baseUrl, page) || !/^https?:$/.test(new URL(baseUrl, page).protocol)) {
-    throw new TypeError('baseUrl must be an address, such as https://planning.example');
+  let address = baseUrl.trim();
+  if (typeof location === 'object') {
+    try {
+      address = new URL(baseUrl, location.href).href;
+    } catch {
+      // Refused below.
+    }
   }
-  const { origin, pathname } = new URL(baseUrl, page);
-  return `${origin}${pathname.replace(/(?:\/v2\/private)?\/*$/, '')}/v2/private`;
+  const found = /^(https?:\/\/(?:\[[\da-f:.]+\]|[^\s/?#@\\:[\]]+)(?::\d{1,5})?)(\/[^\s?#]*)?(?:[?#]|$)/i.exec(address);
+  if (found === null) throw new TypeError('baseUrl must be an address, such as https://planning.example');
+  const [, origin, path = ''] = found;
+  return `${origin}${path.replace(/(?:\/v2\/private)?\/*$/, '')}/v2/private`;
 }
 
-function requestIdOf(headers: CallOptions['headers']): string | undefined {
-  return Object.entries(headers ?? {}).findLast(([name]) => name.toLowerCase() === 'x-request-id')?.[1];
+/** What `fetch` is told in each call. */
+function platformInit(): RequestInit {
+  return {
+    // The service redirects no request: a redirect would take the body elsewhere. Workers do not know `error`.
+    redirect: 'manual',
+    // Workers refuse it, and have no cookies.
+    ...(typeof Request === 'function' && 'credentials' in new Request('http://localhost') && { credentials: 'omit' }),
+  };
 }
 
 /** The later ones win, however their names are written. */
-function toHeaders(call: Call, general: CallOptions['headers'], requestId: string): Headers {
+function withLowerNames(...lists: readonly CallOptions['headers'][]): Record<string, string> {
+  const entries = lists.flatMap((headers) => Object.entries(headers ?? {}));
+  return Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), value]));
+}
+
+function toHeaders(call: Call, given: Record<string, string>, requestId: string): Headers {
   const own = {
     'x-request-id': requestId,
     'if-match': call.ifMatch,
     'if-none-match': call.ifNoneMatch,
     'idempotency-key': call.idempotencyKey,
-    'content-type': call.body === undefined ? undefined : 'application/json',
+    'content-type': 'body' in call ? 'application/json' : undefined,
   };
   const headers = new Headers();
-  for (const [name, value] of [general, call.headers, own].flatMap((given) => Object.entries(given ?? {}))) {
+  for (const [name, value] of [given, own].flatMap((each) => Object.entries(each))) {
     if (value !== undefined) headers.set(name, value);
   }
   return headers;
-}
-
-function toInit(call: Call, headers: Headers) {
-  return {
-    method: call.method,
-    headers,
-    body: call.body === undefined ? null : JSON.stringify(call.body),
-    credentials: 'omit',
-    // The service redirects nobody: what does would get the body, and a POST become a GET.
-    redirect: 'error',
-  } satisfies RequestInit;
-}
-
-function toQuery(query: Call['query'] = {}): string {
-  const entries = Object.entries(query).flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, String(value)]],
-  );
-  return entries.length === 0 ? '' : `?${new URLSearchParams(entries)}`;
 }

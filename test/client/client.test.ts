@@ -4,6 +4,7 @@ import { problemKinds } from '../../src/errors';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';
+import { isNoService } from '../support/traffic';
 
 interface Arrived {
   readonly method: string;
@@ -350,6 +351,7 @@ describe('a request', () => {
       },
     });
     atEnd(() => server.stop(true));
+    isNoService(server.url);
     const client = createClient({ baseUrl: server.url.origin, token: 'token', attempts: 1 });
     expect((await client.saveProfile({ firstName: 'Ada' })).error?.slug).toBe('network-failure');
     expect((await client.getUser()).error?.slug).toBe('network-failure');

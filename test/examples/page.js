@@ -32,7 +32,7 @@ onEvent(profile, 'submit', async () => {
   if (result.error === undefined) {
     show(result.data.user, result.etag);
     element('saved', HTMLElement).textContent = 'Saved';
-  } else if (result.error.slug === 'invalid-input') {
+  } else if ('errors' in result.error && result.error.errors.length > 0) {
     showFaults(result.error.errors);
   } else {
     if (result.error.slug === 'precondition-failed') await showRecord(client);
@@ -132,7 +132,7 @@ function formAnswers() {
 /**
  * Each fault stands beside its field, which says so to those who do not see it; the first one gets the focus.
  *
- * @param {Extract<ClientError, { slug: 'invalid-input' }>['errors']} errors
+ * @param {Extract<ClientError, { errors: unknown }>['errors']} errors
  */
 function showFaults(errors) {
   for (const { pointer, message } of errors) {
