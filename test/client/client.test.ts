@@ -358,8 +358,26 @@ describe('a request', () => {
     expect(asked).toEqual(['/v2/private/user/profile', '/v2/private/user']);
   });
 
+  test('has any address of http or https as its base', async () => {
+    for (const [baseUrl, url] of [
+      ['http://[::1]:3000/', 'http://[::1]:3000/v2/private/user'],
+      [' HTTPS://Service.test ', 'HTTPS://Service.test/v2/private/user'],
+      ['https://bücher.example/a/b?c', 'https://bücher.example/a/b/v2/private/user'],
+      ['http://127.0.0.1:1#a', 'http://127.0.0.1:1/v2/private/user'],
+    ] as const) {
+      const asked: string[] = [];
+      const fetch = async (url: string) => {
+        asked.push(url);
+        return ok();
+      };
+      await createClient({ baseUrl, token: 'token', fetch }).getUser();
+      expect(asked).toEqual([url]);
+    }
+  });
+
   test('is refused from the start without an address', () => {
-    for (const baseUrl of ['nowhere', '', '/api', 'localhost:3000', 'ftp://a']) {
+    const wrong = ['nowhere', '', '/api', '//a', 'localhost:3000', 'ftp://a', 'http://', 'http:\\\\a', 'http://a b'];
+    for (const baseUrl of [...wrong, 'http://a:port', 'http://a:', 'http://[a', 'https://me:secret@a']) {
       expect(() => createClient({ baseUrl, token: '' })).toThrow(new TypeError(baseUrlRule));
     }
   });
