@@ -35,7 +35,7 @@ A dry run warns of dates that were exported as midnight of another time zone.`,
       },
     };
   },
-  store: (db, rows) => createSalesStore(db).upsertActivities(rows, new Date()),
+  store: (db) => (rows) => createSalesStore(db).upsertActivities(rows, new Date()),
 };
 
 const writtenMidnight = /^\s*(\d{4}-\d{2}-\d{2})T00:00(?::00(?:\.0+)?)?(?:Z|[+-].*)\s*$/;

@@ -13,6 +13,8 @@ hyphen; externalId and city have at most 100 characters, name and street 200.`,
   configure: (command) =>
     command.option('--as <id>', 'who is named as the creator of new cemeteries', identifier, 'operator'),
   format: async () => ({ ...columns, row: CemeteryRecord, keyOf: ({ externalId }) => externalId }),
-  store: (db, rows, options) =>
-    createCemeteryStore(db).upsert(rows, { createdBy: options.as ?? 'operator', now: new Date() }),
+  store(db, { as: createdBy = 'operator' }) {
+    const store = createCemeteryStore(db);
+    return (rows) => store.upsert(rows, { createdBy, now: new Date() });
+  },
 };

@@ -25,8 +25,8 @@ export interface RowsImport<Schema extends v.GenericSchema> {
   readonly help: string;
   /** The rules of this file's rows over this database. */
   readonly format: (source: { db: Database; config: ImportConfig; path: string }) => Promise<RowFormat<Schema>>;
-  /** Stores some rows, all or none. */
-  readonly store: (db: Database, rows: v.InferOutput<Schema>[], options: ImportOptions) => Promise<UpsertCounts>;
+  /** What stores the rows of one import, some at a time, each time all or none. */
+  readonly store: (db: Database, options: ImportOptions) => (rows: v.InferOutput<Schema>[]) => Promise<UpsertCounts>;
   /** Adds options of its own. */
   readonly configure?: (command: Command) => Command;
 }
@@ -44,7 +44,7 @@ export async function importRows<Schema extends v.GenericSchema>(
   report: (fault: string) => void,
 ): Promise<{ rows: number; counts: UpsertCounts | undefined; warnings: readonly ImportWarning[] }> {
   const checked = await checkFile(source.path, await format(source), report);
-  const counts = options.dryRun ? undefined : await storeFile(checked, (rows) => store(source.db, rows, options));
+  const counts = options.dryRun ? undefined : await storeFile(checked, store(source.db, options));
   return { rows: checked.rows, counts, warnings: checked.format.warnings?.() ?? [] };
 }
 

@@ -23,7 +23,7 @@ Moving a counselor to another team leaves what was sold before with the team of 
     const leaders = new Set([...positions.values()].map(({ managerId }) => managerId));
     return { ...format, findFaults: async (rows) => rows.map((row) => positionFaults(row, positions, leaders)) };
   },
-  store: (db, rows) => createSalesStore(db).upsertStaff(rows, new Date(), { operator: currentOperator() }),
+  store: (db) => (rows) => createSalesStore(db).upsertStaff(rows, new Date(), { operator: currentOperator() }),
 };
 
 /** What is wrong with somebody's place in the teams as they will be. */

@@ -27,14 +27,26 @@ interface Upsert {
   readonly keepsStored?: boolean;
   /** Joined to the values, for expressions that look elsewhere. */
   readonly joins?: SQL;
+  /** Nothing is stored where this does not hold. */
+  readonly onlyIf?: SQL;
   readonly now: Date;
   /** Run after it in the same transaction. */
   readonly after?: readonly Statement[];
 }
 
-/** Adds or changes rows in one statement, which takes them as one JSON text, and counts a change in `version`. */
+/** The condition of an upsert does not hold, so nothing was stored. */
+export class UnmetConditionError extends Error {
+  override readonly name = 'UnmetConditionError';
+}
+
+/**
+ * Adds or changes rows in one statement, which takes them as one JSON text, and counts a change in `version`.
+ *
+ * @throws UnmetConditionError
+ */
 export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCounts> {
   const { table, key, content, origin = {}, records, keepsStored = false, joins = sql``, now, after = [] } = upsert;
+  const { onlyIf = sql`true` } = upsert;
   const columns = getTableColumns(table);
   const nameOf = (column: string) => sql.identifier(columns[column]?.name ?? column);
   const instant = sql`${now.getTime()}`;
@@ -50,13 +62,22 @@ export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCo
     )}`;
   const upserting = sql`
     INSERT INTO ${table} (${list(Object.keys(values).map((column) => sql`${nameOf(column)}`))})
-    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE true
+    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE ${onlyIf}
     ON CONFLICT (${nameOf(key)}) DO ${keepsStored ? sql`NOTHING` : update}
     RETURNING version`;
-  const [rows] = await writeBatch(db, [{ toSQL: () => dialect.sqlToQuery(upserting) }, ...after]);
+  const [rows, conditions] = await writeBatch(db, [
+    toStatement(upserting),
+    toStatement(sql`SELECT ${onlyIf} AS holds`),
+    ...after,
+  ]);
+  if (conditions?.[0]?.holds !== 1) throw new UnmetConditionError('Nothing was stored');
   const stored = v.parse(Stored, rows);
   const added = stored.filter(({ version }) => version === 0).length;
   return { added, changed: stored.length - added, unchanged: records.length - stored.length };
+}
+
+function toStatement(query: SQL): Statement {
+  return { toSQL: () => dialect.sqlToQuery(query) };
 }
 
 /** A member of the record at hand. */

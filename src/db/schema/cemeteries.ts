@@ -1,13 +1,16 @@
 import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
 
-/** `sortName` is the name in lower case: SQLite's NOCASE folds ASCII only. Instants are epoch milliseconds. */
+/**
+ * `orderKey` orders as the names do by `Intl.Collator('en')`, which SQLite does not have. Earlier builds stored the name
+ * in lower case in that column. Instants are epoch milliseconds.
+ */
 export const cemeteries = sqliteTable(
   'cemeteries',
   {
     id: text('id').primaryKey(),
     externalId: text('external_id').notNull().unique(),
     name: text('name').notNull(),
-    sortName: text('sort_name').notNull(),
+    orderKey: text('sort_name').notNull(),
     street: text('street').notNull(),
     city: text('city').notNull(),
     state: text('state').notNull(),
@@ -17,7 +20,7 @@ export const cemeteries = sqliteTable(
     updatedAt: integer('updated_at').notNull(),
     version: integer('version').notNull(),
   },
-  (table) => [index('cemeteries_by_name').on(table.sortName, table.id)],
+  (table) => [index('cemeteries_by_name').on(table.orderKey, table.id)],
 );
 
 export type CemeteryRow = typeof cemeteries.$inferSelect;

@@ -24,7 +24,10 @@ export type CemeteryPage = v.InferOutput<typeof CemeteryPage>;
 export const CemeteryQuery = v.object({
   ...pageQuery,
   sort: v.optional(
-    v.pipe(v.picklist(['asc', 'desc']), v.description('Direction by name, without case, then by _id')),
+    v.pipe(
+      v.picklist(['asc', 'desc']),
+      v.description('Direction by name, in the order of English with accented letters beside their own, then by _id'),
+    ),
     'asc',
   ),
 });

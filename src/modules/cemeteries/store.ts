@@ -1,20 +1,26 @@
 import { createHash } from 'node:crypto';
-import { asc, desc, eq, inArray, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
 import { onFirstUse } from '../../db/first-use';
-import { cemeteries, rowCounts } from '../../db/schema';
+import { acquireLease } from '../../db/leases';
+import { cemeteries, leases, rowCounts } from '../../db/schema';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
-import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
+import { member, UnmetConditionError, type UpsertCounts, upsertRows } from '../../db/upsert';
 import type { CemeteryQuery, CemeteryRecord } from './model';
+import { isInOrder, keyOf, type PlacedName, placeNames } from './name-order';
 
-const contentColumns = ['externalId', 'name', 'sortName', 'street', 'city', 'state', 'zip'] as const;
+const contentColumns = ['externalId', 'name', 'orderKey', 'street', 'city', 'state', 'zip'] as const;
+
+const orderLease = 'cemetery-order';
+const maxAttempts = 50;
+const maxBackoffMs = 200;
 
 export function createCemeteryStore(db: Database) {
   const count = db.select({ count: rowCounts.rowCount }).from(rowCounts).where(eq(rowCounts.tableName, 'cemeteries'));
   const preparedCount = onFirstUse(() => count.prepare());
 
   const preparePage = (direction: typeof asc) => {
-    const byName = [direction(cemeteries.sortName), direction(cemeteries.id)];
+    const byName = [direction(cemeteries.orderKey), direction(cemeteries.id)];
     // What comes before the page is passed over in the index alone, which takes half as long as in the table.
     const ids = db
       .select({ id: cemeteries.id })
@@ -31,6 +37,30 @@ export function createCemeteryStore(db: Database) {
   };
   const pages = { asc: onFirstUse(() => preparePage(asc)), desc: onFirstUse(() => preparePage(desc)) };
 
+  // Keys are chosen between those of the neighbours, so a writer must know all names. It holds the lease from before it
+  // reads them; what it then stores depends on its holding the lease still, which another writer may take at any time.
+  const holder = crypto.randomUUID();
+  let order: readonly PlacedName[] | undefined;
+  const isOrderOurs = sql`EXISTS (SELECT 1 FROM ${leases} WHERE ${and(eq(leases.name, orderLease), eq(leases.holder, holder))})`;
+
+  /** Takes the lease and reads the names in their order, which is repaired first where it is wrong. */
+  const takeOrder = async (): Promise<readonly PlacedName[]> => {
+    await acquireLease(db, orderLease, holder, 0);
+    const rows = await db
+      .select({ id: cemeteries.id, name: cemeteries.name, key: cemeteries.orderKey })
+      .from(cemeteries)
+      .orderBy(cemeteries.orderKey);
+    if (isInOrder(rows)) return rows.filter(({ key }, index) => rows[index - 1]?.key !== key);
+    const placed = placeNames(
+      [],
+      rows.map(({ name }) => name),
+    );
+    const keys = JSON.stringify(Object.fromEntries(rows.map(({ id, name }) => [id, keyOf(placed, name)])));
+    await db.run(sql`UPDATE ${cemeteries} SET sort_name = placed.value FROM json_each(${keys}) AS placed
+      WHERE ${cemeteries.id} = placed.key AND ${cemeteries.orderKey} IS NOT placed.value AND ${isOrderOurs}`);
+    return placed;
+  };
+
   return {
     /** One page, and how many cemeteries there are in all. */
     async listPage({ page, limit, sort }: CemeteryQuery): Promise<{ rows: CemeteryRow[]; count: number }> {
@@ -42,23 +72,44 @@ export function createCemeteryStore(db: Database) {
     },
 
     /** Adds or changes the records; one that is the same already is left alone, and with `keepsStored` every one. */
-    upsert: (
+    async upsert(
       records: readonly CemeteryRecord[],
       { createdBy, now, keepsStored = false }: { createdBy: string; now: Date; keepsStored?: boolean },
-    ): Promise<UpsertCounts> =>
-      upsertRows(db, {
-        table: cemeteries,
-        key: 'externalId',
-        content: Object.fromEntries(contentColumns.map((column) => [column, member(column)])),
-        origin: { id: member('id'), createdBy: sql`${createdBy}` },
-        records: records.map((record) => ({
-          ...record,
-          id: cemeteryId(record.externalId),
-          sortName: record.name.toLowerCase(),
-        })),
-        keepsStored,
-        now,
-      }),
+    ): Promise<UpsertCounts> {
+      for (let attempt = 1; ; attempt += 1) {
+        const placed = placeNames(
+          order ?? (await takeOrder()),
+          records.map(({ name }) => name),
+        );
+        try {
+          const counts = await upsertRows(db, {
+            table: cemeteries,
+            key: 'externalId',
+            content: Object.fromEntries(contentColumns.map((column) => [column, member(column)])),
+            origin: { id: member('id'), createdBy: sql`${createdBy}` },
+            records: records.map((record) => ({
+              ...record,
+              id: cemeteryId(record.externalId),
+              orderKey: keyOf(placed, record.name),
+            })),
+            keepsStored,
+            onlyIf: isOrderOurs,
+            now,
+          });
+          order = placed;
+          return counts;
+        } catch (error) {
+          if (!(error instanceof UnmetConditionError) || attempt === maxAttempts) throw error;
+          order = undefined;
+          await Bun.sleep(Math.random() * maxBackoffMs);
+        }
+      }
+    },
+
+    /** Puts rows in order that were stored by an earlier build, or by a runtime that orders names in another way. */
+    async repairOrder(): Promise<void> {
+      order = await takeOrder();
+    },
   };
 }
 
