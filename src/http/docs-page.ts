@@ -54,7 +54,7 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
                 'made them and prints where they are. Any other is a JWT whose `sub` names the person.',
             },
           },
-          schemas: toSchemas(models, routes),
+          schemas: toSchemas(routes, { models, base }),
         },
         paths: toPaths(routes, { models, answers, base, bodyLimitBytes }),
       },
@@ -108,10 +108,17 @@ const people = {
 } as const satisfies Record<keyof DemoTokens, string>;
 
 /**
- * What the page's own program lets stick out at the side of a phone, or makes as long as the longest answer; and the bar
- * above it, of a height that the program knows.
+ * The theme's colors, darker or lighter until text has a contrast of 4.5 on each of its backgrounds; what the page's own
+ * program lets stick out at the side of a phone, or makes as long as the longest response; and the bar above it, of a
+ * height that the program knows.
  */
 const style = `
+  .light-mode {
+    --scalar-color-2: #595959; --scalar-color-3: #666; --scalar-color-accent: #b3134f;
+    --scalar-color-green: #04704a; --scalar-color-blue: #0068a6; --scalar-color-orange: #a34700;
+    --scalar-color-red: #c40005; --scalar-color-yellow: #7a5b00;
+  }
+  .dark-mode { --scalar-color-3: rgb(255 255 255 / 60%); }
   :root:has(.token) { --scalar-custom-header-height: 2.75rem; }
   .t-doc__header header span { overflow: hidden; text-overflow: ellipsis; }
   .response-card .scalar-card-content:not(.scalar-card-header) { max-height: 70vh; }

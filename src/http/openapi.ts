@@ -11,11 +11,14 @@ import { isValibotSchema } from './valibot-schema';
 export const bearerScheme = 'bearer';
 
 /** The `components.schemas` of the document: the models, by name, and each problem that an operation answers. */
-export function toSchemas(models: Models, routes: readonly DocumentedRoute[]): Record<string, object> {
+export function toSchemas(
+  routes: readonly DocumentedRoute[],
+  { models, base }: Pick<Material, 'models' | 'base'>,
+): Record<string, object> {
   const slugs = routes
     .filter(isDocumented)
     .flatMap(({ hooks }) => Object.values(hooks.response ?? {}).flatMap(slugsOf));
-  return { ...toJsonSchemaDefs({ ...models }, conversion(models)), ...problemSchemas(slugs) };
+  return { ...toJsonSchemaDefs({ ...models }, conversion(models)), ...problemSchemas(slugs, base) };
 }
 
 function isDocumented({ hooks }: DocumentedRoute): boolean {
@@ -27,7 +30,7 @@ interface Material {
   readonly models: Models;
   /** What the service has answered to the first example of a request, by the operation's id. */
   readonly answers: Readonly<Record<string, unknown>>;
-  /** Before the path of each link. */
+  /** Stands before the path of each link in a description. */
   readonly base: string;
   readonly bodyLimitBytes: number;
 }
@@ -97,16 +100,16 @@ function success(status: string, schema: unknown, { models, example }: { models:
   return { description, content: { 'application/json': { schema: jsonSchema(schema, models), ...examples } } };
 }
 
-type Failing = Pick<Material, 'models' | 'base' | 'bodyLimitBytes'> & Pick<DocumentedRoute, 'path' | 'hooks'>;
+type Failing = Pick<Material, 'models' | 'bodyLimitBytes'> & Pick<DocumentedRoute, 'path' | 'hooks'>;
 
 /** Each problem by its name, with the body that the service answers. */
-function failure(status: string, schema: unknown, { models, base, path, ...met }: Failing) {
+function failure(status: string, schema: unknown, { models, path, ...met }: Failing) {
   const slugs = slugsOf(schema);
-  const link = (slug: ProblemSlug) => `[\`${slug}\`](${base}/problems/${slug}): ${problemKinds[slug].title}.`;
+  const summary = (slug: ProblemSlug) => `\`${slug}\`: ${problemKinds[slug].title}.`;
   const example = (slug: ProblemSlug) =>
     toProblem(exampleFailure(slug, met), new Request(`http://localhost${path}`), exampleRequestId);
   return {
-    description: slugs.length === 0 ? (STATUS_CODES[status] ?? status) : slugs.map(link).join('\n\n'),
+    description: slugs.length === 0 ? (STATUS_CODES[status] ?? status) : slugs.map(summary).join('\n\n'),
     ...(isValibotSchema(schema) && {
       content: {
         [problemMediaType]: {

@@ -6,7 +6,7 @@ import { Problem } from './problem';
  * A component for each problem, by which generated types tell them apart. Each is one flat object and every constant has
  * its type: generators differ in how they read `allOf`, a `required` beside it, and a `const` alone.
  */
-export function problemSchemas(slugs: readonly ProblemSlug[]): Record<string, object> {
+export function problemSchemas(slugs: readonly ProblemSlug[], base: string): Record<string, object> {
   const { properties = {}, required = [] } = toJsonSchema(Problem, { target: 'draft-2020-12', typeMode: 'output' });
   const { errors, ...common } = properties;
   return Object.fromEntries(
@@ -19,7 +19,7 @@ export function problemSchemas(slugs: readonly ProblemSlug[]): Record<string, ob
       return [
         nameOf(slug),
         {
-          description: meaning,
+          description: `${meaning} [How to fix it](${base}/problems/${slug})`,
           type: 'object',
           properties: { ...common, ...Object.fromEntries(constants), ...(hasErrors && { errors }) },
           required: [...required, ...(hasErrors ? ['errors'] : [])],

@@ -41,10 +41,14 @@ const Operation = v.object({
 const Document = v.object({
   info: v.object({ description: v.string() }),
   paths: v.record(v.string(), v.record(v.string(), Operation)),
+  components: v.object({ schemas: v.record(v.string(), v.object({ description: v.optional(v.string()) })) }),
 });
 
 const sandbox = await startSandbox();
-const { info, paths } = v.parse(Document, (await (await createTestApp()).call('GET', '/swagger/json')).body);
+const { info, paths, components } = v.parse(
+  Document,
+  (await (await createTestApp()).call('GET', '/swagger/json')).body,
+);
 
 /** Each problem that the document names, where it names it. */
 const documented = Object.entries(paths).flatMap(([path, methods]) =>
@@ -211,9 +215,16 @@ test.each(documented)(
     const { requestId: __, ...shown } = example;
     expect(told).toEqual(shown);
     expect(told.type).toBe(`/problems/${slug}`);
-    expect(description).toContain(`(/problems/${slug})`);
+    expect(description).toContain(`\`${slug}\`: ${told.title}.`);
   },
 );
+
+test('the schema of a problem links to its page', () => {
+  const links = Object.values(components.schemas).flatMap(
+    ({ description = '' }) => description.match(/\/problems\/[\w-]+/) ?? [],
+  );
+  expect(links.toSorted()).toEqual([...new Set(documented.map(({ slug }) => `/problems/${slug}`))].toSorted());
+});
 
 test('every problem is documented at an operation, or as one that any address may answer', () => {
   const named = new Set([...documented.map(({ slug }) => slug), ...problemsAnywhere]);
