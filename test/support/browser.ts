@@ -1,4 +1,6 @@
-import { type Browser, chromium } from 'playwright-core';
+import { fileURLToPath } from 'node:url';
+import type { AxeResults } from 'axe-core';
+import { type Browser, chromium, type Page } from 'playwright-core';
 import { atEnd } from './cleanup';
 
 const program = Bun.which('chromium') ?? Bun.which('chromium-browser') ?? Bun.which('google-chrome');
@@ -43,4 +45,17 @@ export async function openInBrowser(address: string) {
   });
   await page.goto(address);
   return { page, requests, complaints };
+}
+
+const axe = fileURLToPath(import.meta.resolve('axe-core'));
+
+/** What axe finds on a page, an entry for each element: the rule and the element's HTML. */
+export async function findViolations(page: Page, within = 'html'): Promise<(readonly [string, string])[]> {
+  // The policies of the pages keep out a script that the page itself would load.
+  const session = await page.context().newCDPSession(page);
+  await session.send('Runtime.evaluate', { expression: await Bun.file(axe).text() });
+  const { violations }: AxeResults = await page.evaluate(
+    `axe.run(${JSON.stringify(within)}, { resultTypes: ['violations'] })`,
+  );
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => [id, html] as const));
 }
