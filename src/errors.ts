@@ -228,6 +228,8 @@ export class AppError extends Error {
   readonly detail: string;
   readonly errors: readonly FieldError[] | undefined;
   readonly headers: Readonly<Record<string, string>>;
+  /** A word for the log: which check has failed. */
+  readonly reason: string | undefined;
 
   constructor(
     slug: ProblemSlug,
@@ -236,6 +238,7 @@ export class AppError extends Error {
       errors?: readonly FieldError[];
       headers?: Readonly<Record<string, string>>;
       cause?: unknown;
+      reason?: string | undefined;
     } = {},
   ) {
     const detail = options.detail ?? problemKinds[slug].meaning;
@@ -244,6 +247,7 @@ export class AppError extends Error {
     this.detail = detail;
     this.errors = options.errors;
     this.headers = options.headers ?? {};
+    this.reason = options.reason;
   }
 }
 
