@@ -129,8 +129,8 @@ export const problemKinds = {
     code: 242,
     status: 412,
     title: 'The record has changed',
-    meaning: 'The record is not in the version that `If-Match` names. Nothing was stored.',
-    remedy: 'Read the record, decide again, and save with its new ETag.',
+    meaning: 'What is stored now does not meet the condition in `If-Match` or `If-None-Match`. Nothing was changed.',
+    remedy: 'Read the record, decide again, and save with its ETag, which this response carries too.',
     advice: 'That these answers have changed meanwhile, perhaps in another tab: both versions, to choose from.',
   },
   'rate-limited': {

@@ -25,7 +25,11 @@ export function createUserRoutes(deps: AppDeps) {
         return answerUser(row, { request, set });
       },
       {
-        response: { 200: UserBody, ...notModified, ...problems(...readProblems, 'user-not-found') },
+        response: {
+          200: UserBody,
+          ...notModified,
+          ...problems(...readProblems, 'user-not-found', 'precondition-failed'),
+        },
         detail: {
           tags: ['User object'],
           summary: 'Read the whole user object',
