@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { Count, list, text } from './fields';
+import { Count, fields, list, listOr, text } from './fields';
 
 /**
  * What the sections of answers share. Requests and stored records have one list of values each; when a value is
@@ -18,36 +18,56 @@ export const typesWithFacility: ReadonlySet<string> = new Set(careFacilityTypes.
 const title = text(200);
 
 /** An option of a reference list as it was chosen. */
-export const SelectionItem = v.strictObject({ id: Count, title });
+export const SelectionItem = fields({ id: Count, title });
 /** Something the person typed in. */
-export const CustomSelection = v.strictObject({ title });
+export const CustomSelection = fields({ title });
 /** Either: one with an `id` is an option of a list, one without was typed in. */
-const AnySelection = v.strictObject({ id: v.optional(Count), title });
-type AnySelection = v.InferOutput<typeof AnySelection>;
+const AnySelection = fields({ id: v.optional(Count), title });
 
-/** Both lists in one array, as the contract's parameter tables name it. */
+export const Selections = v.pipe(
+  list(SelectionItem),
+  v.description('At most 100 as sent; items with the same `id` and `title` are stored once'),
+);
+const CustomSelections = v.pipe(
+  list(CustomSelection),
+  v.description('At most 100 as sent; items with the same `title` are stored once'),
+);
+
+/** Both lists in one array, as the contract's parameter tables name it, or as they are stored. */
 export const AnySelections = v.nullish(
   v.pipe(
-    list(AnySelection),
-    v.description('Both lists in one: items with an `id` are selections, the others custom selections'),
+    listOr(
+      list(AnySelection),
+      fields({ selections: v.nullish(Selections), customSelections: v.nullish(CustomSelections) }),
+      (value) => typeof value === 'object' && !Array.isArray(value),
+    ),
+    v.description(
+      'Both lists in one: items with an `id` are selections, the others custom selections. Or an object with the two ' +
+        'lists, as it is stored: a list that is left out stays as it was',
+    ),
   ),
 );
+type AnySelections = v.InferOutput<typeof AnySelections>;
 
 /** The two lists as fields of their own, as the contract's examples send them. */
 export function selectionListFields(storedAs: string) {
+  const at = (name: string) => `Stored as ${storedAs}.${name}; wins over the list in ${storedAs}`;
   return {
-    selections: v.nullish(v.pipe(list(SelectionItem), v.description(`Stored as ${storedAs}.selections`))),
-    customSelections: v.nullish(v.pipe(list(CustomSelection), v.description(`Stored as ${storedAs}.customSelections`))),
+    selections: v.nullish(v.pipe(Selections, v.description(at('selections')))),
+    customSelections: v.nullish(v.pipe(CustomSelections, v.description(at('customSelections')))),
   };
 }
 
 /** Selections as they were stored, without today's bounds. */
 export const StoredSelection = v.object({ id: v.number(), title: v.string() });
 const StoredCustomSelection = v.object({ title: v.string() });
-export const StoredSelectionLists = v.object({
-  selections: v.optional(v.array(StoredSelection)),
-  customSelections: v.optional(v.array(StoredCustomSelection)),
-});
+export const StoredSelectionLists = v.pipe(
+  v.object({
+    selections: v.optional(v.array(StoredSelection)),
+    customSelections: v.optional(v.array(StoredCustomSelection)),
+  }),
+  v.description('Holds both lists in every response'),
+);
 
 type SelectionLists = {
   selections?: v.InferOutput<typeof SelectionItem>[] | null | undefined;
@@ -55,11 +75,12 @@ type SelectionLists = {
 };
 
 /**
- * The merge patch for a pair of selection lists that may come as one array, as two fields, or as both. The array
- * (or null) sets both lists; an explicit field wins for its own list. Undefined when nothing was sent.
+ * The merge patch for a pair of selection lists that may come as one array, as an object, as two fields, or as fields
+ * beside either. The array (or null) sets both lists; an explicit field wins for its own list. Undefined when nothing was
+ * sent.
  */
 export function selectionListsPatch(
-  together: readonly AnySelection[] | null | undefined,
+  together: AnySelections,
   { selections, customSelections }: SelectionLists,
 ): SelectionLists | null | undefined {
   const patch: SelectionLists = {
@@ -71,9 +92,10 @@ export function selectionListsPatch(
   return patch.selections === null && patch.customSelections === null ? null : patch;
 }
 
-function splitSelections(together: readonly AnySelection[] | null | undefined): SelectionLists {
+function splitSelections(together: AnySelections): SelectionLists {
   if (together === undefined) return {};
   if (together === null) return { selections: null, customSelections: null };
+  if (!Array.isArray(together)) return together;
   return {
     selections: together.flatMap(({ id, title }) => (id === undefined ? [] : [{ id, title }])),
     customSelections: together.flatMap(({ id, title }) => (id === undefined ? [{ title }] : [])),

@@ -1,11 +1,10 @@
-import { distance } from 'fastest-levenshtein';
 import type * as v from 'valibot';
 import type { FieldError } from './errors';
+import { hint } from './near-names';
 
 /** A caller can do nothing with more, and a body of 20,000 bad items would make an answer larger than itself. */
 export const shownErrors = 100;
 const shownKeyCharacters = 64;
-const nearNameEdits = 2;
 
 type Issue = v.BaseIssue<unknown>;
 
@@ -17,11 +16,12 @@ export type Naming = 'pointer' | 'parameter' | 'column';
  * says what it wants as `rule: sentence`.
  */
 export function findFieldErrors(schema: v.GenericSchema, issues: readonly Issue[], naming: Naming): FieldError[] {
-  return issues
-    .slice(0, shownErrors)
-    .flatMap((issue) => flattenUnion(issue))
-    .flatMap((issue) => (isUnknownKey(issue) ? unknownFields(schema, issue, naming) : [fieldError(issue, naming)]))
-    .slice(0, shownErrors);
+  const errors: FieldError[] = [];
+  for (const issue of issues.slice(0, shownErrors).flatMap(flattenUnion)) {
+    if (errors.length >= shownErrors) break;
+    errors.push(...(isUnknownKey(issue) ? unknownFields(schema, issue, naming) : [fieldError(issue, naming)]));
+  }
+  return errors.slice(0, shownErrors);
 }
 
 /** Of a union's options, the one that got furthest into the value tells best what is wrong with it. */
@@ -47,14 +47,11 @@ function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): F
   return Object.keys(parent ?? {})
     .filter((key) => !known.includes(key))
     .slice(0, shownErrors)
-    .map((key) => {
-      const near = known.find((name) => distance(name.toLowerCase(), key.slice(0, 100).toLowerCase()) <= nearNameEdits);
-      return {
-        pointer: toPointer([...parents.map((item) => item.key), key], naming),
-        rule: 'unknown_field',
-        message: near === undefined ? 'is not a known field' : `is not a known field; did you mean ${near}?`,
-      };
-    });
+    .map((key) => ({
+      pointer: toPointer([...parents.map((item) => item.key), key], naming),
+      rule: 'unknown_field',
+      message: `is not a known ${naming === 'parameter' ? 'parameter' : 'field'}${hint(key, known)}`,
+    }));
 }
 
 /** The entries that the schema has for the object at the end of `path`, which begins at `value`. */
@@ -66,6 +63,9 @@ function entriesAt(schema: unknown, value: unknown, path: readonly v.IssuePathIt
   if ('entries' in schema && typeof schema.entries === 'object' && schema.entries !== null) {
     if (step === undefined) return schema.entries;
     return entriesAt(Object.entries(schema.entries).find(([name]) => name === step.key)?.[1], step.value, rest);
+  }
+  if ('options' in schema && Array.isArray(schema.options)) {
+    return schema.options.map((option) => entriesAt(option, value, path)).find((entries) => entries !== undefined);
   }
   return 'item' in schema && step !== undefined ? entriesAt(schema.item, step.value, rest) : undefined;
 }
@@ -98,8 +98,10 @@ function sentence(issue: Issue): string {
     case 'boolean':
       return 'must be true or false';
     case 'picklist':
-    case 'union':
-      return `must be one of ${quotedNames(issue)}`;
+    case 'union': {
+      const names = namesOf(issue);
+      return `must be one of ${names.join(', ')}${hint(issue.input, names)}`;
+    }
     case 'safe_integer':
       return 'must be a whole number below 2^53';
     case 'min_value':
@@ -121,9 +123,9 @@ function countOf({ requirement, input }: Issue): string {
 }
 
 /** valibot states a picklist's options as `("a" | "b")`, and those of a union inside its own issues. */
-function quotedNames(issue: Issue): string {
+function namesOf(issue: Issue): string[] {
   const expected = [issue, ...(issue.issues ?? [])].map((each) => each.expected).join(' ');
-  return [...new Set(expected.match(/(?<=")[^"]+(?=")/g)?.filter((name) => /^[\w.-]+$/.test(name)))].join(', ');
+  return [...new Set(expected.match(/(?<=")[^"]+(?=")/g)?.filter((name) => /^[\w.-]+$/.test(name)))];
 }
 
 /** How a place is written for the caller. */

@@ -1,5 +1,6 @@
 import * as v from 'valibot';
-import { stateCodes } from './states';
+import { hint } from './near-names';
+import { findStateCode, stateNames } from './states';
 
 /** Most items that any list in a request may hold. */
 export const maxItems = 100;
@@ -10,15 +11,12 @@ function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes('\0');
 }
 
-/** Free text of 1 to `maxCharacters` UTF-16 units, kept as it is typed. */
-export function text(maxCharacters: number) {
-  return v.pipe(
-    v.string(),
-    v.minLength(1),
-    v.maxLength(maxCharacters),
-    v.check(isStorable, 'storable_text: must not contain NUL or half of a surrogate pair'),
-    v.check((value) => /\S/.test(value), 'not_blank: must not be blank'),
-  );
+/**
+ * A change of a value after which the bounds still stand in the OpenAPI document, where those after `v.transform` do not.
+ * It must leave its own result as it is: what is answered may be sent back.
+ */
+function revise<Value>(change: (value: Value) => Value) {
+  return { ...v.transform(change), type: 'revise' } as const;
 }
 
 /**
@@ -27,16 +25,11 @@ export function text(maxCharacters: number) {
  */
 const composedFrom = 4;
 
-/** One line, such as a name: composed (NFC) and trimmed, otherwise kept as it is typed. */
-export function line(maxCharacters: number) {
-  return v.pipe(optionalLine(maxCharacters), v.minLength(1));
-}
-
-/** The same, but it may be empty. Characters that turn the direction of writing make a name look like another. */
-export function optionalLine(maxCharacters: number) {
+/** A text of up to `maxCharacters` UTF-16 units: cleaned, trimmed and composed (NFC), otherwise kept as it is typed. */
+function composed(maxCharacters: number, clean: (typed: string) => string) {
   return v.pipe(
     v.string(),
-    v.trim(),
+    revise((typed: string) => clean(typed).trim()),
     v.check(
       ({ length }) => length <= maxCharacters * composedFrom,
       `max_length: must have at most ${maxCharacters} characters`,
@@ -44,11 +37,49 @@ export function optionalLine(maxCharacters: number) {
     v.normalize('NFC'),
     v.maxLength(maxCharacters),
     v.check(isStorable, 'storable_text: must not contain NUL or half of a surrogate pair'),
+  );
+}
+
+const asTyped = (typed: string) => typed;
+
+/** Free text, on one line or several. */
+export function text(maxCharacters: number) {
+  return v.pipe(
+    composed(maxCharacters, asTyped),
+    v.minLength(1),
+    v.check((value) => /[^\s\p{Default_Ignorable_Code_Point}]/u.test(value), 'not_blank: must not be blank'),
+  );
+}
+
+/** One line, such as a name. */
+export function line(maxCharacters: number, clean = asTyped) {
+  return v.pipe(optionalLine(maxCharacters, clean), v.minLength(1));
+}
+
+/** The same, but it may be empty. Characters that turn the direction of writing make a name look like another. */
+export function optionalLine(maxCharacters: number, clean = asTyped) {
+  return v.pipe(
+    composed(maxCharacters, clean),
     v.check(
       (value) => !/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u.test(value),
       'one_line: must not contain control characters',
     ),
   );
+}
+
+/**
+ * Characters that show nothing, such as U+200B: with them two names that look the same are not. Variation selectors choose
+ * a form, and those that turn the direction of writing are refused.
+ */
+const invisible =
+  /[\p{Default_Ignorable_Code_Point}--[\u180b-\u180d\u180f\u200c\u200d\u202a-\u202e\u2066-\u2069\ufe00-\ufe0f\u{e0100}-\u{e01ef}]]/gv;
+/** U+200C and U+200D choose the form of the letters beside them in these scripts, and join emoji. */
+const joined = String.raw`[[\p{sc=Arabic}\p{sc=Syriac}\p{sc=Mongolian}\p{sc=Devanagari}\p{sc=Bengali}\p{sc=Gurmukhi}\p{sc=Gujarati}\p{sc=Oriya}\p{sc=Tamil}\p{sc=Telugu}\p{sc=Kannada}\p{sc=Malayalam}\p{sc=Sinhala}\p{sc=Khmer}\p{sc=Myanmar}\p{Emoji}\ufe0f]--\p{ASCII}]`;
+const idleJoiner = new RegExp(`(?<!${joined})[\u200c\u200d]|[\u200c\u200d](?!${joined})`, 'gv');
+
+/** For names: without the characters that show nothing. */
+export function withoutInvisible(typed: string): string {
+  return typed.replace(invisible, '').replace(idleJoiner, '');
 }
 
 /** The `sub` of a token, which is whose record it opens. */
@@ -66,7 +97,7 @@ export const Identifier = v.pipe(
 /** A person's name: a line with a letter or digit in it. */
 export function personName(maxCharacters: number) {
   return v.pipe(
-    line(maxCharacters),
+    line(maxCharacters, withoutInvisible),
     v.check((value) => /[\p{L}\p{N}]/u.test(value), 'name: must contain a letter'),
   );
 }
@@ -77,35 +108,109 @@ export const twoDecimals = v.check(
   'two_decimals: must have at most two decimals',
 );
 
+/**
+ * Rounded to two decimals by its decimal form, half away from zero: 1.005 is 1.01, though the binary number lies below
+ * it. From 2^43 on a number has at most three binary places and is left to the bounds.
+ */
+export function toHundredths(value: number): number {
+  const size = Math.abs(value);
+  if (size < 0.005) return 0;
+  if (size >= 2 ** 43) return value;
+  return Math.sign(value) * Number(`${Math.round(Number(`${size}e2`))}e-2`);
+}
+
+/** Rounds before the bounds are checked. */
+export const roundedToHundredths = revise(toHundredths);
+
 /** Money, or another quantity that is never negative. */
-export const Amount = v.pipe(v.number(), v.minValue(0), v.maxValue(maxAmount));
+export const Amount = v.pipe(
+  v.number(),
+  v.description('Rounded to two decimals'),
+  roundedToHundredths,
+  v.minValue(0),
+  v.maxValue(maxAmount),
+);
 
 export const Count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 
+/** An object of these fields alone; valibot takes a list for one in which nothing is required. */
+export function fields<const Entries extends v.ObjectEntries>(entries: Entries) {
+  const object = v.strictObject(entries);
+  const run: (typeof object)['~run'] = (dataset, config) =>
+    object['~run'](Array.isArray(dataset.value) ? { ...dataset, value: undefined } : dataset, config);
+  return { ...object, '~run': run };
+}
+
+/**
+ * A list of at most `maxItems` as they are sent, of which items that are the same are kept once. They are counted first:
+ * to look at the 130,000 bad ones that a body can hold takes a second.
+ */
 export function list<Item extends v.GenericSchema>(item: Item) {
-  return v.pipe(v.array(item), v.maxLength(maxItems));
+  const items = v.array(item);
+  const tooLong = v.custom<v.InferOutput<Item>[]>(() => false, `max_length: must have at most ${maxItems} items`);
+  const counted = {
+    ...items,
+    '~run'(dataset: v.UnknownDataset, config: v.Config<v.BaseIssue<unknown>>) {
+      const isTooLong = Array.isArray(dataset.value) && dataset.value.length > maxItems;
+      return isTooLong ? tooLong['~run'](dataset, config) : items['~run'](dataset, config);
+    },
+  };
+  return v.pipe(counted, v.maxLength(maxItems), revise(withoutRepetitions));
+}
+
+function withoutRepetitions<Item>(items: Item[]): Item[] {
+  const seen = new Set<string>();
+  return items.filter((item) => seen.size < seen.add(JSON.stringify(item)).size);
+}
+
+/** A list, or else what `isOther` tells by its form, so that a fault is that of the form that was meant. */
+export function listOr<Items extends v.GenericSchema, Other extends v.GenericSchema>(
+  items: Items,
+  other: Other,
+  isOther: (value: unknown) => boolean,
+) {
+  return {
+    ...v.union([other, items]),
+    '~run'(dataset: v.UnknownDataset, config: v.Config<v.BaseIssue<unknown>>) {
+      return (isOther(dataset.value) ? other : items)['~run'](dataset, config);
+    },
+  };
 }
 
 /** A list that may also be sent as its one item. */
 export function oneOrMany<const Options extends readonly string[]>(options: Options) {
   const one = v.picklist(options);
   return v.pipe(
-    v.union([one, list(one)]),
+    listOr(list(one), one, (value) => !Array.isArray(value)),
     v.transform((sent): Options[number][] => (typeof sent === 'string' ? [sent] : [...sent])),
   );
 }
 
-const notAState = 'state_code: must be a USPS state code such as VA, DC, PR or AE';
+/** One of the options in any case, with or without spaces around it; typed and documented as they are written. */
+export function anyCase<const Options extends readonly string[]>(options: Options) {
+  const exact = v.picklist(options);
+  const meant = new Map(options.map((option) => [option.toLowerCase(), option]));
+  const run: (typeof exact)['~run'] = (dataset, config) => {
+    const { value } = dataset;
+    const option = typeof value === 'string' ? meant.get(value.trim().toLowerCase()) : undefined;
+    return exact['~run'](option === undefined ? dataset : { ...dataset, value: option }, config);
+  };
+  return { ...exact, '~run': run };
+}
 
-/** A USPS code in any case, kept in upper case. ASCII alone: other scripts have letters whose upper case is A to Z. */
+/** The code of a state, by its code or its name. */
 export const StateCode = v.pipe(
   v.string(),
   v.description(
     'USPS code of a state, DC, a territory, a freely associated state (FM, MH, PW) or the armed forces (AA, AE, AP), ' +
-      'in any case',
+      'or its English name, in any case; the code is stored',
   ),
-  v.trim(),
-  v.regex(/^[A-Za-z]{2}$/, notAState),
-  v.toUpperCase(),
-  v.picklist(stateCodes, notAState),
+  v.rawTransform(({ dataset, addIssue, NEVER }) => {
+    const code = findStateCode(dataset.value);
+    if (code !== undefined) return code;
+    addIssue({
+      message: `state_code: must be a USPS state code such as VA, DC, PR or AE, or a state’s name${hint(dataset.value, stateNames)}`,
+    });
+    return NEVER;
+  }),
 );

@@ -70,17 +70,13 @@ function diffCommand(): Command {
 /** The sections of a user object; a name that is not there would look like an answer that was not given. */
 const Person = v.strictObject({
   ...v.partial(User).entries,
-  profile: v.optional(v.strictObject(unwrap(User.entries.profile).entries)),
+  profile: v.optional(v.strictObject(User.entries.profile.entries)),
   ltc: v.optional(
-    v.strictObject({ lifetimeCare: v.optional(v.strictObject(unwrap(User.entries.ltc.entries.lifetimeCare).entries)) }),
+    v.strictObject({ lifetimeCare: v.optional(v.strictObject(User.entries.ltc.entries.lifetimeCare.wrapped.entries)) }),
   ),
-  lifeInsurance: v.optional(v.strictObject(unwrap(User.entries.lifeInsurance).entries)),
-  lifetimeCare: v.optional(v.strictObject(unwrap(User.entries.lifetimeCare).entries)),
+  lifeInsurance: v.optional(v.strictObject(User.entries.lifeInsurance.entries)),
+  lifetimeCare: v.optional(v.strictObject(User.entries.lifetimeCare.entries)),
 });
-
-function unwrap<Wrapped extends v.GenericSchema>(schema: { readonly wrapped: Wrapped }): Wrapped {
-  return schema.wrapped;
-}
 
 function tryCommand(): Command {
   return new Command('try')

@@ -194,7 +194,7 @@ function summary(userId: string, kept: PersonalData): string {
     lifetimeCare: user?.lifetimeCare,
     'insurance.matches': user?.insurance.matches,
     'purchase.partner': user?.purchase.partner,
-  }).flatMap(([name, section]) => (section === undefined ? [] : [name]));
+  }).flatMap(([name, section]) => (Bun.deepEquals(section ?? {}, {}) ? [] : [name]));
   const facts = [
     ['person', userId],
     ['record', user === null ? 'none' : `version ${version}, made ${user.createdAt}, changed ${user.updatedAt}`],

@@ -21,9 +21,12 @@ the file that it prints as \`tokens\`: \`demo-user\`, and \`demo-manager\`, who 
 5. **Coverage**: \`POST /v2/private/ltc/totalCoverage\` or \`/life/totalCoverage\` starts the application.
 6. **User object**: \`GET /v2/private/user\` reads everything back.
 
-Each save answers the whole user object, so a frontend keeps what it was answered and asks for nothing twice. A field that
-is left out stays as it is, \`null\` clears it, a list is replaced whole. Spaces around a text do not count, nor how its
-characters are composed.
+Each save returns the whole user object, so a frontend keeps the response and asks for nothing twice. A field that is left
+out stays as it is, \`null\` clears it, a list is replaced whole. A section is accepted as it is returned.
+
+Values are stored in one form. Each text is trimmed and composed (NFC); names and e-mail also lose characters that show
+nothing, such as U+200B. Items of a list that repeat are stored once. Numbers with more than two decimals are rounded.
+Query values and \`gender\` may have any case. A field or query parameter that an operation does not have is a 422.
 
 ## When it fails
 
@@ -34,10 +37,8 @@ Quote \`requestId\`, or the header \`X-Request-Id\`, to whoever runs the service
 
 ## Saving over nobody
 
-Each response that moved the record has its \`ETag\`, and so has a 412. Sent back as \`If-Match\`, it makes a save fail with 412
-when the record has moved on meanwhile; sent as \`If-None-Match\`, it makes a read respond with 304 while it has not.
-\`If-None-Match: *\` makes a save create the record only. No other user, record or restart has the same tag, and the forms
-that compressing proxies make of it (\`W/"…"\`, \`"…-gzip"\`) are accepted. Conditions follow RFC 9110 §13, without dates.
+Answers that hold the user object have an \`ETag\`. Sent back as \`If-Match\`, it makes a save fail with 412 when the record
+has moved on meanwhile; sent as \`If-None-Match\`, it makes a read answer 304 while nothing has.
 
 ## Repeating
 

@@ -5,6 +5,7 @@ function wholeNumber(meaning: string, min: number, max: number) {
     v.string(),
     v.description(meaning),
     v.metadata({ documentedAs: { type: 'integer', minimum: min, maximum: max } }),
+    v.trim(),
     v.regex(/^\d{1,15}$/, `whole_number: must be a whole number from ${min} to ${max}`),
     v.transform(Number),
     v.minValue(min),

@@ -30,11 +30,12 @@ export function exampleFailure(slug: ProblemSlug, met: Met): AppError {
   return failures[slug]?.(met) ?? new AppError(slug);
 }
 
-/** What the route says to an unknown field, or where it takes no body, to a query that is wrong all over. */
+/** What the route says to an unknown field, or where it takes no body, to parameters that are all wrong or unknown. */
 function refusalOf({ body, query }: DocumentedRoute['hooks']): AppError {
   if (isValibotSchema(body)) return errorOf(() => body['~standard'].validate({ unknownField: true }));
   if (!isValibotSchema(query) || !('entries' in query)) return new AppError('invalid-input');
-  const names = Object.keys(Object(query.entries));
+  const known = Object.keys(Object(query.entries));
+  const names = known.length === 0 ? ['unknown'] : known;
   return errorOf(() => query['~standard'].validate(Object.fromEntries(names.map((name) => [name, '?']))));
 }
 

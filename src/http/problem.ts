@@ -21,18 +21,18 @@ export type Problem = v.InferOutput<typeof Problem>;
 
 export const problemMediaType = 'application/problem+json';
 
-/** What every private route may answer with; below, what those may that take a query, or a body. */
+/** What every private route may answer with; below, what those may that take a body. */
 export const readProblems = [
   'malformed-request',
   'unauthenticated',
+  'invalid-input',
   'rate-limited',
   'internal-error',
   'auth-keys-unavailable',
   'database-unavailable',
 ] as const satisfies ProblemSlug[];
-export const queryProblems = [...readProblems, 'invalid-input'] as const satisfies ProblemSlug[];
 export const bodyProblems = [
-  ...queryProblems,
+  ...readProblems,
   'malformed-json',
   'request-timeout',
   'payload-too-large',

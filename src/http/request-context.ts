@@ -2,7 +2,6 @@ import { type Context, Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import type { Cors } from './cors';
-import { addToHeader } from './list-header';
 
 const requestIdHeader = 'x-request-id';
 /** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
@@ -45,7 +44,6 @@ export function createRequestContext(
       const requestId = sent !== null && requestIdShape.test(sent) ? sent : newRequestId();
       begun.set(request, { startedAtMs: performance.now(), requestId });
       set.headers[requestIdHeader] = requestId;
-      if (request.url.includes('/v2/private/')) addToHeader(set.headers, 'vary', 'Authorization');
       if (lifecycle.isDraining) {
         set.headers.connection = 'close';
         lifecycle.onRequestWhileDraining();

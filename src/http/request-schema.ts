@@ -1,7 +1,6 @@
 import * as v from 'valibot';
 import { AppError } from '../errors';
-import { findFieldErrors, type Naming, toPointer } from '../field-errors';
-import { maxItems } from '../fields';
+import { findFieldErrors, type Naming } from '../field-errors';
 
 /** A schema that throws. What it documents is known by identity. */
 type RefusingSchema<Schema extends v.GenericSchema> = Omit<Schema, '~standard'> & {
@@ -24,6 +23,9 @@ export function requestParameters<Schema extends v.GenericSchema>(schema: Schema
   return refusing(schema, 'parameter');
 }
 
+/** The `query` of a route that takes none: an unknown parameter is refused, as an unknown field is. */
+export const noParameters = requestParameters(v.strictObject({}));
+
 /**
  * The schema, but whatever breaks it is thrown as `invalid-input`. Left alone, Elysia would write the value and every
  * issue into its own error's message, which takes seconds of the one thread for a small body with many faults.
@@ -35,54 +37,10 @@ function refusing<Schema extends v.GenericSchema>(schema: Schema, naming: Naming
     '~standard': {
       ...schema['~standard'],
       validate(value: unknown) {
-        const misplaced = findListForObject(schema, value);
-        if (misplaced !== undefined) throw refusal(misplaced, 'object', 'must be a JSON object');
-        const long = findLongList(value);
-        if (long !== undefined) throw refusal(long, 'max_length', `must have at most ${maxItems} items`);
         const parsed = v.safeParse(schema, value, { abortPipeEarly: true });
         if (parsed.success) return { value: parsed.output };
         throw new AppError('invalid-input', { errors: findFieldErrors(schema, parsed.issues, naming) });
       },
     },
   };
-}
-
-/** How deep lists stand in any request. */
-const maxListDepth = 3;
-
-/**
- * The place of a list with too many items. A schema looks at every item before it counts them: 130,000 bad ones, in a
- * body within the limit, take a second.
- */
-function findLongList(value: unknown, depth = 0): readonly string[] | undefined {
-  if (Array.isArray(value)) return value.length > maxItems ? [] : undefined;
-  if (!isRecord(value) || depth >= maxListDepth) return undefined;
-  for (const key in value) {
-    const place = findLongList(value[key], depth + 1);
-    if (place !== undefined) return [key, ...place];
-  }
-  return undefined;
-}
-
-/** The place of a list where the schema wants an object: valibot takes one for an object in which nothing is required. */
-function findListForObject(schema: unknown, value: unknown): readonly string[] | undefined {
-  if (!isRecord(schema) || typeof value !== 'object' || value === null) return undefined;
-  if ('wrapped' in schema) return findListForObject(schema.wrapped, value);
-  const { entries } = schema;
-  if (!isRecord(entries)) return undefined;
-  if (!isRecord(value)) return [];
-  for (const key in value) {
-    if (!Object.hasOwn(entries, key)) continue;
-    const place = findListForObject(entries[key], value[key]);
-    if (place !== undefined) return [key, ...place];
-  }
-  return undefined;
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function refusal(keys: readonly string[], rule: string, message: string): AppError {
-  return new AppError('invalid-input', { errors: [{ pointer: toPointer(keys, 'pointer'), rule, message }] });
 }

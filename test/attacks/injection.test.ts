@@ -95,8 +95,9 @@ describe('attack by injection:', () => {
         const kept = await call('GET', '/v2/private/user', { as: 'bystander-2' });
         expect(kept.text).toContain(JSON.stringify(text).slice(1, -1));
       }
+      // An application replaces no answer of an earlier one.
+      await db.$client.execute("DELETE FROM users WHERE id = 'bystander-2'");
     }
-    await db.$client.execute("DELETE FROM users WHERE id = 'bystander-2'");
     if (before !== undefined) expect(await stateOfDatabase()).toEqual(before);
     expect((await call('GET', '/v2/private/user', { as: 'bystander' })).body).toMatchObject({
       user: { profile: { firstName: 'Bea' } },
@@ -117,9 +118,7 @@ describe('attack by injection:', () => {
       expect(glance.status).toBe(422);
       const headers = { 'if-match': text, 'if-none-match': text, 'idempotency-key': text.replaceAll(' ', '') };
       expect((await call('POST', '/v2/private/user/profile', { as: 'x', body: {}, headers })).status).toBe(412);
-      const { 'if-match': _, ...unconditional } = headers;
-      const read = await call('GET', '/v2/private/user', { as: 'bystander', headers: unconditional });
-      expect(read.status).toBe(200);
+      expect((await call('GET', '/v2/private/user', { as: 'bystander', headers })).status).toBe(200);
     }
     expect(await stateOfDatabase()).toEqual(before);
   });
@@ -200,7 +199,7 @@ describe('attack by injection:', () => {
       'toString=1',
     ]) {
       const answer = await call('GET', `/v2/private/cemetery/all?${query}`, { as: 'polluter' });
-      expect(answer.status).toBe(200);
+      expect(answer.status).toBe(422);
     }
     await client.send({
       method: 'GET',

@@ -121,7 +121,7 @@ describe('planning import cemeteries', () => {
     const { faults, refusal, names } = await importContent('list.csv', [header, ...rows].join('\n'));
     expect(faults).toEqual([
       'line 3 (row 2), column name: must have at least 1 character',
-      'line 3 (row 2), column state: must be a USPS state code such as VA, DC, PR or AE',
+      'line 3 (row 2), column state: must be a USPS state code such as VA, DC, PR or AE, or a state’s name',
       'line 3 (row 2), column zip: must be 5 digits, or 5 and 4 with a hyphen between them, or empty; a leading 0 may have been dropped: write all 5 digits',
       'line 4 (row 3), column name: must not contain control characters',
       'line 7 (row 4), column state: is required',

@@ -237,7 +237,7 @@ describe('a ZIP code that a program has changed', () => {
   test('D2 is reported beside the other faults of its row', async () => {
     expect((await importCemeteries(`${header}\na1,,,Town,XX,6101\n7\n`)).faults).toEqual([
       'line 2 (row 1), column name: must have at least 1 character',
-      'line 2 (row 1), column state: must be a USPS state code such as VA, DC, PR or AE',
+      'line 2 (row 1), column state: must be a USPS state code such as VA, DC, PR or AE, or a state’s name',
       `line 2 (row 1), column zip: ${rule}; a leading 0 may have been dropped: write all 5 digits`,
       'line 3 (row 2), column name: is required',
       'line 3 (row 2), column city: is required',

@@ -37,8 +37,8 @@ describe('a query', () => {
   });
 
   test.each([
-    ['64 parameters', parameters(64), 200],
-    ['one parameter with many separators that are escaped', `a=${'%26'.repeat(1_000)}`, 200],
+    ['64 parameters', parameters(64), 422],
+    ['one parameter with many separators that are escaped', `a=${'%26'.repeat(1_000)}`, 422],
     ['a parameter twice', 'page=1&page=2', 422],
     ['a parameter 64 times', Array(64).fill('page=1').join('&'), 422],
   ])('G1 of %s is read', async (_, query, status) => {

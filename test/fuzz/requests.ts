@@ -160,7 +160,8 @@ const queryText = fc.oneof(
   fc.constantFrom('9007199254740993', '0', '-1', '1001', '1.5', '%00', '\x80\xff', valueMark),
 );
 const oddQuery = fc.oneof(
-  queryText.map((text) => `?${text}`),
+  // Without a value it is a name, which an answer may repeat.
+  queryText.map((text) => `?${text.replaceAll(valueMark, keyMark)}`),
   fc.constantFrom('?', '??', '?&&&=', '?=', `?${keyMark}=${valueMark}`, '?__proto__=1', '?constructor[prototype][a]=1'),
   fc.constant(500).map((count) => `?${Array.from({ length: count }, (_, index) => `a${index}=1`).join('&')}`),
 );

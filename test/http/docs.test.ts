@@ -173,9 +173,10 @@ describe('/swagger/json', () => {
     for (const part of [
       '"name":"page","in":"query","required":false,"schema":{"description":"Page number from 1","type":"integer","minimum":1',
       '"name":"limit","in":"query","required":false,"schema":{"description":"Entries a page","type":"integer","minimum":1,"maximum":1000',
-      'the calendar date as written counts',
+      'The calendar date as written counts, whatever the offset',
+      'is ambiguous',
       'USPS code of a state',
-      'at most two decimals',
+      'rounded to two decimals',
     ]) {
       expect(text.includes(part) ? part : `missing: ${part}`).toBe(part);
     }

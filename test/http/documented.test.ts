@@ -25,6 +25,8 @@ const user = {
   insurance: {},
   ltc: {},
   purchase: {},
+  lifeInsurance: {},
+  lifetimeCare: {},
 };
 const saved = { method: 'POST', sentText: '{"firstName":"Ada"}', status: 200, headers: headersOf({}) };
 const good: Exchanged = { ...saved, text: JSON.stringify({ user }) };

@@ -76,8 +76,9 @@ export function canaryRequests(openApi: unknown): CanaryRequest[] {
         return field === 'id' ? count : amount;
       default:
         if (/date/i.test(field)) return birthDate;
+        if (field === 'state') return 'VA';
         if (schema.pattern?.includes('@')) return `${mark}@example.com`;
-        return schema.pattern === undefined ? canary(field) : 'VA';
+        return canary(field);
     }
   };
   return Object.entries(paths).flatMap(([path, operations]) => {

@@ -1,4 +1,5 @@
 import * as v from 'valibot';
+import { toHundredths } from '../../src/fields';
 
 const Parameter = v.object({
   name: v.string(),
@@ -174,7 +175,7 @@ export interface Exchanged {
 
 /** Every answer may have these: they are HTTP’s, or tell a browser what it may do. */
 const commonHeaders =
-  /^(?:access-control-.*|connection|content-.*|cross-origin-.*|date|keep-alive|referrer-policy|server|server-timing|strict-transport-security|transfer-encoding|vary|x-content-type-options)$/;
+  /^(?:access-control-.*|connection|content-.*|cross-origin-.*|date|keep-alive|referrer-policy|server-timing|strict-transport-security|transfer-encoding|vary|x-content-type-options)$/;
 
 /** Where an answer is not what the document promises, or takes what it does not allow; nothing, if all is well. */
 export function faultsAgainst(operation: Promised, exchanged: Exchanged): string[] {
@@ -212,7 +213,10 @@ function requestFaults({ body }: Promised, { sentText }: Exchanged): string[] {
     : [`a body was taken that is not as documented: ${JSON.stringify(body.validate.errors)}`];
 }
 
-/** A bound in the document is of a text as it is kept, which is what the document says of texts. */
-function asKept(_: string, value: unknown): unknown {
-  return typeof value === 'string' ? value.trim().normalize('NFC') : value;
+/** A bound in the document is of a value as it is stored, which the document says in words. */
+function asKept(name: string, value: unknown): unknown {
+  if (typeof value === 'number') return toHundredths(value);
+  if (typeof value !== 'string') return value;
+  const text = value.trim().normalize('NFC');
+  return name === 'gender' ? text.charAt(0).toUpperCase() + text.slice(1).toLowerCase() : text;
 }

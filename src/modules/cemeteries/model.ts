@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { line, optionalLine, StateCode } from '../../fields';
+import { anyCase, line, optionalLine, StateCode, withoutInvisible } from '../../fields';
 import { pageQuery } from '../../http/pagination';
 
 export const Cemetery = v.object({
@@ -21,11 +21,11 @@ export const CemeteryPage = v.object({
 });
 export type CemeteryPage = v.InferOutput<typeof CemeteryPage>;
 
-export const CemeteryQuery = v.object({
+export const CemeteryQuery = v.strictObject({
   ...pageQuery,
   sort: v.optional(
     v.pipe(
-      v.picklist(['asc', 'desc']),
+      anyCase(['asc', 'desc']),
       v.description('Direction by name, in the order of English with accented letters beside their own, then by _id'),
     ),
     'asc',
@@ -62,9 +62,9 @@ export const CemeteryRecord = v.lazy((row) => {
   const state = placed.success ? placed.output.state : undefined;
   return v.strictObject({
     externalId: line(100),
-    name: line(200),
+    name: line(200, withoutInvisible),
     street: v.optional(optionalLine(200), ''),
-    city: line(100),
+    city: line(100, withoutInvisible),
     state: StateCode,
     zip: v.optional(
       v.pipe(

@@ -2,7 +2,7 @@ import { Elysia } from 'elysia';
 import type { CemeteryRow } from '../../db/schema/cemeteries';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { problems, queryProblems } from '../../http/problem';
+import { problems, readProblems } from '../../http/problem';
 import { requestParameters } from '../../http/request-schema';
 import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
 import { createCemeteryStore } from './store';
@@ -19,7 +19,7 @@ export function createCemeteryRoutes(deps: AppDeps) {
     },
     {
       query: requestParameters(CemeteryQuery),
-      response: { 200: CemeteryPage, ...problems(...queryProblems) },
+      response: { 200: CemeteryPage, ...problems(...readProblems) },
       detail: {
         summary: 'List cemeteries by name, a page at a time',
         description: '`count` is of all cemeteries. A page past the end is empty.',

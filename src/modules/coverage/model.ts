@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto';
 import * as v from 'valibot';
 import type { CalendarDate } from '../../calendar';
+import { fields } from '../../fields';
 import { identityFields } from '../users/model';
 import type { Applicant } from './carrier/carrier';
 
 /** Who applies, as a frontend sends it; every field is required. */
 export function totalCoverageRequest(today: () => CalendarDate) {
-  return v.strictObject(identityFields(today));
+  return fields(identityFields(today));
 }
 
 export const totalCoverageExamples = {

@@ -6,11 +6,10 @@ import type { ApplicationRow } from '../../db/schema/applications';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
-import { readPreconditions, saveConditionParameters } from '../../http/entity-tag';
+import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
 import { problems, readProblems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
-import { requestBody, requestParameters } from '../../http/request-schema';
-import { entityTag, type RecordVersion } from '../users/entity-tag';
+import { noParameters, requestBody, requestParameters } from '../../http/request-schema';
 import { UserBody } from '../users/model';
 import { answerUser, type Exchange, saveProblems } from '../users/save-answers';
 import type { Applicant } from './carrier/carrier';
@@ -42,13 +41,7 @@ export function createCoverageRoutes(deps: AppDeps) {
   ) => {
     const idempotencyKey = headers['idempotency-key'];
     const requestId = requestIdOf(set);
-    const coverage = {
-      ...{ userId: caller.id, flow, applicant, idempotencyKey, requestId },
-      preconditions: readPreconditions(request),
-      onSaved: (record: RecordVersion) => {
-        set.headers.etag = entityTag.format(record);
-      },
-    };
+    const coverage = { userId: caller.id, flow, applicant, idempotencyKey, ifMatch: readIfMatch(request), requestId };
     return answerUser(await service.start(coverage), { request, set });
   };
 
@@ -69,6 +62,7 @@ export function createCoverageRoutes(deps: AppDeps) {
       {
         transform,
         body,
+        query: noParameters,
         headers,
         response: responses,
         detail: coverageDetail('long-term-care', 'startLtcApplication'),
@@ -77,7 +71,14 @@ export function createCoverageRoutes(deps: AppDeps) {
     .post(
       '/life/totalCoverage',
       ({ body, caller, headers, request, set }) => start('life', body, { caller, headers, request, set }),
-      { transform, body, headers, response: responses, detail: coverageDetail('life', 'startLifeApplication') },
+      {
+        transform,
+        body,
+        query: noParameters,
+        headers,
+        response: responses,
+        detail: coverageDetail('life', 'startLifeApplication'),
+      },
     )
     .get(
       '/user/applications',
@@ -86,6 +87,7 @@ export function createCoverageRoutes(deps: AppDeps) {
         return { data: { applications: (await service.list(caller.id)).map(toApplication) } };
       },
       {
+        query: noParameters,
         response: { 200: ApplicationsBody, ...problems(...readProblems) },
         detail: {
           summary: 'List the caller’s applications, the newest first',
@@ -118,7 +120,7 @@ function coverageDetail(flow: string, operationId: string) {
       'none; `POST /v2/private/user/profile` corrects an answer.',
     operationId,
     requestBody: requestExamples(totalCoverageExamples),
-    parameters: [idempotencyKeyParameter, ...saveConditionParameters],
+    parameters: [idempotencyKeyParameter, ifMatchParameter],
   };
 }
 

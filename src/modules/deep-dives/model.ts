@@ -7,7 +7,7 @@ import {
   selectionListFields,
   selectionListsPatch,
 } from '../../answers';
-import { Amount, list } from '../../fields';
+import { Amount, fields, list } from '../../fields';
 
 export const financialPriorities = [
   'payingFuneral',
@@ -21,7 +21,7 @@ export const billsAndDebts = ['medical', 'mortgage', 'cc', 'auto', 'other'] as c
 export const familyHistories = ['stroke', 'cancer', 'dementia', 'parkinson', 'osteoarthritis'] as const;
 
 /** The life-insurance deep dive, as a frontend sends it. */
-export const LifeInsuranceAnswers = v.strictObject({
+export const LifeInsuranceAnswers = fields({
   policySupport: AnySelections,
   ...selectionListFields('policySupport'),
   financialPriorities: v.nullish(list(v.picklist(financialPriorities))),
@@ -62,7 +62,7 @@ export function toLifeInsurancePatch(sent: LifeInsuranceAnswers) {
 }
 
 /** The lifetime-care deep dive, as a frontend sends it. */
-export const LifetimeCareAnswers = v.strictObject({
+export const LifetimeCareAnswers = fields({
   hobbies: AnySelections,
   ...selectionListFields('hobbies'),
   careFacilityType: v.nullish(v.picklist(careFacilityTypes)),

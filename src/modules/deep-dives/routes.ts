@@ -1,7 +1,7 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { requestBody } from '../../http/request-schema';
+import { noParameters, requestBody } from '../../http/request-schema';
 import { createSaveAnswers, saveDetail, saveResponses } from '../users/save-answers';
 import {
   LifeInsuranceAnswers,
@@ -22,6 +22,7 @@ export function createDeepDiveRoutes(deps: AppDeps) {
       ({ body, caller, request, set }) => save('lifeInsurance', toLifeInsurancePatch(body), { caller, request, set }),
       {
         body: requestBody(LifeInsuranceAnswers),
+        query: noParameters,
         response: saveResponses,
         detail: saveDetail('Save the life-insurance deep dive', 'saveLifeInsurance', lifeInsuranceExamples),
       },
@@ -31,6 +32,7 @@ export function createDeepDiveRoutes(deps: AppDeps) {
       ({ body, caller, request, set }) => save('lifetimeCare', toLifetimeCarePatch(body), { caller, request, set }),
       {
         body: requestBody(LifetimeCareAnswers),
+        query: noParameters,
         response: saveResponses,
         detail: saveDetail('Save the lifetime-care deep dive', 'saveLifetimeCare', lifetimeCareExamples),
       },

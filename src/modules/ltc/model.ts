@@ -1,6 +1,6 @@
 import * as v from 'valibot';
-import { careFacilityTypes, facilityLocationPriorities, SelectionItem, StoredSelection } from '../../answers';
-import { Amount, list, oneOrMany } from '../../fields';
+import { careFacilityTypes, facilityLocationPriorities, Selections, StoredSelection } from '../../answers';
+import { Amount, fields, list, oneOrMany } from '../../fields';
 
 export const relationshipStatuses = ['married', 'divorced', 'dating', 'flySolo'] as const;
 export const propertyStatuses = ['ownOutRight', 'ownedByBank', 'iRent'] as const;
@@ -13,16 +13,26 @@ export const insuranceCovers = [
 ] as const;
 
 /** The lifetime-care step of the long-term-care flow, as a frontend sends it. */
-export const LtcLifetimeCareAnswers = v.strictObject({
+export const LtcLifetimeCareAnswers = fields({
   careFacilityType: v.nullish(v.picklist(careFacilityTypes)),
   facilityLocationPriority: v.nullish(v.picklist(facilityLocationPriorities)),
   relationshipStatus: v.nullish(oneOrMany(relationshipStatuses)),
   propertyStatus: v.nullish(oneOrMany(propertyStatuses)),
   careSafety: v.nullish(Amount),
   careCosts: v.nullish(Amount),
-  policyValue: v.nullish(v.pipe(Amount, v.description('The amount that the person sets aside'))),
+  policyValue: v.nullish(
+    v.pipe(Amount, v.description('The amount that the person sets aside; rounded to two decimals')),
+  ),
   insuranceCover: v.nullish(list(v.picklist(insuranceCovers))),
-  selections: v.nullish(v.pipe(list(SelectionItem), v.description('The legacy that the person wants to leave'))),
+  selections: v.nullish(
+    v.pipe(
+      Selections,
+      v.description('The legacy that the person wants to leave; wins over the list in leaveFinancialLegacy'),
+    ),
+  ),
+  leaveFinancialLegacy: v.nullish(
+    v.pipe(fields({ selections: v.nullish(Selections) }), v.description('The same as it is stored')),
+  ),
 });
 export type LtcLifetimeCareAnswers = v.InferOutput<typeof LtcLifetimeCareAnswers>;
 
@@ -64,7 +74,8 @@ export const LtcLifetimeCare = v.object({
 export type LtcLifetimeCare = v.InferOutput<typeof LtcLifetimeCare>;
 
 /** The merge patch that these answers make. */
-export function toLtcLifetimeCarePatch({ selections, ...answers }: LtcLifetimeCareAnswers) {
+export function toLtcLifetimeCarePatch({ leaveFinancialLegacy, ...sent }: LtcLifetimeCareAnswers) {
+  const { selections = leaveFinancialLegacy === null ? null : leaveFinancialLegacy?.selections, ...answers } = sent;
   if (selections === undefined) return answers;
   return { ...answers, leaveFinancialLegacy: selections === null ? null : { selections } };
 }

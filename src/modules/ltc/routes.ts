@@ -1,7 +1,7 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { requestBody } from '../../http/request-schema';
+import { noParameters, requestBody } from '../../http/request-schema';
 import { createSaveAnswers, saveDetail, saveResponses } from '../users/save-answers';
 import { LtcLifetimeCareAnswers, ltcLifetimeCareExamples, toLtcLifetimeCarePatch } from './model';
 
@@ -16,6 +16,7 @@ export function createLtcRoutes(deps: AppDeps) {
         save('ltcLifetimeCare', toLtcLifetimeCarePatch(body), { caller, request, set }),
       {
         body: requestBody(LtcLifetimeCareAnswers),
+        query: noParameters,
         response: saveResponses,
         detail: saveDetail(
           'Save the lifetime-care step of the long-term-care flow',

@@ -1,6 +1,6 @@
-import { distance } from 'fastest-levenshtein';
 import * as v from 'valibot';
-import { line, twoDecimals } from '../../fields';
+import { line, twoDecimals, withoutInvisible } from '../../fields';
+import { nearName } from '../../near-names';
 import { type FactName, factDefinitions, factNames } from './facts';
 
 /** |points| of one rule, and rules of one product: together they keep every score a safe integer of hundredths. */
@@ -86,8 +86,8 @@ export type CatalogRule = v.InferOutput<typeof CatalogRule>;
 
 export const CatalogProduct = v.strictObject({
   id: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
-  productName: line(200),
-  productWrapper: v.pipe(line(200), v.description('Display name of the packaged offering')),
+  productName: line(200, withoutInvisible),
+  productWrapper: v.pipe(line(200, withoutInvisible), v.description('Display name of the packaged offering')),
   productIcon: v.pipe(
     line(2000),
     v.description('URL of an icon, by http or https; a relative one is on this service'),
@@ -115,7 +115,7 @@ function isIconAddress(icon: string): boolean {
 
 function notAFact({ input }: v.BaseIssue<unknown>): string {
   const name = JSON.stringify(input)?.slice(0, 100);
-  const near = factNames.find((fact) => typeof input === 'string' && distance(fact, input.slice(0, 100)) <= 2);
+  const near = nearName(input, factNames);
   const hint = near === undefined ? `the facts are ${factNames.join(', ')}` : `did you mean ${near}?`;
   return `fact: ${name} is not a fact; ${hint}`;
 }

@@ -1,4 +1,5 @@
 import * as v from 'valibot';
+import { anyCase } from '../../fields';
 
 export const Explanation = v.object({
   catalogVersion: v.number(),
@@ -60,9 +61,9 @@ export const Matches = v.object({
 });
 export type Matches = v.InferOutput<typeof Matches>;
 
-export const MatchesQuery = v.object({
+export const MatchesQuery = v.strictObject({
   explain: v.pipe(
-    v.optional(v.picklist(['true', 'false']), 'false'),
+    v.optional(anyCase(['true', 'false']), 'false'),
     v.description('Whether each match tells the reason of every point'),
     v.metadata({ documentedAs: { type: 'boolean', default: false } }),
     v.transform((text) => text === 'true'),

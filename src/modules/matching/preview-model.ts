@@ -1,5 +1,6 @@
 import * as v from 'valibot';
 import type { CalendarDate } from '../../calendar';
+import { fields } from '../../fields';
 import {
   LifeInsuranceAnswers,
   LifetimeCareAnswers,
@@ -13,7 +14,7 @@ import { Matches } from './model';
 
 /** What if: each member is the body of the endpoint that would save it. */
 export function previewAnswers(today: () => CalendarDate) {
-  return v.strictObject({
+  return fields({
     profile: v.optional(profileAnswers(today)),
     ltc: v.optional(LtcLifetimeCareAnswers),
     lifeInsurance: v.optional(LifeInsuranceAnswers),

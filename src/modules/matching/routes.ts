@@ -2,12 +2,14 @@ import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
+import { fields } from '../../fields';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
-import { readPreconditions, saveConditionParameters } from '../../http/entity-tag';
+import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { answerJson } from '../../http/json-answer';
 import { bodyProblems, problems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
-import { requestBody, requestParameters } from '../../http/request-schema';
+import { noParameters, requestBody, requestParameters } from '../../http/request-schema';
 import { UserBody } from '../users/model';
 import { answerUser } from '../users/save-answers';
 import type { AnsweredRecord } from '../users/store';
@@ -25,17 +27,18 @@ export function createMatchingRoutes(deps: AppDeps) {
     .post(
       '/matches',
       async ({ caller, query, request, set }) => {
-        const match = { userId: caller.id, preconditions: readPreconditions(request), requestId: requestIdOf(set) };
+        const match = { userId: caller.id, ifMatch: readIfMatch(request), requestId: requestIdOf(set) };
         const { record, explain } = await service.matchUser(match);
-        const json = query.explain ? explainedUserJson(record, explain()) : toUserJson(record);
-        return answerUser(record, { request, set }, json);
+        if (!query.explain) return answerUser(record, { request, set });
+        set.headers['cache-control'] = 'private, no-store';
+        return answerJson(explainedUserJson(record, explain()), { request, set });
       },
       {
-        body: requestBody(v.nullish(v.strictObject({}))),
+        body: requestBody(v.nullish(fields({}))),
         query: requestParameters(MatchesQuery),
         response: { 200: UserBody, ...problems(...bodyProblems, 'precondition-failed') },
         detail: {
-          parameters: saveConditionParameters,
+          parameters: [ifMatchParameter],
           summary: 'Match insurance products to the saved answers',
           description:
             'Stores and answers `user.insurance.matches`. Of a question that two flows ask, the newest answer counts. With ' +
@@ -53,6 +56,7 @@ export function createMatchingRoutes(deps: AppDeps) {
       },
       {
         body: requestBody(previewAnswers(today)),
+        query: noParameters,
         response: { 200: PreviewBody, ...problems(...bodyProblems) },
         detail: {
           summary: 'Match as if these answers were saved, and explain it',
@@ -65,7 +69,7 @@ export function createMatchingRoutes(deps: AppDeps) {
     );
 }
 
-/** The user with explained matches. The explanation is not stored; the ETag of the response is that of the record. */
+/** The user with matches that are explained; a tag would be of what is stored, which holds no explanation. */
 function explainedUserJson(record: AnsweredRecord, matches: Matches): string {
   const { user } = v.parse(UserBody, JSON.parse(toUserJson(record)));
   return JSON.stringify({ user: { ...user, insurance: { ...user.insurance, matches } } });

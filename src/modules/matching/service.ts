@@ -1,10 +1,9 @@
 import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
-import { isPreconditionMet, type Preconditions } from '../../http/entity-tag';
 import { parseAnswers } from '../users/answers';
-import { entityTag, staleRecord } from '../users/entity-tag';
-import { type AnsweredRecord, type AnswerPatches, createUserStore } from '../users/store';
+import { entityTag } from '../users/entity-tag';
+import { type AnsweredRecord, type AnswerPatches, createUserStore, type StoredAnswers } from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
 import { match, rank } from './match';
@@ -19,7 +18,7 @@ const maxAttempts = 20;
 
 export interface MatchRequest {
   readonly userId: string;
-  readonly preconditions: Preconditions;
+  readonly ifMatch: 'any' | readonly string[] | undefined;
   readonly requestId: string;
 }
 
@@ -40,20 +39,19 @@ export function createMatchingService(
      */
     async matchUser({
       userId,
-      preconditions,
+      ifMatch,
       requestId,
     }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
-      const namesTags = Object.values(preconditions).some((list) => list !== undefined && list !== 'any');
       for (let attempt = 1; attempt <= maxAttempts; attempt += 1) {
         const read = await users.findAnswers(userId);
-        if (!isPreconditionMet(preconditions, read && entityTag.format(read))) throw staleRecord(read);
+        if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
         const catalog = await currentCatalog();
         const facts = deriveFacts(read && parseAnswers(read), today());
         const record = await users.replaceMatches({
           userId,
           read,
           matches: printMatches(rank(facts, catalog)),
-          mayHaveMoved: attempt > strictAttempts && !namesTags,
+          mayHaveMoved: attempt > strictAttempts && (ifMatch === undefined || ifMatch === 'any'),
           requestId,
           now: deps.clock(),
         });
@@ -71,4 +69,9 @@ export function createMatchingService(
       return match(deriveFacts(answers, today()), await currentCatalog(), true);
     },
   };
+}
+
+function isMeant(row: StoredAnswers | undefined, ifMatch: MatchRequest['ifMatch']): boolean {
+  if (ifMatch === undefined) return true;
+  return row !== undefined && (ifMatch === 'any' || ifMatch.includes(entityTag.format(row)));
 }

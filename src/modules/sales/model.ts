@@ -2,7 +2,8 @@ import * as v from 'valibot';
 import { parseInstant } from '../../calendar';
 import { activityKinds, staffRoles } from '../../db/schema/sales';
 import { Identifier as ExactIdentifier, personName } from '../../fields';
-import { parseMonth } from './months';
+import { hint } from '../../near-names';
+import { monthNames, parseMonth } from './months';
 
 /** Counters of a counselor and of the team, by the names that the contract gives them. */
 const Glance = v.object({
@@ -56,7 +57,7 @@ const MonthText = v.pipe(
   v.rawTransform(({ dataset, addIssue, NEVER }) => {
     const month = parseMonth(dataset.value);
     if (month !== undefined) return month;
-    addIssue({ message: monthRule });
+    addIssue({ message: monthRule + hint(dataset.value, monthNames) });
     return NEVER;
   }),
 );
@@ -64,12 +65,13 @@ const MonthText = v.pipe(
 const YearText = v.pipe(
   v.string(),
   v.description('YYYY; without it the latest such month that has begun'),
+  v.trim(),
   v.regex(/^\d{4}$/, 'year: must be a year as YYYY'),
   v.transform(Number),
 );
 
 export const MonthlyGlanceQuery = v.pipe(
-  v.object({ month: MonthText, year: v.optional(YearText) }),
+  v.strictObject({ month: MonthText, year: v.optional(YearText) }),
   v.forward(
     v.check(
       ({ month, year }) => month.year === undefined || year === undefined || month.year === year,

@@ -36,10 +36,16 @@ const monthBySpelling = new Map([
   ['sept', 9],
 ]);
 
-/** Reads an English month name in full or by three letters (and `Sept`) in any case, `1` to `12`, or `YYYY-MM`. */
+/** The names in full, as they are suggested. */
+export const monthNames = names.map((name) => name.charAt(0).toUpperCase() + name.slice(1));
+
+/**
+ * Reads an English month name in full or by three letters (and `Sept`) in any case and with or without a full stop, `1` to
+ * `12`, or `YYYY-MM`; spaces around it do not count.
+ */
 export function parseMonth(text: string): SpelledMonth | undefined {
-  const [, year, digits] = /^(?:(\d{4})-(?=\d\d$))?(.*)$/s.exec(text) ?? [];
-  const month = monthBySpelling.get((digits ?? '').toLowerCase());
+  const [, year, spelling = ''] = /^(?:(\d{4})-(?=\d{1,2}$))?(.*)$/s.exec(text.trim()) ?? [];
+  const month = monthBySpelling.get(spelling.toLowerCase().replace(/(?<=[a-z])\.$/, ''));
   return month === undefined ? undefined : { month, year: year === undefined ? undefined : Number(year) };
 }
 

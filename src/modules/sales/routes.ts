@@ -2,7 +2,7 @@ import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth, managerRole, requireRole } from '../../http/auth';
-import { problems, queryProblems } from '../../http/problem';
+import { problems, readProblems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import { requestParameters } from '../../http/request-schema';
 import { describeError } from '../../log';
@@ -59,7 +59,7 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
         requireRole(caller, managerRole);
       },
       query: requestParameters(MonthlyGlanceQuery),
-      response: { 200: MonthlyGlanceBody, ...problems(...queryProblems, 'forbidden') },
+      response: { 200: MonthlyGlanceBody, ...problems(...readProblems, 'forbidden') },
       detail: {
         summary: 'Report a month’s sales of the calling sales manager’s team',
         description:

@@ -1,6 +1,6 @@
 import * as v from 'valibot';
 import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
-import { line, personName, StateCode, twoDecimals } from '../../fields';
+import { anyCase, fields, line, personName, roundedToHundredths, StateCode, withoutInvisible } from '../../fields';
 import { CarrierPricing } from '../coverage/carrier/carrier';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
@@ -11,28 +11,32 @@ export const genders = ['Male', 'Female'] as const;
 
 const HeightCm = v.pipe(
   v.number(),
-  v.description('Centimetres, at most two decimals'),
+  v.description('Centimetres, rounded to two decimals'),
+  roundedToHundredths,
   v.minValue(50),
   v.maxValue(300),
-  twoDecimals,
 );
 const WeightKg = v.pipe(
   v.number(),
-  v.description('Kilograms, at most two decimals'),
+  v.description('Kilograms, rounded to two decimals'),
+  roundedToHundredths,
   v.minValue(10),
   v.maxValue(700),
-  twoDecimals,
 );
 
 /** Only a message that arrives proves an address, so little is refused: apostrophes and other scripts are real. */
 const emailShape = /^[^\s@<>(),;:"\\]+@[^\s@<>(),;:"\\.]+(?:\.[^\s@<>(),;:"\\.]+)+$/;
-const Email = v.pipe(line(254), v.regex(emailShape, 'email: must be an e-mail address'));
+const Email = v.pipe(line(254, withoutInvisible), v.regex(emailShape, 'email: must be an e-mail address'));
 
 /** An ISO 8601 date or date-time of somebody who lives today; becomes the calendar date as written. */
 export function dateOfBirth(today: () => CalendarDate) {
   return v.pipe(
     v.string(),
-    v.description('YYYY-MM-DD, or a date-time that begins so; the calendar date as written counts'),
+    v.description(
+      'YYYY-MM-DD, or a date-time that begins so. The calendar date as written counts, whatever the offset. A date-time ' +
+        'whose offset is `Z` and whose time is not midnight is ambiguous: it may be a local midnight in UTC, which is ' +
+        'the day before east of Greenwich. Send the date alone',
+    ),
     v.rawTransform(({ dataset, addIssue, NEVER }) => {
       const date = parseCalendarDate(dataset.value);
       if (date === undefined) {
@@ -52,7 +56,7 @@ export function identityFields(today: () => CalendarDate) {
     firstName: personName(100),
     lastName: personName(100),
     dateOfBirth: dateOfBirth(today),
-    gender: v.picklist(genders),
+    gender: v.pipe(anyCase(genders), v.description('In any case')),
     state: StateCode,
     email: Email,
   };
@@ -61,7 +65,7 @@ export function identityFields(today: () => CalendarDate) {
 /** The profile as a frontend sends it. */
 export function profileAnswers(today: () => CalendarDate) {
   const identity = identityFields(today);
-  return v.strictObject({
+  return fields({
     firstName: v.nullish(identity.firstName),
     lastName: v.nullish(identity.lastName),
     dateOfBirth: v.nullish(identity.dateOfBirth),
@@ -108,17 +112,17 @@ export const Purchase = v.object({
 });
 export type Purchase = v.InferOutput<typeof Purchase>;
 
-/** The user object. A section that holds no answer is absent; `insurance`, `ltc` and `purchase` always exist. */
+/** The user object. A section that holds nothing is `{}`. */
 export const User = v.object({
   id: v.string(),
   createdAt: v.pipe(v.string(), v.description('ISO 8601, UTC')),
   updatedAt: v.pipe(v.string(), v.description('ISO 8601, UTC; moves only when an answer or a result changes')),
-  profile: v.optional(Profile),
+  profile: Profile,
   insurance: Insurance,
   ltc: v.object({ lifetimeCare: v.optional(LtcLifetimeCare) }),
   purchase: Purchase,
-  lifeInsurance: v.optional(LifeInsurance),
-  lifetimeCare: v.optional(LifetimeCare),
+  lifeInsurance: LifeInsurance,
+  lifetimeCare: LifetimeCare,
 });
 
 export const UserBody = v.object({ user: User });

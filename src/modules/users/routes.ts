@@ -5,7 +5,7 @@ import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
 import { ifNoneMatchParameter, notModified, readIfNoneMatch } from '../../http/entity-tag';
 import { problems, readProblems } from '../../http/problem';
-import { requestBody } from '../../http/request-schema';
+import { noParameters, requestBody } from '../../http/request-schema';
 import { profileAnswers, profileExamples, UserBody } from './model';
 import { createReadRecord } from './read-record';
 import { answerUser, createSaveAnswers, saveDetail, saveResponses } from './save-answers';
@@ -25,11 +25,8 @@ export function createUserRoutes(deps: AppDeps) {
         return answerUser(row, { request, set });
       },
       {
-        response: {
-          200: UserBody,
-          ...notModified,
-          ...problems(...readProblems, 'user-not-found', 'precondition-failed'),
-        },
+        query: noParameters,
+        response: { 200: UserBody, ...notModified, ...problems(...readProblems, 'user-not-found') },
         detail: {
           tags: ['User object'],
           summary: 'Read the whole user object',
@@ -41,6 +38,7 @@ export function createUserRoutes(deps: AppDeps) {
     )
     .post('/profile', ({ body, caller, request, set }) => save('profile', body, { caller, request, set }), {
       body: requestBody(profileAnswers(today)),
+      query: noParameters,
       response: saveResponses,
       detail: { ...saveDetail('Save the profile', 'saveProfile', profileExamples), tags: ['Profile'] },
     });

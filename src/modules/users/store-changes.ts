@@ -3,9 +3,7 @@ import { users } from '../../db/schema';
 import { randomRevision } from '../../db/schema/users';
 import type { RequestId } from '../audit/store';
 import type { AnswerSection } from './answers';
-
-/** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
-export type MergePatch = Readonly<Record<string, unknown>>;
+import { isChangedBy } from './store-section';
 
 /** A clock that was set back must not make a record look older than it was, or than its own beginning. */
 export function laterThanStored(now: SQL): SQL {
@@ -16,9 +14,10 @@ export function laterThanStored(now: SQL): SQL {
 export function changesOf(section: AnswerSection, merged: SQL) {
   const storedNewest = sql`coalesce(${users.newestAnswers}, '{}')`;
   const newest = sql`json_patch(${storedNewest}, ${sql.placeholder('newest')})`;
-  const isChanged = sql`(${merged} IS NOT ${users[section]} OR ${newest} <> ${storedNewest})`;
+  const isSectionChanged = isChangedBy(section, merged);
+  const isChanged = sql`(${isSectionChanged} OR ${newest} <> ${storedNewest})`;
   return {
-    [section]: merged,
+    [section]: sql`CASE WHEN ${isSectionChanged} THEN ${merged} ELSE ${users[section]} END`,
     newestAnswers: newest,
     ...movedBy(isChanged, sql`${sql.placeholder('now')}`),
     ...changedBy(isChanged),
@@ -50,28 +49,4 @@ export function changedBy(
 /** What an upsert merges into, read before it, so that `json_patch` runs once and not for every column that moves with it. */
 export function storedSection(section: AnswerSection): SQL {
   return sql`coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${sql.placeholder('userId')}), '{}')`;
-}
-
-/**
- * `json_patch` gives the same text for the same content, so it also tells whether anything changed. On an insert
- * it must run too: a plain value would keep the nulls that a patch drops. What holds no answer any more is absent:
- * NULL for the section, and no empty object inside it.
- */
-export function mergedSection(section: SQL, mayEmpty: readonly string[], onlyEmpty: boolean): SQL {
-  let merged = sql`json_patch(${section}, ${sql.placeholder('patch')})`;
-  // What is stored goes over the patch again, and not the patch under it, so that the members keep their order.
-  if (onlyEmpty) merged = sql`json_patch(${merged}, ${section})`;
-  for (const key of mayEmpty) {
-    const path = `$.${key}`;
-    merged = sql`CASE WHEN json_extract(${merged}, ${path}) = '{}' THEN json_remove(${merged}, ${path}) ELSE ${merged} END`;
-  }
-  return sql`nullif(${merged}, '{}')`;
-}
-
-/** The members of a section that are objects themselves and of which the patch clears a part. */
-export function keysThatMayEmpty(patch: MergePatch): string[] {
-  return Object.keys(patch).filter((key) => {
-    const value = patch[key];
-    return typeof value === 'object' && value !== null && Object.values(value).includes(null);
-  });
 }

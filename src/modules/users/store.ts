@@ -1,23 +1,14 @@
-import { and, eq, not, type SQL, sql } from 'drizzle-orm';
+import { and, eq, or, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
 import { onFirstUse } from '../../db/first-use';
 import { users } from '../../db/schema';
 import { randomRevision, type UserRow } from '../../db/schema/users';
-import type { Preconditions, TagList } from '../../http/entity-tag';
 import type { RequestId } from '../audit/store';
 import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from './answers';
-import type { RecordVersion } from './entity-tag';
+import { entityTag, type RecordVersion } from './entity-tag';
 import type { Purchase } from './model';
-import {
-  changedBy,
-  changesOf,
-  keysThatMayEmpty,
-  laterThanStored,
-  type MergePatch,
-  mergedSection,
-  movedBy,
-  storedSection,
-} from './store-changes';
+import { changedBy, changesOf, laterThanStored, movedBy, storedSection } from './store-changes';
+import { answeredSection, clearsOneList, type MergePatch, mergedSection } from './store-section';
 import { noteWritten } from './written-versions';
 
 interface SectionSave {
@@ -26,13 +17,10 @@ interface SectionSave {
   readonly patch: MergePatch;
   /** Save only the fields that hold no answer, and replace none. */
   readonly onlyEmpty?: boolean;
-  readonly preconditions?: Preconditions | undefined;
+  /** Save only over a record with one of these entity tags, or over 'any' record. */
+  readonly ifMatch?: 'any' | readonly string[] | undefined;
   readonly requestId: RequestId;
   readonly now: Date;
-}
-
-interface SaveKind extends Preconditions {
-  readonly onlyEmpty: boolean;
 }
 
 /** Merge patches by the section that they would be saved to. */
@@ -45,10 +33,10 @@ export interface AnsweredRecord extends RecordVersion, Pick<UserRow, 'id' | 'upd
 }
 
 const { profile, insurance, ltcLifetimeCare, purchase, lifeInsurance, lifetimeCare } = users;
-const beforeInsurance = sql<string>`format('%s"insurance":', '"profile":' || ${profile} || ',')`;
-const afterInsurance = sql<string>`format(',"ltc":%s,"purchase":%s%s%s',
+const beforeInsurance = sql<string>`format('"profile":%s,"insurance":', coalesce(${profile}, '{}'))`;
+const afterInsurance = sql<string>`format(',"ltc":%s,"purchase":%s,"lifeInsurance":%s,"lifetimeCare":%s',
   coalesce('{"lifetimeCare":' || ${ltcLifetimeCare} || '}', '{}'), coalesce(${purchase}, '{}'),
-  ',"lifeInsurance":' || ${lifeInsurance}, ',"lifetimeCare":' || ${lifetimeCare})`;
+  coalesce(${answeredSection('lifeInsurance')}, '{}'), coalesce(${answeredSection('lifetimeCare')}, '{}'))`;
 
 /** The database puts the members together: to hand each column through the driver and Drizzle takes longer. */
 export const answeredColumns = {
@@ -104,23 +92,12 @@ export function createUserStore(db: Database) {
   );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
 
-  const prepareSave = (section: AnswerSection, mayEmpty: readonly string[], save: SaveKind) => {
-    const { onlyEmpty, ifMatch, ifNoneMatch } = save;
-    const isOther = ifNoneMatch && not(isListed(ifNoneMatch, 'ifNoneMatch'));
-    if (ifMatch !== undefined) {
-      const stored = sql`coalesce(${users[section]}, '{}')`;
-      return db
-        .update(users)
-        .set(changesOf(section, mergedSection(stored, mayEmpty, onlyEmpty)))
-        .where(and(isOfUser, isListed(ifMatch, 'ifMatch'), isOther))
-        .returning(answeredColumns)
-        .prepare();
-    }
-    return db
+  const prepareSave = (section: AnswerSection, clears: boolean, onlyEmpty: boolean) =>
+    db
       .insert(users)
       .values({
         id: sql.placeholder('userId'),
-        [section]: mergedSection(storedSection(section), mayEmpty, onlyEmpty),
+        [section]: mergedSection(section, storedSection(section), { clears, onlyEmpty }),
         newestAnswers: sql`${sql.placeholder('newest')}`,
         version: 1,
         createdAt: sql.placeholder('now'),
@@ -132,18 +109,16 @@ export function createUserStore(db: Database) {
       .onConflictDoUpdate({
         target: users.id,
         set: changesOf(section, sql`excluded.${sql.identifier(users[section].name)}`),
-        ...(isOther && { setWhere: isOther }),
       })
       .returning(answeredColumns)
       .prepare();
-  };
 
-  /** One for each section, set of its members that a patch may empty, and kind of save, of which there are few. */
-  const preparedSave = (section: AnswerSection, mayEmpty: readonly string[], save: SaveKind) => {
-    const name = [section, ...mayEmpty, save.onlyEmpty, kindOf(save.ifMatch), kindOf(save.ifNoneMatch)].join(' ');
+  /** One for each section, and one more where a list of a pair is cleared or only what is empty is saved. */
+  const preparedSave = (section: AnswerSection, clears: boolean, onlyEmpty: boolean) => {
+    const name = `${section} ${clears} ${onlyEmpty}`;
     const known = saves.get(name);
     if (known !== undefined) return known;
-    const made = prepareSave(section, mayEmpty, save);
+    const made = prepareSave(section, clears, onlyEmpty);
     saves.set(name, made);
     return made;
   };
@@ -168,19 +143,27 @@ export function createUserStore(db: Database) {
      * Merges the patch into one section, in one statement that touches nothing else, and gives the whole record;
      * the first save makes it. Version and `updatedAt` move only when the section changes.
      *
-     * @returns undefined when the preconditions do not hold
+     * @returns undefined when `ifMatch` is given and no such record exists
      */
     async saveSection(save: SectionSave): Promise<AnsweredRecord | undefined> {
-      const { userId, section, patch, onlyEmpty = false, preconditions = {}, requestId } = save;
-      const { ifMatch, ifNoneMatch } = preconditions;
-      const prepared = preparedSave(section, keysThatMayEmpty(patch), { onlyEmpty, ifMatch, ifNoneMatch });
-      const [row] = await prepared.execute({
-        ...{ userId, requestId, now: save.now.getTime() },
-        patch: JSON.stringify(patch),
-        newest: JSON.stringify(newestAnswersOf(section, patch)),
-        ifMatch: JSON.stringify(ifMatch),
-        ifNoneMatch: JSON.stringify(ifNoneMatch),
-      });
+      const { userId, section, patch, onlyEmpty = false, ifMatch, requestId } = save;
+      const clears = clearsOneList(section, patch);
+      const newest = JSON.stringify(newestAnswersOf(section, patch));
+      const values = { userId, patch: JSON.stringify(patch), newest, requestId, now: save.now.getTime() };
+      if (ifMatch !== undefined) {
+        const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
+        const stored = sql`coalesce(${users[section]}, '{}')`;
+        const changes = changesOf(section, mergedSection(section, stored, { clears, onlyEmpty }));
+        const [row] = await db
+          .update(users)
+          .set(changes)
+          .where(isMeant)
+          .returning(answeredColumns)
+          .prepare()
+          .execute(values);
+        return noted(row);
+      }
+      const [row] = await preparedSave(section, clears, onlyEmpty).execute(values);
       return noted(row);
     },
 
@@ -229,11 +212,14 @@ export function createUserStore(db: Database) {
      * the newest answers, and of two patches that answer one question the deep dive's.
      */
     async mergeAnswers(userId: string, patches: AnswerPatches): Promise<Answers> {
-      const merged = (section: AnswerSection) =>
-        sql`json_patch(coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${userId}), '{}'),
-          ${JSON.stringify(patches[section] ?? {})})`;
+      const merged = (section: AnswerSection) => {
+        const stored = sql`coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${userId}), '{}')`;
+        const patch = patches[section] ?? {};
+        const clears = clearsOneList(section, patch);
+        return mergedSection(section, stored, { patch: sql`${JSON.stringify(patch)}`, clears });
+      };
       const newest = { ...answered(patches, 'ltcLifetimeCare'), ...answered(patches, 'lifetimeCare') };
-      const row = await db.get<Record<AnswerSection | 'newestAnswers', string>>(sql`SELECT
+      const row = await db.get<Record<AnswerSection | 'newestAnswers', string | null>>(sql`SELECT
         ${merged('profile')} AS profile, ${merged('ltcLifetimeCare')} AS ltcLifetimeCare,
         ${merged('lifeInsurance')} AS lifeInsurance, ${merged('lifetimeCare')} AS lifetimeCare,
         json_patch(coalesce((SELECT ${newestAnswers} FROM ${users} WHERE ${users.id} = ${userId}), '{}'),
@@ -262,13 +248,14 @@ export function purchaseUpdate(
   });
 }
 
-const storedTag = sql`format('"%d-%d-%s"', ${createdAt}, ${version}, ${revision})`;
-
-/** Whether the tag of the stored record is in the list, which is bound as JSON under a name. */
-function isListed(list: TagList, name: keyof Preconditions): SQL {
-  return list === 'any' ? sql`true` : sql`${storedTag} IN (SELECT value FROM json_each(${sql.placeholder(name)}))`;
-}
-
-function kindOf(list: TagList | undefined): string {
-  return typeof list === 'string' ? list : typeof list;
+/** A tag of another form matches no record. */
+function matchesTag(ifMatch: 'any' | readonly string[]): SQL | undefined {
+  if (ifMatch === 'any') return undefined;
+  const versions = ifMatch.flatMap((tag) => entityTag.parse(tag) ?? []);
+  if (versions.length === 0) return sql`false`;
+  return or(
+    ...versions.map(({ createdAt, version, revision }) =>
+      and(eq(users.createdAt, createdAt), eq(users.version, version), eq(users.revision, revision)),
+    ),
+  );
 }

@@ -89,10 +89,6 @@ describe('a collection', () => {
     expect(await page('?page=999999999999999&limit=1000')).toEqual({ cemeteries: [], count: 60 });
   });
 
-  test('ignores parameters that it does not know', async () => {
-    expect((await page('?limit=1&other=1&__proto__=1')).cemeteries).toHaveLength(1);
-  });
-
   test.each([
     ['page=0', 'page'],
     ['page=-1', 'page'],
@@ -109,7 +105,8 @@ describe('a collection', () => {
     ['limit=1001', 'limit'],
     ['limit=', 'limit'],
     ['sort=up', 'sort'],
-    ['sort=ASC', 'sort'],
+    ['sort=ascending', 'sort'],
+    ['other=1', 'other'],
     ['sort=', 'sort'],
     ['sort=name%3B--', 'sort'],
   ])('refuses ?%s', async (query, parameter) => {

@@ -49,16 +49,13 @@ describe('the name of a month', () => {
     ['001'],
     ['Dezember'],
     ['März'],
-    ['Sep.'],
     ['Septe'],
     ['Ju'],
     [''],
     [' '],
-    [' March'],
     ['March 2025'],
     ['2025-13'],
     ['2025-00'],
-    ['2025-9'],
     ['2025-mar'],
     ['2025-09-01'],
     ['25-09'],
@@ -69,8 +66,7 @@ describe('the name of a month', () => {
     ['__proto__'],
     ['maÿ'],
     ['٣'],
-    ['march\n'],
-    ['2025-09\n'],
+    ['2025-9x'],
   ])('is never guessed from %j', (text) => {
     expect(parseMonth(text)).toBeUndefined();
   });
@@ -83,7 +79,8 @@ describe('the name of a month', () => {
     );
     fc.assert(
       fc.property(near, (text) => {
-        const isKnown = known.has(text.toLowerCase()) || /^\d{4}-(0[1-9]|1[0-2])$/.test(text);
+        const trimmed = text.trim().toLowerCase();
+        const isKnown = known.has(trimmed.replace(/(?<=[a-z])\.$/, '')) || /^\d{4}-(0?[1-9]|1[0-2])$/.test(trimmed);
         expect(parseMonth(text) !== undefined).toBe(isKnown);
       }),
     );

@@ -1,0 +1,115 @@
+import { describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { applications, users } from '../../src/db/schema';
+import { createTestApp, testConfig } from '../support/app';
+import { applicant } from '../support/applicant';
+import { startSandbox } from '../support/sandbox';
+
+const testApp = await createTestApp();
+const ltc = '/v2/private/ltc/lifetimeCare';
+const lifeInsurance = '/v2/private/deepDives/lifeInsurance';
+const preview = '/v2/private/engine/preview';
+const Errors = v.object({ errors: v.array(v.object({ pointer: v.string(), rule: v.string(), message: v.string() })) });
+
+async function faultsOf(path: string, body: unknown): Promise<string[]> {
+  const answer = await testApp.call('POST', path, { as: 'faulty', body });
+  expect(answer.status).toBe(422);
+  return v.parse(Errors, answer.body).errors.map(({ pointer, message }) => `${pointer} ${message}`);
+}
+
+const many = (count: number, item: unknown) => Array(count).fill(item);
+const long = 'must have at most 100 items';
+
+describe('every fault at once', () => {
+  test.each([
+    [ltc, { selections: many(101, 1), careCosts: 'x' }, [`/selections ${long}`, '/careCosts must be a number']],
+    [
+      ltc,
+      { selections: many(101, 1), insuranceCover: many(9_000, 1), relationshipStatus: many(102, 'x'), careCost: 1 },
+      [
+        `/selections ${long}`,
+        `/insuranceCover ${long}`,
+        `/relationshipStatus ${long}`,
+        '/careCost is not a known field; did you mean careCosts?',
+      ],
+    ],
+    [
+      ltc,
+      { leaveFinancialLegacy: { selections: many(101, 1) }, careSafety: [] },
+      [`/leaveFinancialLegacy/selections ${long}`, '/careSafety must be a number'],
+    ],
+    [
+      ltc,
+      { careCosts: many(9_000, 1), policyValue: -1 },
+      ['/careCosts must be a number', '/policyValue must be at least 0'],
+    ],
+    [ltc, { zzz: many(9_000, 1), policyValue: -1 }, ['/zzz is not a known field', '/policyValue must be at least 0']],
+    [
+      lifeInsurance,
+      { policySupport: many(101, {}), livingStatus: 1 },
+      [`/policySupport ${long}`, '/livingStatus must be one of stayHome, upgrade, downsize, rent'],
+    ],
+    [
+      lifeInsurance,
+      { selections: [[], 1], billsAndDebt: {} },
+      ['/selections/0 must be an object', '/selections/1 must be an object', '/billsAndDebt must be a list'],
+    ],
+    [
+      preview,
+      { profile: [], ltc: [1], lifeInsurance: { billsAndDebt: many(101, 'cc') }, lifetimeCare: { careSafety: 'x' } },
+      [
+        '/profile must be an object',
+        '/ltc must be an object',
+        `/lifeInsurance/billsAndDebt ${long}`,
+        '/lifetimeCare/careSafety must be a number',
+      ],
+    ],
+    [ltc, [], [' must be a JSON object']],
+    ['/v2/private/ltc/totalCoverage', [], [' must be a JSON object']],
+    ['/v2/private/engine/matches', many(9_000, 1), [' must be a JSON object']],
+  ])('G7 is named beside a list that is too long or in the wrong place: %s, case %#', async (path, body, expected) => {
+    expect((await faultsOf(path, body)).sort()).toEqual([...expected].sort());
+  });
+
+  test('G7 is bounded in number, however many there are', async () => {
+    const keys = Object.fromEntries(Array.from({ length: 190 }, (_, index) => [`u${index}`, 1]));
+    const bad = many(15, keys);
+    expect(await faultsOf(lifeInsurance, { selections: bad, customSelections: bad, policySupport: bad })).toHaveLength(
+      100,
+    );
+    expect(await testApp.db.$count(users)).toBe(0);
+  });
+});
+
+describe('a birth date', async () => {
+  const sandbox = await startSandbox();
+  const open = async (reportTimeZone: string, now: string) => {
+    const opened = await createTestApp({ carrier: sandbox.carrier(), config: { ...testConfig, reportTimeZone } });
+    opened.now = new Date(now);
+    return opened;
+  };
+
+  test.each(['ltc', 'life'])('G11 lies in the past of the reporting time zone, for an applicant: %s', async (flow) => {
+    const path = `/v2/private/${flow}/totalCoverage`;
+    const west = await open('America/Los_Angeles', '2026-03-11T05:00:00Z');
+    const born = { ...applicant, dateOfBirth: '2026-03-10' };
+    expect(await west.call('POST', path, { as: 'early', body: born })).toMatchObject({
+      status: 422,
+      body: { type: '/problems/invalid-input', errors: [{ pointer: '/dateOfBirth', rule: 'past_date' }] },
+    });
+    expect(await west.db.$count(applications)).toBe(0);
+    const east = await open('Pacific/Kiritimati', '2026-03-10T12:00:00Z');
+    expect(await east.call('POST', path, { as: 'late', body: born })).toMatchObject({
+      status: 422,
+      body: { type: '/problems/carrier-declined' },
+    });
+    // 121 on the day in UTC, the day before in the west, and the day after in the east.
+    const oldest = { ...applicant, dateOfBirth: '1905-03-11' };
+    expect(await west.call('POST', path, { as: 'old', body: oldest })).toMatchObject({
+      body: { type: '/problems/carrier-declined' },
+    });
+    expect(await east.call('POST', path, { as: 'older', body: oldest })).toMatchObject({
+      body: { type: '/problems/invalid-input' },
+    });
+  });
+});
