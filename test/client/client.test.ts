@@ -134,14 +134,14 @@ describe('a repeat', () => {
 
   test('of a save with If-Match comes only where nothing was done: the first may have arrived', async () => {
     const refused = [
-      () => 'broken' as const,
-      problem('database-unavailable', { 'retry-after': '0' }),
-      problem('carrier-timeout', { 'retry-after': '0' }),
-      page(502),
-    ];
-    for (const reply of refused) {
+      ['network-failure', () => 'broken' as const],
+      ['database-unavailable', problem('database-unavailable', { 'retry-after': '0' })],
+      ['carrier-timeout', problem('carrier-timeout', { 'retry-after': '0' })],
+      ['unexpected-answer', page(502)],
+    ] as const;
+    for (const [slug, reply] of refused) {
       const { arrived, client } = scriptedService(reply, ok);
-      expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error).toBeDefined();
+      expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error?.slug).toBe(slug);
       expect(arrived.length).toBe(1);
     }
     for (const slug of ['auth-keys-unavailable', 'rate-limited', 'request-timeout'] as const) {

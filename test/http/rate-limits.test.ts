@@ -180,7 +180,7 @@ describe('a visitor', () => {
   test.each(['/health/live', '/health/ready', '/icons/term-life.svg'])('is not limited at %s', async (path) => {
     const testApp = await limitedApp(1);
     const answers = await statuses(5, () => testApp.call('GET', path));
-    expect(answers).not.toContain(429);
+    expect(answers).toEqual([200, 200, 200, 200, 200]);
   });
 });
 

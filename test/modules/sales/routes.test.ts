@@ -93,8 +93,8 @@ describe('the monthly glance', () => {
       counselor('same-2', 'boss', 'Same', 'Same'),
       counselor('same-1', 'boss', 'Same', 'Same'),
       counselor('v', 'boss', 'von Neumann', 'John'),
-      counselor('n', 'boss', 'O’Neil', 'Ann'),
-      counselor('m', 'boss', 'O’Neil', 'Al'),
+      counselor('m', 'boss', 'O’Neil', 'Ann'),
+      counselor('n', 'boss', 'O’Neil', 'Al'),
     ];
     await store.upsertStaff([manager('boss'), ...people], testApp.now);
     await store.upsertActivities(
