@@ -1,10 +1,18 @@
 import { expect, test } from 'bun:test';
+import * as v from 'valibot';
 import { referenceOptions } from '../../src/db/schema';
 import { createAuditStore } from '../../src/modules/audit/store';
+import { createPersonalDataStore } from '../../src/modules/personal-data/store';
 import { seedDemo } from '../../src/seed-demo';
 import { createTestApp } from '../support/app';
+import { applicant } from '../support/applicant';
 import { fillEvents, trailOf } from '../support/audit';
+import { testOperator } from '../support/sales';
+import { startSandbox } from '../support/sandbox';
 
+const Applications = v.object({
+  data: v.object({ applications: v.array(v.object({ id: v.string(), supersedes: v.nullable(v.string()) })) }),
+});
 const cemeteries = '/v2/private/cemetery/all';
 
 test('G11 the last page that can be asked for is empty and has the true count', async () => {
@@ -48,4 +56,19 @@ test('G11 the pages of the audit trail give each event once where many have the 
   const ids: number[] = [];
   for await (const page of createAuditStore(db).pages('ada')) ids.push(...page.map(({ id }) => id));
   expect([ids.length, new Set(ids).size]).toEqual([2_500, 2_500]);
+});
+
+test('G11 erasing a person leaves no id of an application, that of the one before it included', async () => {
+  const sandbox = await startSandbox();
+  const { call, db, now } = await createTestApp({ carrier: sandbox.carrier() });
+  for (const lastName of ['Byron', 'King'])
+    await call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: { ...applicant, lastName } });
+  const { body } = await call('GET', '/v2/private/user/applications', { as: 'ada' });
+  const { applications } = v.parse(Applications, body).data;
+  expect(applications.map(({ supersedes }) => supersedes)).toEqual([applications[1]?.id ?? '', null]);
+
+  await createPersonalDataStore(db).erase('ada', { operator: testOperator, now });
+  const { rows } = await db.$client.execute('SELECT * FROM applications');
+  expect(rows.length).toBe(2);
+  for (const { id } of applications) expect(JSON.stringify(rows)).not.toContain(id);
 });
