@@ -1,6 +1,7 @@
 import { expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { referenceOptions } from '../../src/db/schema';
+import { createRateLimits } from '../../src/http/rate-limits';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createPersonalDataStore } from '../../src/modules/personal-data/store';
 import { seedDemo } from '../../src/seed-demo';
@@ -71,4 +72,27 @@ test('G11 erasing a person leaves no id of an application, that of the one befor
   const { rows } = await db.$client.execute('SELECT * FROM applications');
   expect(rows.length).toBe(2);
   for (const { id } of applications) expect(JSON.stringify(rows)).not.toContain(id);
+});
+
+test('G11 a response of an instance that shuts down closes its connection', async () => {
+  const { call, lifecycle } = await createTestApp();
+  expect((await call('GET', '/health/live')).headers.get('connection')).toBeNull();
+  lifecycle.isDraining = true;
+  for (const path of ['/health/live', '/health/ready', '/v2/private/user'])
+    expect([path, (await call('GET', path)).headers.get('connection')]).toEqual([path, 'close']);
+});
+
+test('G11 the limit of starting applications is rounded up, so that it is never zero', async () => {
+  const now = new Date('2026-03-10T12:00:00Z');
+  for (const [perMinute, quota] of [
+    [1, 1],
+    [20, 1],
+    [21, 2],
+    [600, 30],
+  ] as const) {
+    const rateLimits = createRateLimits({ perMinute, trustedProxyCount: 0 }, () => now);
+    const { call } = await createTestApp({ rateLimits });
+    const { headers } = await call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
+    expect(headers.get('ratelimit-policy')).toBe(`"default";q=${perMinute};w=60, "coverage";q=${quota};w=60`);
+  }
 });
