@@ -16,6 +16,7 @@ import type { LimitedExchange } from './http/rate-limits';
 import { rawQuery } from './http/raw-query';
 import { createRequestContext } from './http/request-context';
 import { createRouteTable } from './http/route-table';
+import { sentTargetRoutes } from './http/sent-target';
 import { serveOptions } from './http/serve-options';
 import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
@@ -67,7 +68,10 @@ export function createApp(deps: AppDeps) {
     deps.rateLimits?.takeVisitor({ request, server, set });
 
   const app = new Elysia({
-    serve: serveOptions(deps),
+    serve: {
+      ...serveOptions(deps),
+      routes: sentTargetRoutes((request): Response | Promise<Response> => app.fetch(request)),
+    },
     // Else the path begins further right under a `Host` of less than four letters.
     handler: { standardHostname: false },
   })

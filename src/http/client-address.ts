@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import ipaddr from 'ipaddr.js';
 
 /** What tells where a connection comes from: Bun's server, or nothing where no server listens. */
 export interface AddressSource {
@@ -24,23 +25,25 @@ export function clientNetwork(request: Request, source: AddressSource | null, tr
 }
 
 /**
- * An IPv4 address as it is, and of an IPv6 address its first 64 bits: one household or machine has all the others. Some
- * proxies add a port.
+ * An IPv4 address as it is, also where it is written as IPv6 (mapped, or translated by RFC 6052), and of another IPv6 address
+ * its first 64 bits: one household or machine has all the others. Some proxies add a port.
  */
 export function networkOf(text: string): string | undefined {
-  if (isIP(text) === 4) return text;
-  const address = /^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text;
-  const kind = isIP(address);
-  if (kind !== 6) return kind === 4 ? address : undefined;
-  const mapped = /^::ffff:([\d.]+)$/i.exec(address)?.[1];
-  if (mapped !== undefined) return mapped;
-  const [head = '', tail] = address.replace(/%.*$/, '').split('::');
-  const groups = head === '' ? [] : head.split(':');
-  const tailLength = tail === undefined || tail === '' ? 0 : tail.split(':').length + (tail.includes('.') ? 1 : 0);
-  const missing = tail === undefined ? 0 : 8 - groups.length - tailLength;
-  const whole = [...groups, ...Array<string>(missing).fill('0'), ...(tail?.split(':') ?? [])];
-  return `${whole
+  const address = addressOf(/^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text);
+  if (address === undefined) return undefined;
+  if (address instanceof ipaddr.IPv4) return address.toString();
+  if (address.range() === 'rfc6052') return address.toByteArray().slice(12).join('.');
+  return `${address.parts
     .slice(0, 4)
-    .map((group) => Number.parseInt(group, 16).toString(16))
+    .map((part) => part.toString(16))
     .join(':')}::/64`;
+}
+
+export function isLoopbackAddress(text: string): boolean {
+  return addressOf(text)?.range() === 'loopback';
+}
+
+/** The library alone takes short and octal forms of IPv4 too. */
+function addressOf(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
+  return isIP(text) === 0 ? undefined : ipaddr.process(text);
 }

@@ -1,4 +1,4 @@
-import { Elysia } from 'elysia';
+import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import type { Database } from '../db/client';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
@@ -15,48 +15,56 @@ const Ready = v.object({
   reason: v.pipe(v.optional(v.string()), v.description('Why nothing can be written, such as SQLITE_FULL')),
 });
 
-/** For whoever watches the process: is it alive (no database asked), and can it serve right now. */
+/** For what watches the process: is it alive (no database asked), and can it serve right now. */
 export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' | 'reads' | 'lifecycle'>) {
   const whyUnwritable = createWriteProbe(db);
-  return new Elysia({ prefix: '/health', tags: ['Operation'] })
-    .get('/live', () => ({ status: 'live' as const }), {
-      response: { 200: Live, ...problems('malformed-request') },
-      detail: {
-        summary: 'Tell that the process runs',
-        description: 'Asks no database: whoever fails it should be started anew.',
-        operationId: 'getLiveness',
-      },
-    })
-    .get(
-      '/ready',
-      async () => {
-        if (lifecycle.isDraining) throw new AppError('shutting-down');
-        if (lifecycle.hasLostDisk) {
-          throw new AppError('database-unavailable', {
-            detail: 'The disk has failed; the service must be started anew.',
-          });
-        }
-        const probing = whyUnwritable();
-        await requireFit(reads);
-        const reason = await probing;
-        return reason === undefined
-          ? ({ status: 'ready', writes: 'available' } as const)
-          : // A server may name its codes as it likes.
-            ({
-              status: 'ready',
-              writes: 'unavailable',
-              reason: v.is(logFields.code, reason) ? reason : 'UNKNOWN',
-            } as const);
-      },
-      {
+  const readiness = async (): Promise<v.InferOutput<typeof Ready>> => {
+    if (lifecycle.isDraining) throw new AppError('shutting-down');
+    if (lifecycle.hasLostDisk) {
+      throw new AppError('database-unavailable', {
+        detail: 'The disk has failed; the service must be started anew.',
+      });
+    }
+    const probing = whyUnwritable();
+    await requireFit(reads);
+    const reason = await probing;
+    if (reason === undefined) return { status: 'ready', writes: 'available' };
+    // A server may name its codes as it likes.
+    return { status: 'ready', writes: 'unavailable', reason: v.is(logFields.code, reason) ? reason : 'UNKNOWN' };
+  };
+  const hidden = { detail: { hide: true } };
+
+  return (
+    new Elysia({ tags: ['Operation'] })
+      .get('/health/live', () => ({ status: 'live' as const }), {
+        response: { 200: Live, ...problems('malformed-request') },
+        detail: {
+          summary: 'Tell that the process runs',
+          description: 'Asks no database. Restart an instance that fails it.',
+          operationId: 'getLiveness',
+        },
+      })
+      .get('/health/ready', readiness, {
         response: { 200: Ready, ...problems('malformed-request', 'database-unavailable', 'shutting-down') },
         detail: {
           summary: 'Tell that reads are served on a schema that fits, and whether writes are',
-          description: 'Whoever fails it should get no requests for now.',
+          description:
+            'Send no requests to an instance that fails it. `OPTIONS /` and `OPTIONS /health/ready` say the same without a body.',
           operationId: 'getReadiness',
         },
-      },
-    );
+      })
+      // The probes that load balancers send unless they are told otherwise.
+      .options('/', ({ request }) => withoutBody(request, readiness), hidden)
+      .options('/health/live', ({ request }) => withoutBody(request, () => undefined), hidden)
+      .options('/health/ready', ({ request }) => withoutBody(request, readiness), hidden)
+  );
+}
+
+/** The response to a probe by OPTIONS; a preflight request of a browser goes on to where CORS decides. */
+async function withoutBody({ headers }: Request, check: () => unknown): Promise<Response> {
+  if (headers.has('access-control-request-method')) throw new NotFoundError();
+  await check();
+  return new Response(null, { status: 204, headers: { allow: 'GET, HEAD, OPTIONS' } });
 }
 
 async function requireFit({ $client }: Database): Promise<void> {

@@ -3,7 +3,7 @@ import { managerRole, withoutRole, withoutToken } from './auth';
 import type { DocumentedRoute } from './docs';
 import { tooLarge, tooLate } from './json-body';
 import { overLimit } from './rate-limits';
-import { withoutHost } from './request-context';
+import { withTooManyParameters } from './raw-query';
 import { isValibotSchema } from './valibot-schema';
 
 /** The `requestId` of every problem that is shown as an example. */
@@ -16,7 +16,7 @@ interface Met {
 
 /** Those that say more than their kind does. */
 const failures: Partial<Record<ProblemSlug, (met: Met) => AppError>> = {
-  'malformed-request': withoutHost,
+  'malformed-request': withTooManyParameters,
   'invalid-input': ({ hooks }) => refusalOf(hooks),
   'payload-too-large': ({ bodyLimitBytes }) => tooLarge(bodyLimitBytes),
   'request-timeout': tooLate,

@@ -2,6 +2,7 @@ import { type Context, Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import type { Cors } from './cors';
+import { isHealthProbe, isOddTarget } from './sent-target';
 
 const requestIdHeader = 'x-request-id';
 /** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
@@ -48,8 +49,10 @@ export function createRequestContext(
         set.headers.connection = 'close';
         lifecycle.onRequestWhileDraining();
       }
-      // Bun leaves out a host that is none, and Elysia would take the path for one.
-      if (request.url.startsWith('/')) throw withoutHost();
+      // Bun leaves out a host that is none, and Elysia would take the path for one. It joins two with a comma.
+      if (request.url.startsWith('/') && !isHealthProbe(request)) throw withoutHost();
+      if (request.headers.get('host')?.includes(',')) throw withTwoHosts();
+      if (isOddTarget(request)) throw new AppError('route-not-found');
     })
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
       // Nothing may throw here: it would end the process (elysia#1474).
@@ -68,6 +71,10 @@ export function createRequestContext(
     });
 }
 
-export function withoutHost(): AppError {
+function withoutHost(): AppError {
   return new AppError('malformed-request', { detail: 'The Host header is missing or names no host.' });
+}
+
+function withTwoHosts(): AppError {
+  return new AppError('malformed-request', { detail: 'The request has more than one Host header.' });
 }

@@ -9,6 +9,8 @@ export function createRouteTable(): RouteTable {
   return {
     fill(routes) {
       for (const { method, path } of routes) {
+        // For probes; no page of a browser and no client has a use for it.
+        if (method === 'OPTIONS') continue;
         const segments = segmentsOf(path);
         const key = segments.join('/');
         const known = methodsByPattern.get(key) ?? { segments, methods: new Set<string>() };

@@ -1,7 +1,6 @@
-import type { AddressSource } from './client-address';
+import { type AddressSource, isLoopbackAddress } from './client-address';
 
 const loopbackName = /^(localhost|.+\.localhost|127(\.\d{1,3}){3}|\[::1\])$/;
-const loopbackAddress = /^(127\.|::1$|::ffff:127\.)/;
 const forwardersHeader = /^(forwarded|via|x-forwarded-.+|x-real-ip)$/;
 
 /** Whether a host, as an address writes it, means this machine wherever it is asked. */
@@ -23,7 +22,7 @@ export function isForThisMachine(
   // A page of another origin that may read answers sends one.
   if (request.headers.has('origin')) return false;
   if ([...request.headers.keys()].some((name) => forwardersHeader.test(name))) return false;
-  if (!loopbackAddress.test(server?.requestIP(request)?.address ?? '')) return false;
+  if (!isLoopbackAddress(server?.requestIP(request)?.address ?? '')) return false;
   const host = request.headers.get('host') ?? '';
   return isLoopbackName(host.replace(/:\d{1,5}$/, '')) || (publicUrl !== undefined && host === new URL(publicUrl).host);
 }

@@ -53,24 +53,22 @@ const elsewhere = [
   '/problems/constructor',
   '/problems/..%2f..%2fetc%2fpasswd',
   '/swagger/%2e%2e/%2e%2e/package.json',
+  '/v2/./private/user',
+  '/v2/private/x/../user',
+  '/x/../v2/private/user/',
+  '/v2/private/%2e/user',
   '/.env',
   '/data/demo-tokens.json',
   '/data/demo-3000-tokens.json',
 ];
-const same = [
-  '/v2/./private/user',
-  '/v2/private/x/../user',
-  '/x/../v2/private/user/',
-  '/v2/private/user?',
-  '/v2/private/%2e/user',
-];
+const same = ['/v2/private/user?', '/v2/private/user/', '/v2/private/user/?', '/v2/private/user?a=/../b\\c'];
 
 describe('attack by paths:', () => {
   test.each(elsewhere)('%p is served nothing, whatever host is named', async (target) => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(404);
   });
 
-  test.each(same)('%p is the path that it resolves to, whatever host is named', async (target) => {
+  test.each(same)('%p is the path of a route, whatever host is named', async (target) => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(200);
   });
 

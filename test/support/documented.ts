@@ -147,9 +147,9 @@ export function namedSchemas(json: unknown): ReadonlyMap<string, Schema> {
   return named;
 }
 
-/** The path that a target asks for, as every client and proxy resolves it: without `.` and `..`. */
+/** The path that a target asks for, as it is sent. */
 export function pathAt(target: string): string {
-  return new URL(`http://localhost${target.split('?')[0]}`).pathname;
+  return target.replace(/\?.*$/s, '');
 }
 
 /** The operations at the path that a target asks for, with or without its last slash. */
