@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { type Call, callerOf, testSecret } from '../support/app';
 import { temporaryFolder } from '../support/database';
 import { amount } from '../support/long';
+import { createSaveHistory } from '../support/save-history';
 import { failToStart, startService } from '../support/service';
 import { mountFailingDisk, mountSmallDisk } from '../support/small-disk';
 import { until } from '../support/until';
@@ -29,6 +30,7 @@ async function startOn(folder: string) {
   });
   const call = callerOf(service.address);
   const acknowledged = new Map<string, number>();
+  const history = createSaveHistory();
   return {
     service,
     call,
@@ -36,16 +38,19 @@ async function startOn(folder: string) {
     /** Saves something, and tells whether that was acknowledged; nothing but a clear 503 may be told else. */
     async save(as: string, careCosts: number, more: object = {}): Promise<boolean> {
       const answer = await call('POST', ltc, { as, body: { careCosts, ...more } });
-      if (answer.status === 200) acknowledged.set(as, careCosts);
-      else expectUnavailable(answer);
+      if (answer.status === 200) {
+        acknowledged.set(as, careCosts);
+        history.note(as, answer);
+      } else expectUnavailable(answer);
       return answer.status === 200;
     },
-    /** Whether each has what was acknowledged last, or what was sent after it. */
+    /** Whether each has what was acknowledged last, and every save before it is in the history. */
     async expectNothingLost() {
       for (const [as, careCosts] of acknowledged) {
         const { body } = await call('GET', '/v2/private/user', { as });
         expect(body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts } } } });
       }
+      expect(history.faultsOf(join(folder, 'planning.db'))).toEqual([]);
     },
   };
 }

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { DatabaseError } from '../../../src/db/errors';
 import { readThrough } from '../../../src/db/read-through';
 import { createUserStore } from '../../../src/modules/users/store';
+import { noteWritten, writtenVersions } from '../../../src/modules/users/written-versions';
 import { createTestApp } from '../../support/app';
 import { applicant } from '../../support/applicant';
 import { saveRoutes } from '../../support/contract';
@@ -78,6 +79,17 @@ describe('a record behind a replica', () => {
     const answer = await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
     expect(answer.headers.get('etag')).toBe(tagOf(0, 7));
     expect((await read()).headers.get('etag')).toBe(tagOf(0, 7));
+  });
+
+  test('G11 is read as it was saved after 99,999 other people have saved', async () => {
+    const { testApp, read } = await setUp();
+    const saved = await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
+    for (let other = 0; other < 99_999; other += 1) {
+      noteWritten(testApp.db, { id: `other-${other}`, createdAt: 0, version: 1, revision });
+    }
+    expect((await read()).headers.get('etag')).toBe(saved.headers.get('etag'));
+    noteWritten(testApp.db, { id: 'one-more', createdAt: 0, version: 1, revision });
+    expect(writtenVersions(testApp.db).size).toBe(100_000);
   });
 
   test('is read with what was saved by an application that failed', async () => {
