@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { readConfig } from '../config';
 import { openDatabase } from '../db/client';
+import { findDatabaseError } from '../db/errors';
 import { migrateDatabase, SchemaTooNewError } from '../db/migrate';
 import { seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
@@ -9,6 +10,10 @@ import { printResult } from './print';
 
 /** Rebuilding a table takes longer than any query of the service. */
 const migrationTimeoutMs = 60_000;
+
+const serverTooBusy =
+  'The server ended the migration because other writers waited for five seconds. Nothing was changed. ' +
+  'Stop the instances, migrate, and start them again.';
 
 export function migrateCommand(): Command {
   return new Command('migrate')
@@ -20,6 +25,7 @@ export function migrateCommand(): Command {
       try {
         await migrateDatabase(db).catch((error: unknown) => {
           if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
+          if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
           throw error;
         });
         await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
