@@ -34,6 +34,16 @@ export function startOfDay(date: Temporal.PlainDate, timeZone: string): number {
   return date.toZonedDateTime(timeZone).epochMilliseconds;
 }
 
+/** Names an IANA time zone with its offset now and the next change of it, as the runtime's data have them. */
+export function describeZone(timeZone: string, now: Date): string {
+  // Without loading the table of zones, which takes longer than all else here.
+  if (timeZone === 'UTC') return timeZone;
+  const here = Temporal.Instant.fromEpochMilliseconds(now.getTime()).toZonedDateTimeISO(timeZone);
+  const next = here.getTimeZoneTransition('next');
+  const change = next === null ? 'without a change to come' : `${next.offset} from ${next.toPlainDate()}`;
+  return `${timeZone}, now ${here.offset}, ${change}`;
+}
+
 /** The date in an IANA time zone at an instant. */
 export function calendarDateAt(instant: Date, timeZone: string): CalendarDate {
   const second = Math.floor(instant.getTime() / 1000);

@@ -59,8 +59,17 @@ export const Settings = v.object({
   AUTH_PUBLIC_KEY: setting(PublicKeyPem, 'or an SPKI PEM (EdDSA, ES256, RS256); line breaks may be written `\\n`'),
   AUTH_JWKS_URL: setting(HttpUrl, 'or the address of a JWKS; https in production'),
   AUTH_ISSUER: setting(NonEmpty, '`iss` that a token must have; required in production'),
-  AUTH_AUDIENCE: setting(NonEmpty, '`aud` that a token must have; required in production'),
-  AUTH_ROLES_CLAIM: setting(NonEmpty, 'claim that holds a role or an array of roles', 'roles'),
+  AUTH_AUDIENCE: setting(NonEmpty, 'audience that a token must name; required in production'),
+  AUTH_AUDIENCE_CLAIM: setting(
+    NonEmpty,
+    'claim that must name the audience; `client_id` for access tokens of AWS Cognito',
+    'aud',
+  ),
+  AUTH_ROLES_CLAIM: setting(
+    NonEmpty,
+    'claim that holds roles: its exact name, else a path such as `realm_access.roles`',
+    'roles',
+  ),
   CARRIER_URL: setting(BaseUrl, 'the partner carrier; in development the sandbox carrier inside the process'),
   CARRIER_API_KEY: setting(
     v.pipe(v.string(), v.regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')),
@@ -178,6 +187,7 @@ export function readConfig(environment: Environment, developmentSecret?: string)
       key: authKey(settings),
       issuer: settings.AUTH_ISSUER,
       audience: settings.AUTH_AUDIENCE,
+      audienceClaim: settings.AUTH_AUDIENCE_CLAIM,
       rolesClaim: settings.AUTH_ROLES_CLAIM,
     },
     carrier: {

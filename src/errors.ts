@@ -129,8 +129,8 @@ export const problemKinds = {
     code: 242,
     status: 412,
     title: 'The record has changed',
-    meaning: 'The record is not in the version that `If-Match` names. Nothing was stored.',
-    remedy: 'Read the record, decide again, and save with its new ETag.',
+    meaning: 'What is stored now does not meet the condition in `If-Match` or `If-None-Match`. Nothing was changed.',
+    remedy: 'Read the record, decide again, and save with its ETag, which this response carries too.',
     advice: 'That these answers have changed meanwhile, perhaps in another tab: both versions, to choose from.',
   },
   'rate-limited': {
@@ -228,6 +228,8 @@ export class AppError extends Error {
   readonly detail: string;
   readonly errors: readonly FieldError[] | undefined;
   readonly headers: Readonly<Record<string, string>>;
+  /** A word for the log: which check has failed. */
+  readonly reason: string | undefined;
 
   constructor(
     slug: ProblemSlug,
@@ -236,6 +238,7 @@ export class AppError extends Error {
       errors?: readonly FieldError[];
       headers?: Readonly<Record<string, string>>;
       cause?: unknown;
+      reason?: string | undefined;
     } = {},
   ) {
     const detail = options.detail ?? problemKinds[slug].meaning;
@@ -244,6 +247,7 @@ export class AppError extends Error {
     this.detail = detail;
     this.errors = options.errors;
     this.headers = options.headers ?? {};
+    this.reason = options.reason;
   }
 }
 

@@ -53,7 +53,7 @@ export const logFields = {
   ),
   frames: v.pipe(v.array(orUnlisted(Frame)), v.maxLength(12)),
   code: ErrorCode,
-  /** Why a replica cannot follow. */
+  /** Why a replica cannot follow, or a token is refused. */
   reason: Word,
   endpoint: v.picklist(['start', 'find']),
   /** The id of an application, which the carrier is given as its reference. */
@@ -67,6 +67,7 @@ export const logFields = {
   address: Setting,
   docs: Setting,
   database: Setting,
+  timeZone: Setting,
 } as const satisfies Record<string, v.GenericSchema>;
 
 export type LogFields = {

@@ -16,7 +16,7 @@ import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
 import { requireSettingsAsWritten } from './start/env-files';
 import { excludeLoopback } from './start/proxies';
 import { cannotListen, StartError } from './start/start-error';
-import { tokenSettings } from './start/tokens';
+import { tokenSettings, watchTokens } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
 
 /**
@@ -84,7 +84,7 @@ async function start(): Promise<void> {
     rateLimits: createRateLimits(config.rateLimit, machineClock),
     metrics,
     tracing,
-    verifyToken: await createTokenVerifier(tokens.settings, clock, machineClock),
+    verifyToken: await createTokenVerifier(tokens.settings, clock, machineClock, watchTokens(log)),
     demoTokens: tokens.kept?.tokens,
     newId: () => Bun.randomUUIDv7(),
     newRequestId: () => Bun.randomUUIDv7(),

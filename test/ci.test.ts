@@ -4,14 +4,18 @@ import { join } from 'node:path';
 import { temporaryFolder } from './support/database';
 import { runToEnd } from './support/run-to-end';
 
-const script = join(import.meta.dirname, '../.ci/install-chromium');
+const script = join(import.meta.dirname, '../.ci/install-programs');
 
 /** Runs the script on a machine that has these programs, each a line of shell, and no others. */
-async function install(programs: Readonly<Record<string, string>>, environment: Readonly<Record<string, string>>) {
+async function install(
+  programs: Readonly<Record<string, string | undefined>>,
+  environment: Readonly<Record<string, string>>,
+) {
   const folder = temporaryFolder();
   for (const name of ['bash', 'timeout', 'touch', 'chmod', 'sleep'])
     await symlink(Bun.which(name) ?? '', join(folder, name));
   for (const [name, line] of Object.entries({ ...programs })) {
+    if (line === undefined) continue;
     await Bun.write(join(folder, name), `#!${folder}/bash\n${line}\n`);
     await chmod(join(folder, name), 0o755);
   }
@@ -28,11 +32,19 @@ async function install(programs: Readonly<Record<string, string>>, environment: 
 const asked = 'touch "$PATH/asked"; echo noise; echo noise >&2';
 const root = { id: 'echo 0' };
 const ci = { CI: 'true' };
-const works = `${asked}; case "$*" in *"install chromium") touch "$PATH/chromium"; chmod +x "$PATH/chromium";; esac`;
+const works = `${asked}; case "$*" in *" install "*) for name in "$@"; do touch "$PATH/$name"; chmod +x "$PATH/$name"; done;; esac`;
+const all = { chromium: '', nginx: '', haproxy: '' };
 
 test.each([
-  ['installs nothing where there is one', { ...root, chromium: '', 'apt-get': works }, ci, false, 'installed before'],
-  ['installs it on a machine of CI', { ...root, 'apt-get': works }, ci, true, 'installed now'],
+  ['installs nothing where all are there', { ...root, ...all, 'apt-get': works }, ci, false, 'installed before'],
+  [
+    'installs the one that is missing',
+    { ...root, ...all, haproxy: undefined, 'apt-get': works },
+    ci,
+    true,
+    'installed now',
+  ],
+  ['installs them on a machine of CI', { ...root, 'apt-get': works }, ci, true, 'installed now'],
   [
     'installs nothing on a person’s machine',
     { ...root, 'apt-get': works },
@@ -42,23 +54,14 @@ test.each([
   ],
   ['installs nothing for who is not root', { id: 'echo 1000', 'apt-get': works }, ci, false, 'only root with apt-get'],
   ['does without apt-get', root, ci, false, 'only root with apt-get'],
-  [
-    'survives lists that cannot be had',
-    { ...root, 'apt-get': `${asked}; exit 100` },
-    ci,
-    true,
-    'could not be installed',
-  ],
-  ['survives an apt-get that installs none', { ...root, 'apt-get': asked }, ci, true, 'could not be installed'],
-  [
-    'does not wait for ever',
-    { ...root, 'apt-get': `${asked}; sleep 60` },
-    ci,
-    true,
-    'could not be installed within 1 s',
-  ],
-] as const)('the script that gets a Chromium %s', async (_, programs, environment, hasAsked, said) => {
-  const outcome = await install(programs, environment);
-  expect(outcome.said).toContain(said);
-  expect(outcome.hasAsked).toBe(hasAsked);
-});
+  ['survives lists that cannot be had', { ...root, 'apt-get': `${asked}; exit 100` }, ci, true, 'not to be installed'],
+  ['survives an apt-get that installs none', { ...root, 'apt-get': asked }, ci, true, 'not to be installed'],
+  ['does not wait for ever', { ...root, 'apt-get': `${asked}; sleep 60` }, ci, true, 'not to be installed within 1 s'],
+] as const)(
+  'the script that installs the programs of the tests %s',
+  async (_, programs, environment, hasAsked, said) => {
+    const outcome = await install(programs, environment);
+    expect(outcome.said).toContain(said);
+    expect(outcome.hasAsked).toBe(hasAsked);
+  },
+);

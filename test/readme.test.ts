@@ -33,6 +33,7 @@ const answers = ['json', 'text'];
 const notRun: readonly (readonly [command: string, path: string, part: string])[] = [
   ['bun planning --help', 'package.json', '"planning": "bun src/cli/main.ts"'],
   ['npm run -s planning -- --help', 'package.json', '"planning": '],
+  ['bun planning doctor --token-file FILE', 'src/cli/doctor.ts', '--token-file <path>'],
   ['npm start', 'package.json', '"start": '],
   ['npm test', 'package.json', '"test": '],
   ['bun run test', 'package.json', '"test": '],

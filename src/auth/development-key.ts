@@ -32,7 +32,7 @@ export interface DemoTokens {
 /** Signs the tokens that the start prints, and leaves them in a file that its owner alone can read. */
 export async function writeDemoTokens(
   path: string,
-  claims: { secret: string; issuer: string | undefined; audience: string | undefined; rolesClaim: string },
+  claims: Omit<Parameters<typeof signToken>[0], 'id' | 'roles' | 'ttlSeconds' | 'now'>,
   now: Date,
 ): Promise<DemoTokens> {
   const sign = (id: string, roles: readonly string[]) =>

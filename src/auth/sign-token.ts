@@ -6,6 +6,7 @@ export function signToken(options: {
   secret: string;
   issuer: string | undefined;
   audience: string | undefined;
+  audienceClaim?: string;
   rolesClaim: string;
   id: string;
   roles: readonly string[];
@@ -13,12 +14,13 @@ export function signToken(options: {
   now: Date;
 }): Promise<string> {
   const issuedAt = Math.floor(options.now.getTime() / 1000);
-  const jwt = new SignJWT({ [options.rolesClaim]: options.roles })
+  const { audience, audienceClaim = 'aud' } = options;
+  const claims = audience === undefined ? {} : { [audienceClaim]: audience };
+  const jwt = new SignJWT({ ...claims, [options.rolesClaim]: options.roles })
     .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
     .setSubject(options.id)
     .setIssuedAt(issuedAt)
     .setExpirationTime(issuedAt + options.ttlSeconds);
   if (options.issuer !== undefined) jwt.setIssuer(options.issuer);
-  if (options.audience !== undefined) jwt.setAudience(options.audience);
   return jwt.sign(createSecretKey(options.secret, 'utf8'));
 }

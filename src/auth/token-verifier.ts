@@ -1,5 +1,5 @@
 import { createSecretKey } from 'node:crypto';
-import { JWTExpired } from 'jose/errors';
+import type { JWTPayload } from 'jose';
 import { type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
 import { importSPKI } from 'jose/key/import';
 import { LRUCache } from 'lru-cache';
@@ -8,6 +8,7 @@ import type { AuthKey } from '../config';
 import { AppError } from '../errors';
 import { Subject } from '../fields';
 import { signatureAlgorithm } from '../setting-forms';
+import { namesAudience, refusalBy, rolesIn, type TokenRefusal, tokenRefusals } from './token-claims';
 
 /** Who sent a request, as the token says. */
 export interface Caller {
@@ -25,24 +26,28 @@ export interface TokenSettings {
   readonly key: Exclude<AuthKey, { kind: 'development' }>;
   readonly issuer: string | undefined;
   readonly audience: string | undefined;
+  /** The claim that must name `audience`; `aud` without it. */
+  readonly audienceClaim?: string;
+  /** A claim's exact name, or the names of nested members with dots between. */
   readonly rolesClaim: string;
 }
 
+/** What an operator should know of the tokens that come. */
+export interface TokenWatch {
+  readonly onRefused?: (reason: TokenRefusal) => void;
+  /** Called once, when the first tokens that passed all lack the claim for roles. */
+  readonly onRolesMissing?: () => void;
+}
+
+/** Base64url without padding, which jose would take: a token has one spelling. */
+const signedJwt = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 const clockToleranceSeconds = 5;
 const cachedTokens = 10_000;
 /** How long a revoked key may go on working for a token already seen. */
 const cacheTtlMs = 60_000;
 
-const Roles = v.optional(
-  v.union([
-    v.array(v.string()),
-    v.pipe(
-      v.string(),
-      v.transform((role) => [role]),
-    ),
-  ]),
-  [],
-);
+/** After so many tokens without a claim for roles, its name is probably wrong. */
+const tokensWithoutRoles = 100;
 
 /**
  * Checks bearer tokens against the configured key. A token that passed is remembered, for a minute and never past
@@ -55,14 +60,23 @@ export async function createTokenVerifier(
   settings: TokenSettings,
   clock: () => Date,
   machineClock: () => Date,
+  watch: TokenWatch = {},
 ): Promise<VerifyToken> {
   const options: JWTVerifyOptions = {
     requiredClaims: ['exp', 'sub'],
     clockTolerance: clockToleranceSeconds,
     ...(settings.issuer === undefined ? {} : { issuer: settings.issuer }),
-    ...(settings.audience === undefined ? {} : { audience: settings.audience }),
   };
   const verify = await createSignatureCheck(settings.key, machineClock);
+  const refuse = (reason: TokenRefusal, cause?: unknown) => {
+    watch.onRefused?.(reason);
+    return unauthenticated(tokenRefusals[reason], cause, reason);
+  };
+  let leftWithoutRoles = tokensWithoutRoles;
+  const countRoles = (roles: readonly string[] | undefined) => {
+    leftWithoutRoles = roles === undefined ? leftWithoutRoles - 1 : Number.POSITIVE_INFINITY;
+    if (leftWithoutRoles === 0) watch.onRolesMissing?.();
+  };
   const seen = new LRUCache<string, { caller: Caller; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
 
   return async (token, onUnseen) => {
@@ -75,36 +89,38 @@ export async function createTokenVerifier(
     }
     if (known === undefined) onUnseen?.();
     seen.delete(token);
+    if (!signedJwt.test(token)) throw refuse('malformed');
 
-    let payload: Awaited<ReturnType<typeof verify>>;
+    let payload: JWTPayload;
     try {
       payload = await verify(token, { ...options, currentDate: now });
     } catch (error) {
       if (error instanceof AppError) throw error;
       seen.delete(token);
-      const isExpired = error instanceof JWTExpired;
-      throw unauthenticated(isExpired ? 'The token has expired.' : 'The token is not valid.', error);
+      throw refuse(refusalBy(error), error);
+    }
+    if (settings.audience !== undefined) {
+      const isOurs = namesAudience(payload, settings.audienceClaim ?? 'aud', settings.audience);
+      if (isOurs !== true) throw refuse(isOurs === undefined ? 'audience-missing' : 'audience');
     }
     const subject = v.safeParse(Subject, payload.sub);
-    const roles = v.safeParse(Roles, payload[settings.rolesClaim] ?? undefined);
-    if (!subject.success) throw unauthenticated('The `sub` of the token is not text of 1 to 255 characters.');
+    if (!subject.success) throw refuse('subject');
     // JSON has numbers that are read as Infinity.
-    if (!Number.isFinite(payload.exp)) throw unauthenticated('The `exp` of the token is not a time.');
-    if (!roles.success) throw unauthenticated('The roles in the token are not text.');
+    if (!Number.isFinite(payload.exp)) throw refuse('expiry');
 
-    const caller = { id: subject.output, roles: roles.output };
+    const roles = rolesIn(payload, settings.rolesClaim);
+    if (known === undefined) countRoles(roles);
+    const caller = { id: subject.output, roles: roles ?? [] };
     const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
     seen.set(token, { caller, seenAtMs: machineClock().getTime(), expiresAtMs });
     return caller;
   };
 }
 
-export function unauthenticated(detail: string, cause?: unknown): AppError {
-  return new AppError('unauthenticated', {
-    detail,
-    cause,
-    headers: { 'www-authenticate': 'Bearer realm="personal-planning", error="invalid_token"' },
-  });
+/** The header is of RFC 6750; `detail` is ASCII without quotes. */
+export function unauthenticated(detail: string, cause?: unknown, reason?: TokenRefusal): AppError {
+  const challenge = `Bearer realm="personal-planning", error="invalid_token", error_description="${detail}"`;
+  return new AppError('unauthenticated', { detail, cause, reason, headers: { 'www-authenticate': challenge } });
 }
 
 /** The algorithms are pinned to the kind of key, so a public key is never taken for an HMAC secret. */
@@ -126,7 +142,7 @@ async function createSignatureCheck(key: TokenSettings['key'], machineClock: () 
       const { createRemoteKeys } = await import('./remote-keys');
       const keys = createRemoteKeys(new URL(key.url), machineClock);
       return async (token: string, options: JWTVerifyOptions) =>
-        (await jwtVerify(token, keys, { ...options, algorithms: ['EdDSA', 'Ed25519', 'ES256', 'RS256'] })).payload;
+        (await keys(token, { ...options, algorithms: ['EdDSA', 'Ed25519', 'ES256', 'RS256'] })).payload;
     }
   }
 }

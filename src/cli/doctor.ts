@@ -1,6 +1,11 @@
 import { existsSync } from 'node:fs';
 import { Command } from 'commander';
+import { decodeJwt } from 'jose/jwt/decode';
+import { developmentSecret } from '../auth/development-key';
 import { keptDevelopmentSecret } from '../auth/kept-secret';
+import { rolesIn } from '../auth/token-claims';
+import { createTokenVerifier } from '../auth/token-verifier';
+import { describeZone } from '../calendar';
 import { type Config, readConfig } from '../config';
 import { type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { databaseClock } from '../db/clock';
@@ -8,6 +13,7 @@ import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
+import { AppError } from '../errors';
 import { createCatalogStore } from '../modules/matching/store';
 import { proxyHostFor } from '../start/proxies';
 import { replicaFindings } from './doctor-replica';
@@ -24,6 +30,7 @@ export interface Finding {
     | 'catalogue'
     | 'clock'
     | 'token keys'
+    | 'token'
     | 'proxy'
     | 'carrier';
   readonly result: 'ok' | 'warning' | 'failed';
@@ -37,9 +44,10 @@ export function doctorCommand(): Command {
     .description(
       'Look whether the service could run here: settings, database, replica, schema, clock, token keys, carrier',
     )
+    .option('--token-file <path>', 'also look whether the token in this file passes, and for its roles')
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
-    .action(async (options: { json: boolean }) => {
+    .action(async (options: { tokenFile?: string; json: boolean }) => {
       const config = readConfig(process.env, keptDevelopmentSecret());
       const findings = [
         ...settingsFindings(config),
@@ -47,6 +55,7 @@ export function doctorCommand(): Command {
         ...(await databaseFindings(config)),
         ...(await replicaFindings(config)),
         await tokenKeysFinding(config),
+        ...(options.tokenFile === undefined ? [] : [await tokenFinding(config, options.tokenFile)]),
         ...(await carrierFindings(config)),
       ];
       const rows = findings.map(({ check, result, detail }) => [result, check, detail]);
@@ -62,7 +71,7 @@ function settingsFindings({ isProduction, warnings, reportTimeZone }: Config): F
     {
       check: 'settings',
       result: isProduction ? 'ok' : 'warning',
-      detail: `${mode}; months and ages in ${reportTimeZone}`,
+      detail: `${mode}; months and ages in ${describeZone(reportTimeZone, new Date())}`,
     },
     ...warnings.map(({ key, rule }): Finding => ({ check: 'settings', result: 'warning', detail: `${key} ${rule}` })),
   ];
@@ -159,6 +168,31 @@ async function tokenKeysFinding({ auth: { key } }: Config): Promise<Finding> {
   return typeof answer !== 'string' && answer.ok
     ? { check, result: 'ok', detail: 'AUTH_JWKS_URL answers' }
     : { check, result: 'failed', detail: `AUTH_JWKS_URL ${failureOf(answer)}` };
+}
+
+/** Which check a token fails, or which roles it gives; never one of its values but a role of this service. */
+async function tokenFinding({ auth: { key, ...claims } }: Config, path: string): Promise<Finding> {
+  const check = 'token';
+  const file = Bun.file(path);
+  if (!(await file.exists())) throw new OperatorError(`There is no file ${path}.`);
+  const token = (await file.text()).trim();
+  const settings = key.kind === 'development' ? { kind: 'secret' as const, secret: developmentSecret() } : key;
+  const now = () => new Date();
+  const verify = await createTokenVerifier({ key: settings, ...claims }, now, now);
+  try {
+    await verify(token);
+  } catch (error) {
+    if (error instanceof AppError) return { check, result: 'failed', detail: error.detail };
+    throw error;
+  }
+  const { managerRole } = await import('../http/auth');
+  const { rolesClaim } = claims;
+  const roles = rolesIn(decodeJwt(token), rolesClaim);
+  if (roles === undefined) {
+    return { check, result: 'warning', detail: `passes; it has no claim ${rolesClaim}, so its caller has no role` };
+  }
+  const known = roles.includes(managerRole) ? `, ${managerRole} among them` : '';
+  return { check, result: 'ok', detail: `passes; ${counted(roles.length, 'role')} in ${rolesClaim}${known}` };
 }
 
 async function carrierFindings({ carrier: { url, apiKey } }: Config): Promise<Finding[]> {

@@ -37,8 +37,10 @@ Quote \`requestId\`, or the header \`X-Request-Id\`, to whoever runs the service
 
 ## Saving over nobody
 
-Answers that hold the user object have an \`ETag\`. Sent back as \`If-Match\`, it makes a save fail with 412 when the record
-has moved on meanwhile; sent as \`If-None-Match\`, it makes a read answer 304 while nothing has.
+Each response that moved the record has its \`ETag\`, and so has a 412. Sent back as \`If-Match\`, it makes a save fail with 412
+when the record has moved on meanwhile; sent as \`If-None-Match\`, it makes a read respond with 304 while it has not.
+\`If-None-Match: *\` makes a save create the record only. No other user, record or restart has the same tag, and the forms
+that compressing proxies make of it (\`W/"…"\`, \`"…-gzip"\`) are accepted. Conditions follow RFC 9110 §13, without dates.
 
 ## Repeating
 

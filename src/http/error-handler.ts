@@ -52,10 +52,11 @@ export function createErrorHandler(
   });
 }
 
-/** Which rules were broken, and by what a token was refused: never where, as a name of a field may be the caller's own. */
+/** Which rules were broken, and which check a token has failed: never where, as a name of a field may be the caller's own. */
 function refusalOf(failure: AppError) {
   if (failure.errors !== undefined) return { rules: [...new Set(failure.errors.map(({ rule }) => rule))] };
-  return failure.cause === undefined ? {} : { errors: describeError(failure.cause).errors };
+  const { reason, cause } = failure;
+  return { reason, ...(cause === undefined ? {} : { errors: describeError(cause).errors }) };
 }
 
 export function problemResponse(failure: AppError, request: Request, requestId: string): Response {

@@ -13,14 +13,16 @@ const constantHeaders = new Headers({ ...constant, 'content-type': jsonMediaType
  *
  * The last step of a handler that answers 200. It leaves no header in `set`: Elysia would make a second response to add
  * it, with the body of this one read as a stream.
+ *
+ * @throws AppError `precondition-failed` for a GET whose `If-Match` lacks the ETag
  */
 export function answerJson(
   json: string | Uint8Array<ArrayBuffer>,
   { request, set }: Pick<Context, 'request' | 'set'>,
 ): Response {
   const given = set.headers;
-  set.headers = {};
   const isCurrent = isNotModified(request, given.etag);
+  set.headers = {};
   if (isCurrent) set.status = 304;
   const answer = new Response(isCurrent ? null : json, { status: isCurrent ? 304 : 200, headers: constantHeaders });
   const { headers } = answer;

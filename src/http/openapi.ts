@@ -63,6 +63,7 @@ function operation({ path, hooks }: DocumentedRoute, material: Material): Record
   const { parameters, requestBody, ...detail } = hooks.detail ?? {};
   const isPrivate = path.startsWith('/v2/private/');
   const hasTag = asArray(parameters).some((parameter) => v.is(TagParameter, parameter));
+  const failsAfterSave = Object.values(hooks.response ?? {}).some((each) => slugsOf(each).includes('carrier-declined'));
   const example = answers[String(detail.operationId)];
   return {
     ...detail,
@@ -83,7 +84,7 @@ function operation({ path, hooks }: DocumentedRoute, material: Material): Record
       Object.entries(hooks.response ?? {}).map(([status, schema]) => [
         status,
         {
-          headers: headerDocs(Number(status), { isLimited: isPrivate, hasTag }),
+          headers: headerDocs(Number(status), { isLimited: isPrivate, hasTag, failsAfterSave }),
           ...(Number(status) < 400
             ? success(status, schema, { models, example })
             : failure(status, schema, { ...material, path, hooks })),
@@ -123,12 +124,19 @@ function failure(status: string, schema: unknown, { models, path, ...met }: Fail
   };
 }
 
-/** Those that not every such answer has: limits may be switched off, and matches that are explained have no tag. */
+/** Those that not every such response has: limits may be off, and a failure has a tag only where there is a record. */
 const optionalHeaders = ['RateLimit-Policy', 'RateLimit', 'ETag'];
+
+interface HeaderUse {
+  readonly isLimited: boolean;
+  readonly hasTag: boolean;
+  /** Whether what went before a failure may have been stored. */
+  readonly failsAfterSave: boolean;
+}
 
 const headerMeanings: Readonly<Record<string, string>> = {
   'Cache-Control': 'Whether the answer may be kept, and for how long',
-  ETag: 'The version of what is answered, to send as `If-Match` or `If-None-Match`',
+  ETag: 'The version that is stored now, to send as `If-Match` or `If-None-Match`',
   RateLimit: 'What is left of each policy, and the seconds until all of it is there again: `"default";r=599;t=42`',
   'RateLimit-Policy': 'How many requests a caller has in how many seconds: `"default";q=600;w=60`',
   'Retry-After': 'Seconds after which a repeat may succeed',
@@ -136,7 +144,7 @@ const headerMeanings: Readonly<Record<string, string>> = {
   'X-Request-Id': 'The id of this request, which the log has too',
 };
 
-function headerDocs(status: number, has: { isLimited: boolean; hasTag: boolean }): Record<string, object> {
+function headerDocs(status: number, has: HeaderUse): Record<string, object> {
   return Object.fromEntries(
     headersOf(status, has).map((name) => [
       name,
@@ -149,11 +157,11 @@ function headerDocs(status: number, has: { isLimited: boolean; hasTag: boolean }
   );
 }
 
-function headersOf(status: number, { isLimited, hasTag }: { isLimited: boolean; hasTag: boolean }): string[] {
+function headersOf(status: number, { isLimited, hasTag, failsAfterSave }: HeaderUse): string[] {
   return [
     'X-Request-Id',
     'Cache-Control',
-    ...(hasTag && status < 400 ? ['ETag'] : []),
+    ...(hasTag && (status < 400 || status === 412 || (failsAfterSave && status >= 409)) ? ['ETag'] : []),
     ...(status === 401 ? ['WWW-Authenticate'] : []),
     ...([409, 429, 502, 503, 504].includes(status) ? ['Retry-After'] : []),
     ...(isLimited ? ['RateLimit-Policy', 'RateLimit'] : []),

@@ -2,6 +2,7 @@ import { type Context, Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import type { Cors } from './cors';
+import { addToHeader } from './list-header';
 import { isHealthProbe, isOddTarget } from './sent-target';
 
 const requestIdHeader = 'x-request-id';
@@ -45,6 +46,7 @@ export function createRequestContext(
       const requestId = sent !== null && requestIdShape.test(sent) ? sent : newRequestId();
       begun.set(request, { startedAtMs: performance.now(), requestId });
       set.headers[requestIdHeader] = requestId;
+      if (request.url.includes('/v2/private/')) addToHeader(set.headers, 'vary', 'Authorization');
       if (lifecycle.isDraining) {
         set.headers.connection = 'close';
         lifecycle.onRequestWhileDraining();

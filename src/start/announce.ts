@@ -1,3 +1,4 @@
+import { describeZone } from '../calendar';
 import { magicLastNames } from '../carrier-sandbox/faults';
 import type { Config } from '../config';
 import { placeOf } from '../db/client';
@@ -17,8 +18,9 @@ interface Started {
 export function announce(address: string, { config, log, tokens, demo }: Started): void {
   const base = config.publicUrl ?? address;
   const data = placeOf(config.database.url);
+  const timeZone = describeZone(config.reportTimeZone, new Date());
   if (config.isProduction) {
-    log.info({ address, docs: `${base}/swagger`, database: data }, 'listening');
+    log.info({ address, docs: `${base}/swagger`, database: data, timeZone }, 'listening');
     return;
   }
   const hint = config.auth.key.kind === 'secret' ? 'bun planning token --sub NAME signs one' : 'of your issuer';
@@ -33,7 +35,7 @@ Personal planning service
 ${page}  docs     ${config.publicUrl ?? ownAddress}/swagger
   data     ${data}
   tokens   ${tokens?.path ?? hint}
-${demo === undefined ? '' : demoLines(demo)}
+${config.reportTimeZone === 'UTC' ? '' : `  months   ${timeZone}\n`}${demo === undefined ? '' : demoLines(demo)}
 Try it:
   curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'
 

@@ -1,7 +1,9 @@
 import { resolve } from 'node:path';
 import type { DemoTokens } from '../auth/development-key';
-import type { TokenSettings } from '../auth/token-verifier';
+import type { TokenRefusal } from '../auth/token-claims';
+import type { TokenSettings, TokenWatch } from '../auth/token-verifier';
 import type { Config } from '../config';
+import type { Log } from '../log';
 
 /** The tokens that a start in development has made, and the file that they are in. */
 export interface KeptTokens {
@@ -25,4 +27,31 @@ export async function tokenSettings(
   const secret = developmentSecret();
   const kept = { tokens: await writeDemoTokens(path, { secret, ...claims }, issuedAt), path: resolve(path) };
   return { settings: { key: { kind: 'secret', secret }, ...claims }, kept };
+}
+
+/** Which setting an operator should compare with a refused token. Other reasons are the caller's alone. */
+const settingOf: Partial<Record<TokenRefusal, string>> = {
+  issuer: 'AUTH_ISSUER',
+  'issuer-missing': 'AUTH_ISSUER',
+  audience: 'AUTH_AUDIENCE',
+  'audience-missing': 'AUTH_AUDIENCE_CLAIM',
+  key: 'AUTH_JWKS_URL',
+};
+const warnedEveryMs = 60 * 60_000;
+
+/** Logs what the tokens show of a wrong setting: each reason once an hour, as anyone can send a token. */
+export function watchTokens(log: Log): TokenWatch {
+  const warnedAtMs = new Map<TokenRefusal, number>();
+  return {
+    onRefused(reason) {
+      const setting = settingOf[reason];
+      const nowMs = performance.now();
+      if (setting === undefined || nowMs - (warnedAtMs.get(reason) ?? Number.NEGATIVE_INFINITY) < warnedEveryMs) return;
+      warnedAtMs.set(reason, nowMs);
+      log.warn({ reason, setting }, 'a token was refused; this setting may be wrong');
+    },
+    onRolesMissing() {
+      log.warn({ setting: 'AUTH_ROLES_CLAIM' }, 'none of the first tokens has this claim, so no caller has a role');
+    },
+  };
 }

@@ -118,7 +118,9 @@ describe('attack by injection:', () => {
       expect(glance.status).toBe(422);
       const headers = { 'if-match': text, 'if-none-match': text, 'idempotency-key': text.replaceAll(' ', '') };
       expect((await call('POST', '/v2/private/user/profile', { as: 'x', body: {}, headers })).status).toBe(412);
-      expect((await call('GET', '/v2/private/user', { as: 'bystander', headers })).status).toBe(200);
+      const { 'if-match': _, ...unconditional } = headers;
+      const read = await call('GET', '/v2/private/user', { as: 'bystander', headers: unconditional });
+      expect(read.status).toBe(200);
     }
     expect(await stateOfDatabase()).toEqual(before);
   });

@@ -84,8 +84,6 @@ const refused: Record<string, string> = {
   'a sub that is a list': hs256({ ...good, sub: ['victim'] }),
   'a sub that is null': hs256({ ...good, sub: null }),
   'a sub with half a surrogate': hs256(JSON.stringify(good).replace('victim', '\\ud800')),
-  'roles that are an object': hs256({ ...good, roles: { salesManager: true } }),
-  'roles in lists in lists': hs256({ ...good, roles: [['salesManager']] }),
   'an oversized token without a signature': `${goodHead}.${part({ ...good, pad: 'a'.repeat(8_000) })}.a`,
 };
 
@@ -117,11 +115,11 @@ describe('attack on tokens:', () => {
     for (const app of [keyApp, jwksApp]) expect((await app.call('GET', lists, bearer(token))).status).toBe(401);
   });
 
-  test.each(['=', '==', '.', '\u00a0', '%3D', '\t.'])(
-    'a good token with %p behind it opens nothing else',
+  test.each(['=', '==', '.', '\u00a0', '%3D', '\t.', '.a', 'A', ' x', ', x', '\u0000'])(
+    'a good token with %p behind it is refused',
     async (tail) => {
-      const answer = await secretApp.call('GET', '/v2/private/user', bearer(encodeURI(hs256(good) + tail)));
-      expect([401, 404]).toContain(answer.status);
+      const answer = await secretApp.call('GET', lists, bearer(encodeURI(hs256(good) + tail)));
+      expect(answer.status).toBe(401);
     },
   );
 

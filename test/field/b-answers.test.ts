@@ -149,7 +149,7 @@ describe('a stored section that is sent back', () => {
       fc.property(bodies[path], (body) => {
         const once: unknown = v.parse<v.GenericSchema>(schema, body);
         expect(v.parse<v.GenericSchema>(schema, once)).toEqual(once);
-        expect(JSON.stringify(once)).not.toMatch(/-0\b(?!\.)/);
+        expect(JSON.stringify(once)).not.toMatch(/:-0[,}]/);
       }),
       { numRuns: amount({ long: 5000, short: 500 }) },
     );

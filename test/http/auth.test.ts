@@ -62,11 +62,12 @@ const refused: Record<string, string> = {
   'a number as sub': await hs256({ ...good, sub: 5 }),
   'a wrong issuer': await hs256({ ...good, iss: 'somebody else' }),
   'a wrong audience': await hs256({ ...good, aud: 'another service' }),
-  'roles that are not text': await hs256({ ...good, roles: [1] }),
   'a broken signature': `${(await hs256(good)).slice(0, -4)}AAAA`,
   'text that is no token': 'x',
   'two parts': 'a.b',
 };
+
+const goodToken = await hs256(good);
 
 describe('a token', () => {
   test.each(Object.entries(refused))('is refused: %s', async (_, token) => {
@@ -81,7 +82,10 @@ describe('a token', () => {
   test.each([
     ['Basic', 'Basic dXNlcjpwYXNz'],
     ['an empty Bearer', 'Bearer '],
-    ['two tokens', 'Bearer a b'],
+    ['two tokens', `Bearer ${goodToken} ${goodToken}`],
+    ['a token with a word behind it', `Bearer ${goodToken} x`],
+    ['a token with a comma behind it', `Bearer ${goodToken}, realm="x"`],
+    ['a word before Bearer', `x Bearer ${goodToken}`],
     ['a bare token', 'abc'],
   ])('is refused in a header that is %s', async (_, authorization) => {
     const answer = await sharedSecret.call('GET', '/v2/private/healthAndCare/', { headers: { authorization } });
@@ -125,27 +129,29 @@ describe('a verified token', () => {
     await expect(verify(token)).rejects.toMatchObject({ slug: 'unauthenticated' });
   });
 
-  test('is checked against the keys again after a minute', async () => {
+  test('is checked against the keys again after a minute, by which a revoked key ends', async () => {
     let time = now;
-    const jwks = Bun.serve({
-      port: 0,
-      fetch: () => Response.json({ keys: [ed25519.publicKey.export({ format: 'jwk' })] }),
-    });
+    const [revoked, current] = [generateKeyPairSync('ed25519'), generateKeyPairSync('ed25519')];
+    let published = { ...revoked.publicKey.export({ format: 'jwk' }), kid: 'revoked' };
+    const jwks = Bun.serve({ port: 0, fetch: () => Response.json({ keys: [published] }) });
     try {
       const verify = await createTokenVerifier(
         settings({ kind: 'jwks', url: jwks.url.href }),
         () => time,
         () => time,
       );
-      const token = await new SignJWT({ ...good, exp: nowSeconds + 10_000 })
-        .setProtectedHeader({ alg: 'EdDSA' })
-        .sign(ed25519.privateKey);
+      const sign = (kid: string, { privateKey }: typeof current) =>
+        new SignJWT({ ...good, exp: nowSeconds + 10_000 }).setProtectedHeader({ alg: 'EdDSA', kid }).sign(privateKey);
+      const token = await sign('revoked', revoked);
       await verify(token);
-      await jwks.stop(true);
-      time = new Date(now.getTime() + 59_000);
+      published = { ...current.publicKey.export({ format: 'jwk' }), kid: 'current' };
+      time = new Date(now.getTime() + 31_000);
+      // An unknown key has the keys fetched again.
+      await verify(await sign('current', current));
+      time = new Date(now.getTime() + 59_999);
       expect(await verify(token)).toMatchObject({ id: 'somebody' });
-      time = new Date(now.getTime() + 2 * 3_600_000);
-      await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+      time = new Date(now.getTime() + 60_000);
+      await expect(verify(token)).rejects.toMatchObject({ slug: 'unauthenticated', reason: 'key' });
     } finally {
       await jwks.stop(true);
     }

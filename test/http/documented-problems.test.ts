@@ -163,7 +163,10 @@ const provocations: Partial<Record<ProblemSlug, (route: Route) => Promise<Answer
     await apply(apps.usual, route, 'Byron', { headers });
     return apply(apps.usual, route, 'Lovelace', { headers });
   },
-  'precondition-failed': (route) => ask(apps.usual, route, { headers: { 'if-match': '"another"' } }),
+  'precondition-failed': async (route) => {
+    await (await apps.usual()).call('POST', '/v2/private/user/profile', { as: 'demo-manager', body: {} });
+    return ask(apps.usual, route, { headers: { 'if-match': '"another"' } });
+  },
   'rate-limited': async (route) => {
     const caller = { as: route.path };
     await ask(apps.limited, route, caller);

@@ -175,7 +175,7 @@ export interface Exchanged {
 
 /** Every answer may have these: they are HTTP’s, or tell a browser what it may do. */
 const commonHeaders =
-  /^(?:access-control-.*|connection|content-.*|cross-origin-.*|date|keep-alive|referrer-policy|server-timing|strict-transport-security|transfer-encoding|vary|x-content-type-options)$/;
+  /^(?:access-control-.*|connection|content-.*|cross-origin-.*|date|keep-alive|referrer-policy|server|server-timing|strict-transport-security|transfer-encoding|vary|x-content-type-options)$/;
 
 /** Where an answer is not what the document promises, or takes what it does not allow; nothing, if all is well. */
 export function faultsAgainst(operation: Promised, exchanged: Exchanged): string[] {

@@ -6,10 +6,11 @@ import type { ApplicationRow } from '../../db/schema/applications';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
-import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { readPreconditions, saveConditionParameters } from '../../http/entity-tag';
 import { problems, readProblems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import { noParameters, requestBody, requestParameters } from '../../http/request-schema';
+import { entityTag, type RecordVersion } from '../users/entity-tag';
 import { UserBody } from '../users/model';
 import { answerUser, type Exchange, saveProblems } from '../users/save-answers';
 import type { Applicant } from './carrier/carrier';
@@ -41,7 +42,13 @@ export function createCoverageRoutes(deps: AppDeps) {
   ) => {
     const idempotencyKey = headers['idempotency-key'];
     const requestId = requestIdOf(set);
-    const coverage = { userId: caller.id, flow, applicant, idempotencyKey, ifMatch: readIfMatch(request), requestId };
+    const coverage = {
+      ...{ userId: caller.id, flow, applicant, idempotencyKey, requestId },
+      preconditions: readPreconditions(request),
+      onSaved: (record: RecordVersion) => {
+        set.headers.etag = entityTag.format(record);
+      },
+    };
     return answerUser(await service.start(coverage), { request, set });
   };
 
@@ -120,7 +127,7 @@ function coverageDetail(flow: string, operationId: string) {
       'none; `POST /v2/private/user/profile` corrects an answer.',
     operationId,
     requestBody: requestExamples(totalCoverageExamples),
-    parameters: [idempotencyKeyParameter, ifMatchParameter],
+    parameters: [idempotencyKeyParameter, ...saveConditionParameters],
   };
 }
 

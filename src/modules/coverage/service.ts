@@ -2,8 +2,10 @@ import { acquireLease, releaseLease } from '../../db/leases';
 import type { ApplicationRow } from '../../db/schema/applications';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
+import type { Preconditions } from '../../http/entity-tag';
 import { describeError } from '../../log';
 import type { RequestId } from '../audit/store';
+import { type RecordVersion, staleRecord } from '../users/entity-tag';
 import { type AnsweredRecord, createUserStore } from '../users/store';
 import { type Applicant, CarrierError } from './carrier/carrier';
 import { identityHash } from './model';
@@ -26,7 +28,9 @@ export interface CoverageRequest {
   readonly flow: ApplicationRow['flow'];
   readonly applicant: Applicant;
   readonly idempotencyKey: string | undefined;
-  readonly ifMatch: 'any' | readonly string[] | undefined;
+  readonly preconditions: Preconditions;
+  /** Called once the identity is stored, whatever becomes of the application. */
+  readonly onSaved?: (record: RecordVersion) => void;
   readonly requestId: string;
 }
 
@@ -114,12 +118,13 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
      *   `carrier-declined`, or one of the carrier's failures, after which the application is kept and settled later
      */
     async start(request: CoverageRequest): Promise<AnsweredRecord> {
-      const { userId, applicant, ifMatch, requestId } = request;
+      const { userId, applicant, preconditions, requestId } = request;
       await checkKey(request);
       // The application keeps the applicant, who may be somebody else: a spouse. The profile keeps its answers.
       const profile = { section: 'profile', patch: { ...applicant }, onlyEmpty: true } as const;
-      if ((await users.saveSection({ userId, ...profile, ifMatch, requestId, now: clock() })) === undefined)
-        throw new AppError('precondition-failed');
+      const saved = await users.saveSection({ userId, ...profile, preconditions, requestId, now: clock() });
+      if (saved === undefined) throw staleRecord(await users.find(userId));
+      request.onSaved?.(saved);
       try {
         const application = await untilSettled(await openOrFind(request), requestId);
         if (application.state === 'declined') throw declined(application);

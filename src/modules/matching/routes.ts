@@ -5,8 +5,7 @@ import type { AppDeps } from '../../deps';
 import { fields } from '../../fields';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
-import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
-import { answerJson } from '../../http/json-answer';
+import { readPreconditions, saveConditionParameters } from '../../http/entity-tag';
 import { bodyProblems, problems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import { noParameters, requestBody, requestParameters } from '../../http/request-schema';
@@ -27,18 +26,17 @@ export function createMatchingRoutes(deps: AppDeps) {
     .post(
       '/matches',
       async ({ caller, query, request, set }) => {
-        const match = { userId: caller.id, ifMatch: readIfMatch(request), requestId: requestIdOf(set) };
+        const match = { userId: caller.id, preconditions: readPreconditions(request), requestId: requestIdOf(set) };
         const { record, explain } = await service.matchUser(match);
-        if (!query.explain) return answerUser(record, { request, set });
-        set.headers['cache-control'] = 'private, no-store';
-        return answerJson(explainedUserJson(record, explain()), { request, set });
+        const json = query.explain ? explainedUserJson(record, explain()) : toUserJson(record);
+        return answerUser(record, { request, set }, json);
       },
       {
         body: requestBody(v.nullish(fields({}))),
         query: requestParameters(MatchesQuery),
         response: { 200: UserBody, ...problems(...bodyProblems, 'precondition-failed') },
         detail: {
-          parameters: [ifMatchParameter],
+          parameters: saveConditionParameters,
           summary: 'Match insurance products to the saved answers',
           description:
             'Stores and answers `user.insurance.matches`. Of a question that two flows ask, the newest answer counts. With ' +
@@ -69,7 +67,7 @@ export function createMatchingRoutes(deps: AppDeps) {
     );
 }
 
-/** The user with matches that are explained; a tag would be of what is stored, which holds no explanation. */
+/** The user with explained matches. The explanation is not stored; the ETag of the response is that of the record. */
 function explainedUserJson(record: AnsweredRecord, matches: Matches): string {
   const { user } = v.parse(UserBody, JSON.parse(toUserJson(record)));
   return JSON.stringify({ user: { ...user, insurance: { ...user.insurance, matches } } });

@@ -1,9 +1,10 @@
 import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
+import { isPreconditionMet, type Preconditions } from '../../http/entity-tag';
 import { parseAnswers } from '../users/answers';
-import { entityTag } from '../users/entity-tag';
-import { type AnsweredRecord, type AnswerPatches, createUserStore, type StoredAnswers } from '../users/store';
+import { entityTag, staleRecord } from '../users/entity-tag';
+import { type AnsweredRecord, type AnswerPatches, createUserStore } from '../users/store';
 import { createCurrentCatalog } from './current-catalog';
 import { deriveFacts } from './facts';
 import { match, rank } from './match';
@@ -18,7 +19,7 @@ const maxAttempts = 20;
 
 export interface MatchRequest {
   readonly userId: string;
-  readonly ifMatch: 'any' | readonly string[] | undefined;
+  readonly preconditions: Preconditions;
   readonly requestId: string;
 }
 
@@ -39,19 +40,20 @@ export function createMatchingService(
      */
     async matchUser({
       userId,
-      ifMatch,
+      preconditions,
       requestId,
     }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
+      const namesTags = Object.values(preconditions).some((list) => list !== undefined && list !== 'any');
       for (let attempt = 1; attempt <= maxAttempts; attempt += 1) {
         const read = await users.findAnswers(userId);
-        if (!isMeant(read, ifMatch)) throw new AppError('precondition-failed');
+        if (!isPreconditionMet(preconditions, read && entityTag.format(read))) throw staleRecord(read);
         const catalog = await currentCatalog();
         const facts = deriveFacts(read && parseAnswers(read), today());
         const record = await users.replaceMatches({
           userId,
           read,
           matches: printMatches(rank(facts, catalog)),
-          mayHaveMoved: attempt > strictAttempts && (ifMatch === undefined || ifMatch === 'any'),
+          mayHaveMoved: attempt > strictAttempts && !namesTags,
           requestId,
           now: deps.clock(),
         });
@@ -69,9 +71,4 @@ export function createMatchingService(
       return match(deriveFacts(answers, today()), await currentCatalog(), true);
     },
   };
-}
-
-function isMeant(row: StoredAnswers | undefined, ifMatch: MatchRequest['ifMatch']): boolean {
-  if (ifMatch === undefined) return true;
-  return row !== undefined && (ifMatch === 'any' || ifMatch.includes(entityTag.format(row)));
 }

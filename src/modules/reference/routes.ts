@@ -3,7 +3,6 @@ import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { ifNoneMatchParameter, notModified } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
-import { addToHeader } from '../../http/list-header';
 import { problems, readProblems } from '../../http/problem';
 import { noParameters } from '../../http/request-schema';
 import { HealthAndCareBody } from './model';
@@ -24,12 +23,11 @@ export function createReferenceRoutes(deps: AppDeps) {
       const { json, entityTag } = await service.healthAndCare();
       set.headers.etag = entityTag;
       set.headers['cache-control'] = 'private, max-age=300';
-      addToHeader(set.headers, 'vary', 'Authorization');
       return answerJson(json, { request, set });
     },
     {
       query: noParameters,
-      response: { 200: HealthAndCareBody, ...notModified, ...problems(...readProblems) },
+      response: { 200: HealthAndCareBody, ...notModified, ...problems(...readProblems, 'precondition-failed') },
       detail: {
         summary: 'Read the reference lists and the chat widget’s values',
         description: 'The same for everybody, and seldom changed: keep it, and ask with `If-None-Match`.',

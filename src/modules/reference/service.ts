@@ -32,7 +32,7 @@ export function createReferenceService({
     const lists = await store.findLists();
     const body = v.parse(HealthAndCareBody, envelope(lists, { 'chat-id': chat.id, 'chat-token': chat.token }));
     const json = new TextEncoder().encode(JSON.stringify(body));
-    return { json, entityTag: `"${createHash('sha256').update(json).digest('base64url').slice(0, 22)}"` };
+    return { json, entityTag: `"${createHash('sha256').update(json).digest('hex').slice(0, 32)}"` };
   };
 
   return {

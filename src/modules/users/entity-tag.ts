@@ -1,3 +1,6 @@
+import type { AppError } from '../../errors';
+import { preconditionFailed } from '../../http/entity-tag';
+
 /** One version of a user's record. */
 export interface RecordVersion {
   /** Epoch milliseconds. */
@@ -27,4 +30,9 @@ export const entityTag = {
 export function isAtLeast(record: RecordVersion, { createdAt, version, revision }: RecordVersion): boolean {
   if (record.createdAt !== createdAt) return record.createdAt > createdAt;
   return record.version > version || (record.version === version && record.revision === revision);
+}
+
+/** @param record as it is now, if there is one */
+export function staleRecord(record: RecordVersion | undefined): AppError {
+  return preconditionFailed(record && entityTag.format(record));
 }

@@ -26,7 +26,11 @@ export function createUserRoutes(deps: AppDeps) {
       },
       {
         query: noParameters,
-        response: { 200: UserBody, ...notModified, ...problems(...readProblems, 'user-not-found') },
+        response: {
+          200: UserBody,
+          ...notModified,
+          ...problems(...readProblems, 'user-not-found', 'precondition-failed'),
+        },
         detail: {
           tags: ['User object'],
           summary: 'Read the whole user object',

@@ -1,14 +1,13 @@
 import type { Context } from 'elysia';
 import type { Caller } from '../../auth/token-verifier';
 import type { AppDeps } from '../../deps';
-import { AppError } from '../../errors';
 import { requestExamples } from '../../http/docs';
-import { ifMatchParameter, readIfMatch } from '../../http/entity-tag';
+import { readPreconditions, saveConditionParameters } from '../../http/entity-tag';
 import { answerJson } from '../../http/json-answer';
 import { bodyProblems, problems } from '../../http/problem';
 import { requestIdOf } from '../../http/request-context';
 import type { AnswerSection } from './answers';
-import { entityTag } from './entity-tag';
+import { entityTag, staleRecord } from './entity-tag';
 import { UserBody } from './model';
 import { type AnsweredRecord, createUserStore } from './store';
 import type { MergePatch } from './store-section';
@@ -27,7 +26,7 @@ export function saveDetail(summary: string, operationId: string, examples: Reado
     operationId,
     description:
       'A field that is left out stays as it is, null clears it, a list is replaced whole. Answers the whole user.',
-    parameters: [ifMatchParameter],
+    parameters: saveConditionParameters,
     requestBody: requestExamples(examples),
   };
 }
@@ -42,23 +41,30 @@ export interface Exchange {
 type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: Exchange) => Promise<Response>;
 
 /**
- * The one way that answers are saved: merges them into the caller's section, honours `If-Match`, and answers the
- * whole user with its ETag.
+ * The one way that answers are saved: merges them into the caller's section if the preconditions of the request hold,
+ * and responds with the whole user and its ETag.
  */
 export function createSaveAnswers({ db, clock }: Pick<AppDeps, 'db' | 'clock'>): SaveAnswers {
   const store = createUserStore(db);
   return async (section, patch, { caller, request, set }) => {
-    const ifMatch = readIfMatch(request);
-    const requestId = requestIdOf(set);
-    const row = await store.saveSection({ userId: caller.id, section, patch, ifMatch, requestId, now: clock() });
-    if (row === undefined) throw new AppError('precondition-failed');
+    const by = { userId: caller.id, requestId: requestIdOf(set), now: clock() };
+    const row = await store.saveSection({ ...by, section, patch, preconditions: readPreconditions(request) });
+    if (row === undefined) throw staleRecord(await store.find(caller.id));
     return answerUser(row, { request, set });
   };
 }
 
-/** The user object, with the headers that every answer holding one has. */
-export function answerUser(record: AnsweredRecord, { request, set }: Omit<Exchange, 'caller'>): Response {
+/**
+ * The user object, with the headers of every response that holds one.
+ *
+ * @param json the body, if it holds more than what is stored
+ */
+export function answerUser(
+  record: AnsweredRecord,
+  { request, set }: Omit<Exchange, 'caller'>,
+  json = toUserJson(record),
+): Response {
   set.headers.etag = entityTag.format(record);
   set.headers['cache-control'] = 'private, no-store';
-  return answerJson(toUserJson(record), { request, set });
+  return answerJson(json, { request, set });
 }

@@ -1,11 +1,12 @@
-import { and, eq, or, type SQL, sql } from 'drizzle-orm';
+import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
 import { onFirstUse } from '../../db/first-use';
 import { users } from '../../db/schema';
 import { randomRevision, type UserRow } from '../../db/schema/users';
+import type { Preconditions, TagList } from '../../http/entity-tag';
 import type { RequestId } from '../audit/store';
 import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from './answers';
-import { entityTag, type RecordVersion } from './entity-tag';
+import type { RecordVersion } from './entity-tag';
 import type { Purchase } from './model';
 import { changedBy, changesOf, laterThanStored, movedBy, storedSection } from './store-changes';
 import { answeredSection, clearsOneList, type MergePatch, mergedSection } from './store-section';
@@ -17,10 +18,13 @@ interface SectionSave {
   readonly patch: MergePatch;
   /** Save only the fields that hold no answer, and replace none. */
   readonly onlyEmpty?: boolean;
-  /** Save only over a record with one of these entity tags, or over 'any' record. */
-  readonly ifMatch?: 'any' | readonly string[] | undefined;
+  readonly preconditions?: Preconditions | undefined;
   readonly requestId: RequestId;
   readonly now: Date;
+}
+
+interface SaveKind extends Preconditions {
+  readonly onlyEmpty: boolean;
 }
 
 /** Merge patches by the section that they would be saved to. */
@@ -92,8 +96,19 @@ export function createUserStore(db: Database) {
   );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
 
-  const prepareSave = (section: AnswerSection, clears: boolean, onlyEmpty: boolean) =>
-    db
+  const prepareSave = (section: AnswerSection, clears: boolean, save: SaveKind) => {
+    const { onlyEmpty, ifMatch, ifNoneMatch } = save;
+    const isOther = ifNoneMatch && not(isListed(ifNoneMatch, 'ifNoneMatch'));
+    if (ifMatch !== undefined) {
+      const stored = sql`coalesce(${users[section]}, '{}')`;
+      return db
+        .update(users)
+        .set(changesOf(section, mergedSection(section, stored, { clears, onlyEmpty })))
+        .where(and(isOfUser, isListed(ifMatch, 'ifMatch'), isOther))
+        .returning(answeredColumns)
+        .prepare();
+    }
+    return db
       .insert(users)
       .values({
         id: sql.placeholder('userId'),
@@ -109,16 +124,18 @@ export function createUserStore(db: Database) {
       .onConflictDoUpdate({
         target: users.id,
         set: changesOf(section, sql`excluded.${sql.identifier(users[section].name)}`),
+        ...(isOther && { setWhere: isOther }),
       })
       .returning(answeredColumns)
       .prepare();
+  };
 
-  /** One for each section, and one more where a list of a pair is cleared or only what is empty is saved. */
-  const preparedSave = (section: AnswerSection, clears: boolean, onlyEmpty: boolean) => {
-    const name = `${section} ${clears} ${onlyEmpty}`;
+  /** One for each section, for patches that clear a list of a pair, and for each kind of save. */
+  const preparedSave = (section: AnswerSection, clears: boolean, save: SaveKind) => {
+    const name = [section, clears, save.onlyEmpty, kindOf(save.ifMatch), kindOf(save.ifNoneMatch)].join(' ');
     const known = saves.get(name);
     if (known !== undefined) return known;
-    const made = prepareSave(section, clears, onlyEmpty);
+    const made = prepareSave(section, clears, save);
     saves.set(name, made);
     return made;
   };
@@ -143,27 +160,19 @@ export function createUserStore(db: Database) {
      * Merges the patch into one section, in one statement that touches nothing else, and gives the whole record;
      * the first save makes it. Version and `updatedAt` move only when the section changes.
      *
-     * @returns undefined when `ifMatch` is given and no such record exists
+     * @returns undefined when the preconditions do not hold
      */
     async saveSection(save: SectionSave): Promise<AnsweredRecord | undefined> {
-      const { userId, section, patch, onlyEmpty = false, ifMatch, requestId } = save;
-      const clears = clearsOneList(section, patch);
-      const newest = JSON.stringify(newestAnswersOf(section, patch));
-      const values = { userId, patch: JSON.stringify(patch), newest, requestId, now: save.now.getTime() };
-      if (ifMatch !== undefined) {
-        const isMeant = and(eq(users.id, userId), matchesTag(ifMatch));
-        const stored = sql`coalesce(${users[section]}, '{}')`;
-        const changes = changesOf(section, mergedSection(section, stored, { clears, onlyEmpty }));
-        const [row] = await db
-          .update(users)
-          .set(changes)
-          .where(isMeant)
-          .returning(answeredColumns)
-          .prepare()
-          .execute(values);
-        return noted(row);
-      }
-      const [row] = await preparedSave(section, clears, onlyEmpty).execute(values);
+      const { userId, section, patch, onlyEmpty = false, preconditions = {}, requestId } = save;
+      const { ifMatch, ifNoneMatch } = preconditions;
+      const prepared = preparedSave(section, clearsOneList(section, patch), { onlyEmpty, ifMatch, ifNoneMatch });
+      const [row] = await prepared.execute({
+        ...{ userId, requestId, now: save.now.getTime() },
+        patch: JSON.stringify(patch),
+        newest: JSON.stringify(newestAnswersOf(section, patch)),
+        ifMatch: JSON.stringify(ifMatch),
+        ifNoneMatch: JSON.stringify(ifNoneMatch),
+      });
       return noted(row);
     },
 
@@ -248,14 +257,13 @@ export function purchaseUpdate(
   });
 }
 
-/** A tag of another form matches no record. */
-function matchesTag(ifMatch: 'any' | readonly string[]): SQL | undefined {
-  if (ifMatch === 'any') return undefined;
-  const versions = ifMatch.flatMap((tag) => entityTag.parse(tag) ?? []);
-  if (versions.length === 0) return sql`false`;
-  return or(
-    ...versions.map(({ createdAt, version, revision }) =>
-      and(eq(users.createdAt, createdAt), eq(users.version, version), eq(users.revision, revision)),
-    ),
-  );
+const storedTag = sql`format('"%d-%d-%s"', ${createdAt}, ${version}, ${revision})`;
+
+/** Whether the tag of the stored record is in the list, which is bound as JSON under a name. */
+function isListed(list: TagList, name: keyof Preconditions): SQL {
+  return list === 'any' ? sql`true` : sql`${storedTag} IN (SELECT value FROM json_each(${sql.placeholder(name)}))`;
+}
+
+function kindOf(list: TagList | undefined): string {
+  return typeof list === 'string' ? list : typeof list;
 }

@@ -17,7 +17,7 @@ const request = {
   flow: 'ltc' as const,
   applicant,
   idempotencyKey: undefined,
-  ifMatch: undefined,
+  preconditions: {},
   requestId: 'request-1',
 };
 const nothing = { record: false, applications: [], attempts: 0, idempotencyKeys: 0, events: 0, keptAs: null };

@@ -248,16 +248,15 @@ describe('If-Match', () => {
     },
   );
 
-  test('of more tags than SQL can compare is a refusal, not a fault', async () => {
+  test('takes more tags than SQL has variables', async () => {
     const tags = Array(3000).fill('"1-1"').join(', ');
     expect((await testApp.call('POST', ltc, { as: 'listed', body: {}, ...headers(tags) })).status).toBe(412);
   });
 
-  test('takes a list of tags and *, but no weak tag', async () => {
+  test('takes a list of tags and *', async () => {
     const tag = (await save(ltc, 'listed', { careCosts: 1 })).headers.get('etag') ?? '';
     expect((await save(ltc, 'listed', {}, headers(`"1-1", ${tag}`))).status).toBe(200);
     expect((await save(ltc, 'listed', {}, headers('*'))).status).toBe(200);
-    expect((await testApp.call('POST', ltc, { as: 'listed', body: {}, ...headers(`W/${tag}`) })).status).toBe(412);
   });
 
   test.each(['x*', '*x', '/* */', '"1-1"*', '**'])('of %p is no `*`, and saves nothing', async (tag) => {

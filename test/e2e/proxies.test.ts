@@ -1,0 +1,104 @@
+import { describe, expect, test } from 'bun:test';
+import { type Answer, callerOf, testSecret } from '../support/app';
+import { applicant } from '../support/applicant';
+import { missingProxies, type ProxyName, type ProxyPlace, startProxy } from '../support/proxies';
+import { startService } from '../support/service';
+
+const user = '/v2/private/user';
+const profile = '/v2/private/user/profile';
+const acceptGzip = { 'accept-encoding': 'gzip' };
+const tagOf = ({ headers }: Answer) => headers.get('etag') ?? '';
+
+/** nginx as it comes, which speaks HTTP/1.0 to the service, with gzip for JSON of any length. */
+const nginx =
+  (target: string) =>
+  ({ folder, port }: ProxyPlace) =>
+    `
+daemon off;
+master_process on;
+worker_processes 1;
+pid ${folder}/pid;
+error_log stderr;
+events {}
+http {
+  access_log off;
+  client_body_temp_path ${folder}/body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
+  gzip on;
+  gzip_proxied any;
+  gzip_min_length 1;
+  gzip_types application/json application/problem+json;
+  server {
+    listen 127.0.0.1:${port};
+    location / {
+      proxy_pass ${target};
+    }
+  }
+}
+`;
+
+const haproxy =
+  (target: string) =>
+  ({ port }: ProxyPlace) =>
+    `
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 30s
+  timeout server 30s
+frontend front
+  bind 127.0.0.1:${port}
+  default_backend service
+backend service
+  compression algo gzip
+  compression type application/json application/problem+json
+  server one ${new URL(target).host}
+`;
+
+const proxies: { name: ProxyName; configure: (target: string) => (place: ProxyPlace) => string }[] = [
+  { name: 'nginx', configure: nginx },
+  { name: 'haproxy', configure: haproxy },
+];
+
+describe.each(proxies)('behind $name that compresses', ({ name, configure }) => {
+  test.skipIf(missingProxies.includes(name))(
+    'C1 guards saves, matches and applications by the weak tag, and answers 304 to it',
+    async () => {
+      const service = await startService({ environment: { AUTH_SECRET: testSecret } });
+      const call = callerOf(await startProxy(name, configure(service.address)));
+      const send = (path: string, ifMatch: string, body: object) =>
+        call('POST', path, { as: 'ada', headers: { ...acceptGzip, 'if-match': ifMatch }, body });
+
+      const made = await call('POST', profile, { as: 'ada', headers: acceptGzip, body: { heightCm: 160 } });
+      expect([made.status, made.headers.get('vary')]).toEqual([200, expect.stringContaining('Authorization')]);
+      // The proxy has compressed it: else the test shows nothing.
+      expect(tagOf(made)).toStartWith('W/"');
+
+      for (const [path, body] of [
+        [profile, { heightCm: 161 }],
+        ['/v2/private/engine/matches', {}],
+        ['/v2/private/engine/matches?explain=true', {}],
+        ['/v2/private/ltc/totalCoverage', applicant],
+      ] as const) {
+        const current = tagOf(await call('GET', user, { as: 'ada', headers: acceptGzip }));
+        expect(current).toStartWith('W/"');
+        const unchanged = await call('GET', user, { as: 'ada', headers: { ...acceptGzip, 'if-none-match': current } });
+        expect([path, unchanged.status, unchanged.text]).toEqual([path, 304, '']);
+        expect([path, (await send(path, current, body)).status]).toEqual([path, 200]);
+      }
+
+      const stale = await send(profile, tagOf(made), { heightCm: 162 });
+      expect(stale).toMatchObject({
+        status: 412,
+        body: { type: expect.stringContaining('/problems/precondition-failed') },
+      });
+      expect((await send(profile, tagOf(stale), { heightCm: 163 })).body).toMatchObject({
+        user: { profile: { heightCm: 163 } },
+      });
+    },
+    60_000,
+  );
+});
