@@ -86,7 +86,7 @@ function valueAt(source: string): string | undefined {
     return isWhole ? withoutEscapes(inner) : undefined;
   }
   const line = /^[^\r\n]*/.exec(source)?.[0] ?? '';
-  if (/^(?:#|[\t\v\f ]*["'`])/.test(line)) return undefined;
+  if (/^[\t\v\f ]*["'`]/.test(line)) return undefined;
   return withoutEscapes(line.replace(/[\t\v\f ]#.*/, '').replace(/^[\t\v\f ]+|[\t\v\f ]+$/g, ''));
 }
 

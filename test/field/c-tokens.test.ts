@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { generateKeyPairSync } from 'node:crypto';
 import { SignJWT } from 'jose';
-import { type TokenRefusal, tokenRefusals } from '../../src/auth/token-claims';
+import { rolesIn, type TokenRefusal, tokenRefusals } from '../../src/auth/token-claims';
 import { createTokenVerifier, type TokenSettings } from '../../src/auth/token-verifier';
 import { createLog } from '../../src/log';
 import { watchTokens } from '../../src/start/tokens';
@@ -153,30 +153,38 @@ describe('C3 the shape of a claim', () => {
     expect(await verify(`${content}.${signature}`)).toEqual({ id: 'ada', roles });
   });
 
+  test.each(['constructor', 'toString', '__proto__', 'a.constructor', 'a.__proto__.constructor'])(
+    'C3 a token has no claim %s of a prototype',
+    (path) => {
+      expect(rolesIn({ a: {} }, path)).toBeUndefined();
+    },
+  );
+
   test.each([
     ['none of the first hundred has it', 100, undefined, 1],
     ['fewer have come', 99, undefined, 0],
     ['one had it', 300, 50, 0],
     ['it was said already', 300, undefined, 1],
+    ['the same ones come again after a minute', 60, undefined, 0],
   ])('C3 the log says once that tokens lack the claim: %s', async (_, count, withClaimAt, warnings) => {
     const lines: string[] = [];
     const log = createLog('info', { write: (line) => lines.push(line) });
     const settings = { issuer: undefined, audience: undefined, rolesClaim: 'realm_access.roles' };
+    let passedMs = 0;
     const verify = await createTokenVerifier(
       { key: { kind: 'secret', secret: testSecret }, ...settings },
       () => now,
-      () => now,
+      () => new Date(now.getTime() + passedMs),
       watchTokens(log),
     );
-    for (let index = 0; index < count; index += 1) {
-      const token = await sign({
-        ...person,
-        sub: `u-${index}`,
-        ...(index === withClaimAt && { realm_access: { roles: [] } }),
-      });
-      await verify(token);
-      await verify(token);
-    }
+    const tokens = await Promise.all(
+      Array.from({ length: count }, (_, index) =>
+        sign({ ...person, sub: `u-${index}`, ...(index === withClaimAt && { realm_access: { roles: [] } }) }),
+      ),
+    );
+    for (const token of tokens) await verify(token);
+    passedMs = 61_000;
+    for (const token of tokens) await verify(token);
     expect(lines.filter((line) => line.includes('AUTH_ROLES_CLAIM'))).toHaveLength(warnings);
   });
 });

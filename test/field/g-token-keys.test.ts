@@ -73,7 +73,7 @@ describe('G10 a JWKS', () => {
     ],
     [
       'an expired token of the second key',
-      [jwk(ec1), jwk(ec2)],
+      [jwk(ec1), jwk(ec2), jwk(ec())],
       'expired',
       () => token(ec2, 'ES256', { exp: exp - 9999 }),
     ],
@@ -124,6 +124,17 @@ describe('G11 the algorithms of a JWKS', () => {
       slug: 'unauthenticated',
       reason: 'algorithm',
     });
+  });
+
+  test.each(['RS384', 'RS512', 'PS256'])('G11 of a public key refuse %s', async (alg) => {
+    const pem = rsa1.publicKey.export({ type: 'spki', format: 'pem' }).toString();
+    const verify = await createTokenVerifier(
+      { key: { kind: 'public-key', pem }, issuer: undefined, audience: undefined, rolesClaim: 'roles' },
+      () => now,
+      () => now,
+    );
+    await expect(verify(await token(rsa1, alg))).rejects.toMatchObject({ reason: 'algorithm' });
+    expect(await verify(await token(rsa1, 'RS256'))).toMatchObject({ id: 'ada' });
   });
 
   test.each<[string, KeyPairKeyObjectResult]>([
