@@ -13,6 +13,7 @@ import { startReconciler } from './modules/coverage/reconciler';
 import { announce } from './start/announce';
 import { openCarrier } from './start/carrier';
 import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
+import { watchDescriptors } from './start/descriptors';
 import { requireSettingsAsWritten } from './start/env-files';
 import { excludeLoopback } from './start/proxies';
 import { cannotListen, StartError } from './start/start-error';
@@ -67,7 +68,7 @@ async function start(): Promise<void> {
   });
   const { reads, replica } = await openConfiguredReplica(config, db, log, telemetry, process.env);
   const tokens = await tokenSettings(config, demo?.tokens ?? { issuedAt: clock() });
-  const { carrier, sandbox } = await openCarrier(config, clock, telemetry);
+  const { carrier, loadCarrier, sandbox } = await openCarrier(config, clock, telemetry);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
   let retention: ReturnType<typeof startAuditRetention> | undefined;
   let publicUrl = config.publicUrl ?? addressOf(config.host, config.port);
@@ -137,6 +138,8 @@ async function start(): Promise<void> {
   });
 
   const address = listen(app, config);
+  void loadCarrier().catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));
+  watchDescriptors(log);
   publicUrl = config.publicUrl ?? address;
   reconciler = startReconciler(deps);
   retention = startAuditRetention(deps, config.auditRetentionDays);

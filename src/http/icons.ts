@@ -1,18 +1,20 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { AppError } from '../errors';
 import { packageRoot } from '../package-root';
 import { requestParameters } from './request-schema';
 
-const iconName = /^[a-z-]{1,40}\.svg$/;
+const folder = new URL('src/icons/', packageRoot);
+/** Read at the start: a file that is opened for a request fails when the process has no descriptor left. */
+const icons = new Map(readdirSync(folder).map((name) => [name, readFileSync(new URL(name, folder), 'utf8')]));
 
 /** The icons of the shipped products: small drawings of our own. */
 export const iconRoutes = new Elysia({ name: 'http.icons' }).get(
   '/icons/:name',
-  async ({ params: { name } }) => {
-    if (!iconName.test(name)) throw new AppError('route-not-found');
-    const icon = Bun.file(new URL(`src/icons/${name}`, packageRoot));
-    if (!(await icon.exists())) throw new AppError('route-not-found');
+  ({ params: { name } }) => {
+    const icon = icons.get(name);
+    if (icon === undefined) throw new AppError('route-not-found');
     return new Response(icon, {
       headers: {
         'content-type': 'image/svg+xml',

@@ -10,8 +10,7 @@ import { StartError } from './start-error';
 /** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
 export async function openCarrier(config: Config, clock: () => Date, { carrierObservers: observers }: Telemetry) {
   const { url } = config.carrier;
-  if (url !== undefined)
-    return { carrier: carrierOnFirstCall({ ...config.carrier, url, observers }), sandbox: undefined };
+  if (url !== undefined) return { ...carrierOnceListening({ ...config.carrier, url, observers }), sandbox: undefined };
   const { listenCarrierSandbox } = await import('../carrier-sandbox/server');
   const apiKey = crypto.randomUUID();
   const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
@@ -19,14 +18,20 @@ export async function openCarrier(config: Config, clock: () => Date, { carrierOb
     const setting = 'The sandbox carrier’s database SANDBOX_DATABASE_URL';
     throw new StartError(`${setting} cannot be used (${code}).${keyRemedy(code)}`);
   });
-  return { carrier: carrierOnFirstCall({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
+  return { ...carrierOnceListening({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
 }
 
-/** What speaks to a carrier is loaded with the first application, so that no start waits for it. */
-function carrierOnFirstCall(settings: HttpCarrierSettings): Carrier {
-  const carrier = onceLoaded(async () => {
+/**
+ * Modules that speak to a carrier are loaded when the service listens, so that no start waits for them, and no application
+ * fails because the process has no file descriptor left to load them with.
+ */
+function carrierOnceListening(settings: HttpCarrierSettings) {
+  const load = onceLoaded(async () => {
     const { createHttpCarrier } = await import('../modules/coverage/carrier/http-carrier');
+    // Bun starts its HTTP client with the first call, and ends the process where that finds no file descriptor free.
+    await fetch('http://127.0.0.1:0').catch(() => undefined);
     return createHttpCarrier(settings);
   });
-  return { start: async (application, mayBeKnown) => (await carrier()).start(application, mayBeKnown) };
+  const carrier: Carrier = { start: async (application, mayBeKnown) => (await load()).start(application, mayBeKnown) };
+  return { carrier, loadCarrier: load };
 }

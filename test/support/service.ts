@@ -24,6 +24,8 @@ export interface Start {
   readonly environment?: Record<string, string>;
   /** Whether what it writes to standard error is a part of its output, and not shown. */
   readonly hasErrorsInOutput?: boolean;
+  /** How many file descriptors it may have; as many as the tests without it. */
+  readonly descriptors?: number;
 }
 
 /** The service as a process of its own, in a working folder of its own, on a free port. */
@@ -33,8 +35,11 @@ export async function startService({
   cwd = temporaryFolder(),
   environment = {},
   hasErrorsInOutput = false,
+  descriptors,
 }: Start = {}): Promise<Service> {
-  const child = Bun.spawn([process.execPath, ...(program ?? [await programOf('src/main')]), ...args], {
+  const command = [process.execPath, ...(program ?? [await programOf('src/main')]), ...args];
+  const limited = ['sh', '-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, ...command];
+  const child = Bun.spawn(descriptors === undefined ? command : limited, {
     cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...environment },
     stdout: 'pipe',
