@@ -44,6 +44,7 @@ describe('GET /v2/private/healthAndCare/', () => {
     expect(headers.get('vary')).toBe('Authorization');
     const again = await lists(testApp, { 'if-none-match': headers.get('etag') ?? '' });
     expect(again).toMatchObject({ status: 304, text: '' });
+    expect(again.headers.get('content-type')).toBeNull();
     expect(again.headers.get('etag')).toBe(headers.get('etag'));
     expect((await lists(testApp, { 'if-none-match': '"other"' })).status).toBe(200);
   });
