@@ -34,7 +34,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
         now,
       });
       expect(saved).toMatchObject({
-        sections: `"insurance":{},"ltc":{},"purchase":{},"lifeInsurance":{"policySupport":{"selections":[{"id":${index},"title":"é🎻"}]}}`,
+        sections: `"profile":{},"insurance":{},"ltc":{},"purchase":{},"lifeInsurance":{"policySupport":{"selections":[{"id":${index},"title":"é🎻"}],"customSelections":[]}},"lifetimeCare":{}`,
         version: index + 1,
       });
       expect(await createUserStore(db).find('remote')).toEqual(saved);

@@ -99,6 +99,28 @@ describe('the write queue', () => {
     await Promise.all(later);
   });
 
+  test('does not begin what is late before its turn', async () => {
+    const begun = Promise.withResolvers<void>();
+    const isOver = Promise.withResolvers<void>();
+    const committed: number[] = [];
+    const queue = createWriteQueue({
+      timeoutMs: 20,
+      maxStatements: 1,
+      async commit(units) {
+        committed.push(units.length);
+        begun.resolve();
+        await isOver.promise;
+        for (const unit of units) unit.settle({ results: [] });
+      },
+    });
+    const late = Promise.allSettled([queue.add(['a']), queue.add(['b'])]);
+    await begun.promise;
+    for (const each of await late) expect(each).toMatchObject({ reason: { code: 'DEADLINE_EXCEEDED' } });
+    isOver.resolve();
+    await queue.add(['c']);
+    expect(committed).toEqual([1, 0, 1]);
+  });
+
   test('refuses more than may wait, at once, and takes new ones when there is room', async () => {
     const { add, queue } = setUp({ maxWaiting: 2 });
     const waiting = [add('a'), add('b')];

@@ -1,6 +1,10 @@
 import { expect, test } from 'bun:test';
 import * as v from 'valibot';
+import { openServiceDatabase } from '../../src/db/client';
+import { findDatabaseError } from '../../src/db/errors';
+import { acquireLease } from '../../src/db/leases';
 import { referenceOptions } from '../../src/db/schema';
+import { neededMigration, schemaFit } from '../../src/db/schema-fit';
 import { createRateLimits } from '../../src/http/rate-limits';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createPersonalDataStore } from '../../src/modules/personal-data/store';
@@ -8,6 +12,7 @@ import { seedDemo } from '../../src/seed-demo';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
 import { fillEvents, trailOf } from '../support/audit';
+import { atEnd } from '../support/cleanup';
 import { testOperator } from '../support/sales';
 import { startSandbox } from '../support/sandbox';
 
@@ -95,4 +100,40 @@ test('G11 the limit of starting applications is rounded up, so that it is never 
     const { headers } = await call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
     expect(headers.get('ratelimit-policy')).toBe(`"default";q=${perMinute};w=60, "coverage";q=${quota};w=60`);
   }
+});
+
+test('G11 a lease is free from the second in which it ends, and not a second before', async () => {
+  const { db } = await createTestApp();
+  const endsIn = (seconds: number) =>
+    db.$client.execute(`UPDATE leases SET expires_at = unixepoch() + ${seconds} WHERE name = 'work'`);
+  expect(await acquireLease(db, 'work', 'one', 30)).toBeTrue();
+  await endsIn(5);
+  expect(await acquireLease(db, 'work', 'two', 30)).toBeFalse();
+  await endsIn(0);
+  expect(await acquireLease(db, 'work', 'two', 30)).toBeTrue();
+});
+
+test('G11 a schema that asks for this build as its oldest reader fits', async () => {
+  const { db } = await createTestApp();
+  const fitWith = async (minReader: number) => {
+    await db.$client.execute(`UPDATE schema_compatibility SET min_reader = ${minReader}`);
+    return schemaFit(db.$client);
+  };
+  expect(await fitWith(neededMigration)).toBe('fit');
+  expect(await fitWith(neededMigration + 1)).toBe('too-new');
+});
+
+test.each([
+  [401, false],
+  [404, false],
+  [408, true],
+  [429, true],
+  [500, true],
+])('G11 a database server that answers %i may be asked again: %p', async (status, isUnavailable) => {
+  const server = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('refused', { status }) });
+  atEnd(() => server.stop(true));
+  const db = await openServiceDatabase({ url: `http://127.0.0.1:${server.port}`, timeoutMs: 2_000 });
+  atEnd(() => db.$client.close());
+  const failure = findDatabaseError(await db.$client.execute('SELECT 1').catch((error: unknown) => error));
+  expect(failure?.isUnavailable).toBe(isUnavailable);
 });
