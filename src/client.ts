@@ -23,7 +23,6 @@ export interface ApplicationOptions extends SaveOptions {
 type Answered<Name extends keyof Api> = Promise<Result<Api[Name]['answer']>>;
 type Requested<Name extends keyof Api> = Api[Name] extends { request: infer Request } ? Request : never;
 
-type Read<Name extends keyof Api> = (options?: CallOptions) => Answered<Name>;
 type Ask<Name extends keyof Api, Options = CallOptions> = (
   query?: Requested<Name>,
   options?: Options,
@@ -60,7 +59,7 @@ export interface Client {
   /** Starts a life application at the carrier (`life/totalCoverage`), once however often it is called. */
   readonly startLifeApplication: Submit<'startLifeApplication', ApplicationOptions>;
   /** Lists the caller's applications, the newest first. */
-  readonly listApplications: Read<'listApplications'>;
+  readonly listApplications: Ask<'listApplications'>;
   /** Lists cemeteries by name, a page at a time. */
   readonly listCemeteries: Ask<'listCemeteries'>;
   /** Reports a month's sales of the calling sales manager's team. */
@@ -88,7 +87,7 @@ export function createClient(settings: ClientSettings): Client {
       send({ ...options, ...keyed(options), method: 'POST', path: '/ltc/totalCoverage', body }),
     startLifeApplication: (body, options) =>
       send({ ...options, ...keyed(options), method: 'POST', path: '/life/totalCoverage', body }),
-    listApplications: (options) => send({ ...options, method: 'GET', path: '/user/applications' }),
+    listApplications: (query, options) => send({ ...options, method: 'GET', path: '/user/applications', query }),
     listCemeteries: (query, options) => send({ ...options, method: 'GET', path: '/cemetery/all', query }),
     getMonthlyGlance: (query, options) =>
       send({ ...options, method: 'GET', path: '/user/salesManager/monthly-glance', query }),

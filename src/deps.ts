@@ -13,7 +13,7 @@ export interface AppDeps {
     Config,
     'bodyLimitBytes' | 'chat' | 'corsOrigins' | 'metricsToken' | 'publicUrl' | 'reportTimeZone' | 'requestTimeoutMs'
   > & {
-    readonly carrier: Pick<Config['carrier'], 'attempts' | 'timeoutMs'>;
+    readonly carrier: Pick<Config['carrier'], 'applicationsPerDay' | 'attempts' | 'timeoutMs'>;
     readonly database: Pick<Config['database'], 'timeoutMs'>;
   };
   readonly carrier: Carrier;

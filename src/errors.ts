@@ -137,7 +137,7 @@ export const problemKinds = {
     code: 250,
     status: 429,
     title: 'Too many requests',
-    meaning: 'The caller has used up its requests of this minute. Nothing was done.',
+    meaning: 'The caller has used up a limit, of requests in a minute or of applications in a day. Nothing was done.',
     remedy:
       'Send the request again after the seconds in `Retry-After`. `RateLimit`, in each answer, says how many are left.',
     advice: 'Nothing where the wait is short, else when it goes on.',

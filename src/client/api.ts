@@ -2,7 +2,7 @@ import type * as v from 'valibot';
 import type { App } from '../app';
 import type { problemKinds } from '../errors';
 import type { CemeteryQuery } from '../modules/cemeteries/model';
-import type { totalCoverageRequest } from '../modules/coverage/model';
+import type { ApplicationsQuery, totalCoverageRequest } from '../modules/coverage/model';
 import type { LifeInsuranceAnswers, LifetimeCareAnswers } from '../modules/deep-dives/model';
 import type { LtcLifetimeCareAnswers } from '../modules/ltc/model';
 import type { MatchesQuery } from '../modules/matching/model';
@@ -65,7 +65,10 @@ export interface Api {
     request: Body<Private['life']['totalCoverage']['post'], ReturnType<typeof totalCoverageRequest>>;
     answer: Answer<Private['life']['totalCoverage']['post']>;
   };
-  listApplications: { answer: Answer<Private['user']['applications']['get']> };
+  listApplications: {
+    request: Query<Private['user']['applications']['get'], typeof ApplicationsQuery>;
+    answer: Answer<Private['user']['applications']['get']>;
+  };
   listCemeteries: {
     request: Query<Private['cemetery']['all']['get'], typeof CemeteryQuery>;
     answer: Answer<Private['cemetery']['all']['get']>;

@@ -1,6 +1,7 @@
 import * as v from 'valibot';
 
-function wholeNumber(meaning: string, min: number, max: number) {
+/** A whole number in a query. */
+export function wholeNumber(meaning: string, min: number, max: number) {
   return v.pipe(
     v.string(),
     v.description(meaning),

@@ -1,7 +1,7 @@
 import type { Config } from '../config';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
-import type { Carrier } from '../modules/coverage/carrier/carrier';
+import { type Carrier, carrierId } from '../modules/coverage/carrier/carrier';
 import type { HttpCarrierSettings } from '../modules/coverage/carrier/http-carrier';
 import { onceLoaded } from '../once-loaded';
 import type { Telemetry } from '../telemetry/telemetry';
@@ -32,6 +32,9 @@ function carrierOnceListening(settings: HttpCarrierSettings) {
     await fetch('http://127.0.0.1:0').catch(() => undefined);
     return createHttpCarrier(settings);
   });
-  const carrier: Carrier = { start: async (application, mayBeKnown) => (await load()).start(application, mayBeKnown) };
+  const carrier: Carrier = {
+    id: carrierId(settings.url),
+    start: async (application, mayBeKnown) => (await load()).start(application, mayBeKnown),
+  };
   return { carrier, loadCarrier: load };
 }

@@ -54,6 +54,8 @@ export interface Metrics {
   escaped(): void;
   database(name: DatabaseName): DatabaseObserver;
   readonly carrier: CarrierObserver;
+  /** The carrier gave a number that another application holds. */
+  applicationNumberTaken(): void;
   catalogLoaded(version: number): void;
   replicaChanged(isInSync: boolean): void;
   replicaSynced(): void;

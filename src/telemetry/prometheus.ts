@@ -54,6 +54,11 @@ export function createPrometheusMetrics({ version, replica }: PrometheusSettings
     labelNames: ['state'],
     registers,
   });
+  const numbersTaken = new Counter({
+    name: 'planning_application_numbers_taken_total',
+    help: 'Times that the carrier gave an application the number of another one',
+    registers,
+  });
   const catalogVersion = new Gauge({
     name: 'planning_catalog_version',
     help: 'The catalogue that this instance matches by, 0 before its first match',
@@ -71,6 +76,7 @@ export function createPrometheusMetrics({ version, replica }: PrometheusSettings
     escaped: () => requests.inc({ method: 'other', route: 'none', status: 500 }),
     database,
     carrier: createCarrierMetrics(registers),
+    applicationNumberTaken: () => numbersTaken.inc(),
     catalogLoaded: (loaded) => catalogVersion.set(loaded),
     replicaChanged: (isInSync) => replicaMetrics?.isInSync.set(isInSync ? 1 : 0),
     replicaSynced: () => replicaMetrics?.syncedAt.setToCurrentTime(),

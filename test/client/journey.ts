@@ -90,7 +90,7 @@ export const journeyOutcome = {
   previewed: true,
   isSameApplication: true,
   busy: 'carrier-unavailable',
-  busyAgainIn: 5,
+  busyAgainIn: 1,
   applications: ['life', 'ltc'],
   cemeteries: 3,
   hobbies: 55,

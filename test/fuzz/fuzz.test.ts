@@ -17,6 +17,7 @@ const service = await startService({
     CARRIER_TIMEOUT_MS: String(amount({ long: 5_000, short: 1_500 })),
     CARRIER_ATTEMPTS: '1',
     RATE_LIMIT_PER_MINUTE: '0',
+    CARRIER_APPLICATIONS_PER_DAY: '0',
   },
 });
 const document = await documentOfSources();

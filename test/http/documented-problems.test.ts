@@ -97,7 +97,7 @@ const apps = {
   limited: open({ rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date(0)) }),
   impatient: open({
     carrier: sandbox.carrier({ attempts: 1, timeoutMs: 300 }),
-    config: { ...testConfig, carrier: { attempts: 1, timeoutMs: 50 }, requestTimeoutMs: 20 },
+    config: { ...testConfig, carrier: { applicationsPerDay: 0, attempts: 1, timeoutMs: 50 }, requestTimeoutMs: 20 },
   }),
 };
 

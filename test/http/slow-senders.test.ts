@@ -175,7 +175,7 @@ describe('others are served', () => {
 
 /** How many seconds Bun leaves a connection alone. */
 function idleSeconds(settings: { attempts: number; carrierMs: number; databaseMs: number; requestTimeoutMs: number }) {
-  const carrier = { attempts: settings.attempts, timeoutMs: settings.carrierMs };
+  const carrier = { applicationsPerDay: 0, attempts: settings.attempts, timeoutMs: settings.carrierMs };
   const database = { timeoutMs: settings.databaseMs };
   const config = { ...testConfig, carrier, database, requestTimeoutMs: settings.requestTimeoutMs };
   return serveOptions({ config, log: testLog, newRequestId: () => '' }).idleTimeout;
@@ -191,7 +191,7 @@ describe('a body that takes as long as it may', () => {
   });
 
   test.skipIf(!isLong)('is answered 408 also where every answer is quick', async () => {
-    const quick = { carrier: { attempts: 1, timeoutMs: 50 }, database: { timeoutMs: 50 } };
+    const quick = { carrier: { applicationsPerDay: 0, attempts: 1, timeoutMs: 50 }, database: { timeoutMs: 50 } };
     const { port, head } = await listen(15_000, quick);
     const { exchange } = await connectRaw(port);
     expect(await exchange(head('Content-Length: 100\r\n'))).toStartWith('HTTP/1.1 408 ');

@@ -13,7 +13,7 @@ import { watchedHandle } from './traffic';
 export const testSecret = 'a secret that only the tests know, 32+';
 export const testConfig = {
   bodyLimitBytes: 262_144,
-  carrier: { attempts: 2, timeoutMs: 500 },
+  carrier: { applicationsPerDay: 0, attempts: 2, timeoutMs: 500 },
   metricsToken: undefined,
   chat: { id: 'test-chat', token: 'test-chat-token' },
   corsOrigins: [],

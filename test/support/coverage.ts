@@ -9,7 +9,7 @@ export function coverageServiceOf(testApp: TestApp, carrier: Carrier, machineClo
     db: testApp.db,
     clock: () => testApp.now,
     machineClock,
-    config: { ...testConfig, carrier: { attempts: 2, timeoutMs: 300 } },
+    config: { ...testConfig, carrier: { ...testConfig.carrier, timeoutMs: 300 } },
     carrier,
     newId: () => Bun.randomUUIDv7(),
     log: createLog('debug', { write: (line) => testApp.logLines.push(line) }),

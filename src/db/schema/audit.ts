@@ -7,6 +7,7 @@ export const auditActions = [
   'accepted',
   'declined',
   'unsettled',
+  'abandoned',
   'read',
   'refused',
   'exported',

@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
 import * as v from 'valibot';
 import type { CalendarDate } from '../../calendar';
+import { applicationFlows, applicationStates } from '../../db/schema/applications';
 import { fields } from '../../fields';
+import { wholeNumber } from '../../http/pagination';
 import { identityFields } from '../users/model';
 import type { Applicant } from './carrier/carrier';
 
@@ -25,13 +27,25 @@ export const IdempotencyKey = v.optional(
   v.pipe(v.string(), v.regex(/^[\x21-\x7e]{1,255}$/, 'idempotency_key: must be 1 to 255 visible ASCII characters')),
 );
 
+export const ApplicationsQuery = v.strictObject({
+  limit: v.optional(wholeNumber('Applications a page', 1, 100), '20'),
+  after: v.optional(v.pipe(v.string(), v.description('`next` of the page before'), v.minLength(1), v.maxLength(64))),
+});
+export type ApplicationsQuery = v.InferOutput<typeof ApplicationsQuery>;
+
 export const ApplicationsBody = v.object({
   data: v.object({
     applications: v.array(
       v.object({
         id: v.string(),
-        flow: v.picklist(['ltc', 'life']),
-        state: v.picklist(['submitting', 'submitted', 'declined', 'unknown']),
+        flow: v.picklist(applicationFlows),
+        state: v.pipe(
+          v.picklist(applicationStates),
+          v.description(
+            '`submitting` and `unknown` are open; `abandoned`: the carrier keeps refusing the request itself, and the next ' +
+              'attempt starts a new application',
+          ),
+        ),
         appNumber: v.nullable(v.number()),
         supersedes: v.pipe(
           v.nullable(v.string()),
@@ -41,6 +55,7 @@ export const ApplicationsBody = v.object({
         settledAt: v.nullable(v.string()),
       }),
     ),
+    next: v.pipe(v.nullable(v.string()), v.description('`after` of the next page; null on the last page')),
   }),
 });
 export type ApplicationsBody = v.InferOutput<typeof ApplicationsBody>;

@@ -2,7 +2,6 @@ import { type Context, Elysia } from 'elysia';
 import * as v from 'valibot';
 import type { Caller } from '../../auth/token-verifier';
 import { calendarDateAt } from '../../calendar';
-import type { ApplicationRow } from '../../db/schema/applications';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs';
@@ -14,8 +13,15 @@ import { entityTag, type RecordVersion } from '../users/entity-tag';
 import { UserBody } from '../users/model';
 import { answerUser, type Exchange, saveProblems } from '../users/save-answers';
 import type { Applicant } from './carrier/carrier';
-import { ApplicationsBody, IdempotencyKey, totalCoverageExamples, totalCoverageRequest } from './model';
+import {
+  ApplicationsBody,
+  ApplicationsQuery,
+  IdempotencyKey,
+  totalCoverageExamples,
+  totalCoverageRequest,
+} from './model';
 import { createCoverageService } from './service';
+import type { ListedApplication } from './store';
 
 const responses = {
   200: UserBody,
@@ -89,16 +95,19 @@ export function createCoverageRoutes(deps: AppDeps) {
     )
     .get(
       '/user/applications',
-      async ({ caller, set }) => {
+      async ({ caller, query: { limit, after }, set }) => {
         set.headers['cache-control'] = 'private, no-store';
-        return { data: { applications: (await service.list(caller.id)).map(toApplication) } };
+        const { applications, next } = await service.list({ userId: caller.id, limit, after });
+        return { data: { applications: applications.map(toApplication), next } };
       },
       {
-        query: noParameters,
+        query: requestParameters(ApplicationsQuery),
         response: { 200: ApplicationsBody, ...problems(...readProblems) },
         detail: {
           summary: 'List the caller’s applications, the newest first',
-          description: 'Those the carrier has declined, and those whose outcome is not known yet, too.',
+          description:
+            'Includes those that the carrier has declined, and those whose outcome is not known yet. A page ends with ' +
+            '`next`, which is `after` of the page that follows.',
           operationId: 'listApplications',
         },
       },
@@ -131,7 +140,7 @@ function coverageDetail(flow: string, operationId: string) {
   };
 }
 
-function toApplication(row: ApplicationRow): ApplicationsBody['data']['applications'][number] {
+function toApplication(row: ListedApplication): ApplicationsBody['data']['applications'][number] {
   return {
     id: row.id,
     flow: row.flow,

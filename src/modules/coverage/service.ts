@@ -9,7 +9,13 @@ import { type RecordVersion, staleRecord } from '../users/entity-tag';
 import { type AnsweredRecord, createUserStore } from '../users/store';
 import { type Applicant, CarrierError } from './carrier/carrier';
 import { identityHash } from './model';
-import { createApplicationStore } from './store';
+import {
+  type ApplicationCap,
+  createApplicationStore,
+  type ListedApplication,
+  type ListedPage,
+  maxWaitMs,
+} from './store';
 
 const dayMs = 24 * 60 * 60_000;
 /** How long an accepted application is answered again, and a decline repeated, before a new one is started. */
@@ -22,6 +28,11 @@ const openingAttempts = 3;
 /** An application that the carrier does not know this long after is left to the person. */
 const reconciledForMs = 7 * dayMs;
 const reconciledAtOnce = 20;
+/** The carrier refuses the request itself so often, over some 18 hours, before the application is abandoned. */
+const maxRefusals = 8;
+const firstRefusalWaitMs = 60_000;
+/** When the cap holds a person whose applications stay open. */
+const openRetrySeconds = 60 * 60;
 
 export interface CoverageRequest {
   readonly userId: string;
@@ -34,13 +45,14 @@ export interface CoverageRequest {
   readonly requestId: string;
 }
 
-type Deps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'carrier' | 'newId' | 'log'>;
+type Deps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'carrier' | 'newId' | 'log'> &
+  Partial<Pick<AppDeps, 'metrics'>>;
 
 /**
  * Starts applications at the carrier so that none is ever doubled or lost: each is written down before the carrier
  * is called, under a reference that every attempt uses, and moves by one conditional update at a time.
  */
-export function createCoverageService({ db, clock, machineClock, config, carrier, newId, log }: Deps) {
+export function createCoverageService({ db, clock, machineClock, config, carrier, newId, log, metrics }: Deps) {
   const store = createApplicationStore(db);
   const users = createUserStore(db);
   const nowMs = () => clock().getTime();
@@ -66,29 +78,75 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
         requestId,
         now: nowMs(),
         attemptStartedAt: machineMs(),
+        cap: cap(),
       });
       if (opened !== undefined) return { application: opened, isNew: true };
+      await checkCap(userId);
     }
     // Nobody else opens it, so the person was erased since the identity was saved.
     throw new AppError('application-in-progress');
   };
 
   const isOver = ({ state, settledAt }: ApplicationRow): boolean => {
+    if (state === 'abandoned') return true;
     if (state !== 'submitted' && state !== 'declined') return false;
     return nowMs() - (settledAt ?? 0) >= reusedForMs[state];
   };
 
-  /** Asks the carrier on behalf of the attempt that `application` stands for, and writes down what it says. */
+  const cap = (): ApplicationCap | undefined =>
+    config.carrier.applicationsPerDay === 0
+      ? undefined
+      : { count: config.carrier.applicationsPerDay, since: nowMs() - dayMs };
+
+  /** @throws AppError `rate-limited` */
+  const checkCap = async (userId: string): Promise<void> => {
+    const current = cap();
+    const cappingSince = current && (await store.findCapping(userId, current));
+    if (cappingSince === undefined) return;
+    const leftMs = Math.min(cappingSince + dayMs - nowMs(), dayMs);
+    throw new AppError('rate-limited', {
+      detail: 'The caller has started as many applications as a day allows. Nothing was stored or sent to the carrier.',
+      headers: { 'retry-after': String(leftMs > 0 ? Math.ceil(leftMs / 1000) : openRetrySeconds) },
+    });
+  };
+
+  /** Before anything is stored; an application that is answered again is not counted. */
+  const checkCapOfNew = async ({ userId, flow, applicant }: CoverageRequest): Promise<void> => {
+    const newest = await store.findNewest({ userId, flow, identityHash: identityHash(applicant) });
+    if (newest === undefined || isOver(newest)) await checkCap(userId);
+  };
+
+  /** Asks the carrier on behalf of the attempt that `application` stands for, and stores the outcome. */
   const submit = async (application: ApplicationRow, mayBeKnown: boolean, requestId: RequestId): Promise<void> => {
     const { id: clientReference, flow, applicant } = application;
-    try {
-      const decision = await carrier.start({ clientReference, flow, applicant }, mayBeKnown);
-      await store.settle(application, decision, { requestId, now: nowMs() });
-    } catch (error) {
-      if (!(error instanceof CarrierError)) throw error;
-      await store.markUnknown(application, error, { requestId, now: nowMs() });
-      throw error;
-    }
+    const refusals = application.refusals + 1;
+    const refused = { refusals, retryAt: machineMs() + Math.min(firstRefusalWaitMs * 4 ** (refusals - 1), maxWaitMs) };
+    const decision = await carrier
+      .start({ clientReference, flow, applicant }, mayBeKnown)
+      .catch(async (error: unknown) => {
+        if (!(error instanceof CarrierError)) throw error;
+        const { isRefusal, retryAfterMs, code } = error;
+        const retryAt = retryAfterMs === undefined ? null : machineMs() + retryAfterMs;
+        const isAbandoned = isRefusal && refusals >= maxRefusals;
+        const waiting = isRefusal ? refused : { refusals: application.refusals, retryAt };
+        const next = { state: isAbandoned ? 'abandoned' : 'unknown', ...waiting } as const;
+        await store.markUnsettled(application, error, next, { requestId, now: nowMs() });
+        if (isAbandoned) log.error({ application: clientReference, code }, 'an application is abandoned');
+        throw error;
+      });
+    const doing = { requestId, now: nowMs() };
+    if ((await store.settle(application, decision, carrier.id, refused, doing)) === 'settled') return;
+    metrics?.applicationNumberTaken();
+    log.error({ application: clientReference }, 'the carrier gave a number that another application holds');
+    throw new CarrierError('bad-answer', decision.reply);
+  };
+
+  /** How long the carrier has asked to leave an application alone; undefined once that is over. */
+  const waitOf = ({ state, refusals, retryAt }: ApplicationRow): number | undefined => {
+    // The person may have the same data sent again after a refusal: an operator may have corrected its cause.
+    if (state !== 'unknown' || refusals > 0 || retryAt === null) return undefined;
+    const leftMs = retryAt - machineMs();
+    return leftMs > 0 && leftMs <= maxWaitMs ? leftMs : undefined;
   };
 
   /** Brings an application to an end that can be answered: by this caller, or by waiting for the one who is at it. */
@@ -102,6 +160,11 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
       const application = await store.find(opened.application);
       if (application === undefined) throw new AppError('application-in-progress');
       if (application.state === 'submitted' || application.state === 'declined') return application;
+      if (application.state === 'abandoned') throw new AppError('carrier-bad-answer');
+      const retryAfterMs = waitOf(application);
+      if (retryAfterMs !== undefined) {
+        throw new CarrierError('unavailable', 'not asked: the carrier asks to wait', { wasAsked: false, retryAfterMs });
+      }
       const isFree = application.state === 'unknown' || isStale(application);
       const taken = isFree ? await store.takeOver(application, machineMs()) : undefined;
       if (taken !== undefined) await submit(taken, true, requestId);
@@ -114,12 +177,13 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
     /**
      * Fills the empty fields of the profile, starts the application or finds the one there is, and gives the record with its number.
      *
-     * @throws AppError `precondition-failed`, `idempotency-key-reused`, `application-in-progress`,
+     * @throws AppError `precondition-failed`, `idempotency-key-reused`, `rate-limited`, `application-in-progress`,
      *   `carrier-declined`, or one of the carrier's failures, after which the application is kept and settled later
      */
     async start(request: CoverageRequest): Promise<AnsweredRecord> {
       const { userId, applicant, preconditions, requestId } = request;
       await checkKey(request);
+      await checkCapOfNew(request);
       // The application keeps the applicant, who may be somebody else: a spouse. The profile keeps its answers.
       const profile = { section: 'profile', patch: { ...applicant }, onlyEmpty: true } as const;
       const saved = await users.saveSection({ userId, ...profile, preconditions, requestId, now: clock() });
@@ -132,13 +196,25 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
         if (row === undefined) throw new AppError('application-in-progress');
         return row;
       } catch (error) {
-        if (error instanceof CarrierError) throw new AppError(`carrier-${error.kind}`, { cause: error });
+        if (error instanceof CarrierError) throw failed(error);
         throw error;
       }
     },
 
-    /** A person's applications, the newest first. */
-    list: (userId: string) => store.listByUser(userId),
+    /**
+     * A page of a person's applications, the newest first.
+     *
+     * @throws AppError `invalid-input` when `after` is none of them
+     */
+    async list(page: ListedPage): Promise<{ applications: ListedApplication[]; next: string | null }> {
+      const listed = await store.listByUser({ ...page, limit: page.limit + 1 });
+      if (listed === undefined) {
+        const message = 'must be `next` of a page of the same person';
+        throw new AppError('invalid-input', { errors: [{ pointer: 'after', rule: 'cursor', message }] });
+      }
+      const applications = listed.slice(0, page.limit);
+      return { applications, next: (listed.length > page.limit && applications.at(-1)?.id) || null };
+    },
 
     /**
      * Settles the applications that nobody is at, if no other process does: the carrier is asked for each reference,
@@ -186,6 +262,13 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
     await store.saveKey(use, bodyHash, nowMs(), nowMs() - keyKeptForMs);
     if ((await store.findKey(use)) !== bodyHash) throw new AppError('idempotency-key-reused');
   }
+}
+
+function failed(error: CarrierError): AppError {
+  const { kind, retryAfterMs } = error;
+  const seconds = retryAfterMs === undefined ? undefined : Math.max(1, Math.ceil(retryAfterMs / 1000));
+  const headers = seconds === undefined ? {} : { 'retry-after': String(seconds) };
+  return new AppError(`carrier-${kind}`, { cause: error, headers });
 }
 
 function declined({ declineReason }: ApplicationRow): AppError {

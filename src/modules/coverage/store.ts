@@ -1,35 +1,47 @@
-import { and, asc, desc, eq, gt, lt, ne, type SQL, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, lt, ne, or, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { applicationAttempts, applications, idempotencyKeys, users } from '../../db/schema';
+import { applications, idempotencyKeys, users } from '../../db/schema';
 import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
-import type { AuditEvent } from '../../db/schema/audit';
-import { eventStatement, type RequestId } from '../audit/store';
-import { creditStatement } from '../sales/store';
-import { type AnsweredRecord, answeredColumns, purchaseUpdate } from '../users/store';
-import { noteWritten } from '../users/written-versions';
-import type { Applicant, CarrierDecision, CarrierError } from './carrier/carrier';
+import type { Applicant } from './carrier/carrier';
+import { createOutcomeStore, type Doing, eventOf, isOpen, isOpenState } from './store-outcomes';
 
 /** What the database finds out when it makes an application. */
 const openedColumns = { supersedes: applications.supersedes, createdAt: applications.createdAt };
 const Opened = v.object({ supersedes: v.nullable(v.string()), created_at: v.number() });
 const firstPatienceMs = 2_500;
 const maxPatienceMs = 10 * 60_000;
+/** The longest that an application is left alone, so that a clock that was set back does not leave it for longer. */
+export const maxWaitMs = 6 * 60 * 60_000;
 
-export interface NewApplication {
+const listedColumns = {
+  id: applications.id,
+  flow: applications.flow,
+  state: applications.state,
+  applicationNumber: applications.applicationNumber,
+  supersedes: applications.supersedes,
+  createdAt: applications.createdAt,
+  settledAt: applications.settledAt,
+} as const;
+export type ListedApplication = Pick<ApplicationRow, keyof typeof listedColumns>;
+
+/** How many applications a person may have that are open or were created after an instant. */
+export interface ApplicationCap {
+  readonly count: number;
+  /** Epoch milliseconds. */
+  readonly since: number;
+}
+
+export interface NewApplication extends Doing {
   readonly id: string;
   readonly userId: string;
   readonly flow: ApplicationRow['flow'];
   readonly identityHash: string;
   readonly generation: number;
   readonly applicant: Applicant;
-  readonly requestId: RequestId;
-  readonly now: number;
   readonly attemptStartedAt: number;
+  readonly cap?: ApplicationCap | undefined;
 }
-
-/** Which request does something, and when. */
-export type Doing = Pick<NewApplication, 'requestId' | 'now'>;
 
 export interface KeyUse {
   readonly userId: string;
@@ -67,15 +79,38 @@ export function createApplicationStore(db: Database) {
   };
 
   return {
+    ...createOutcomeStore(db),
     find,
     findNewest,
 
-    async listByUser(userId: string): Promise<ApplicationRow[]> {
-      return db
-        .select()
+    /** A page of a person's applications, the newest first; undefined when `after` is none of them. */
+    async listByUser({ userId, limit, after }: ListedPage): Promise<ListedApplication[] | undefined> {
+      const isOfUser = eq(applications.userId, userId);
+      const isAfter =
+        after === undefined
+          ? undefined
+          : sql`(${applications.createdAt}, ${applications.id}) <
+              (SELECT created_at, id FROM applications WHERE id = ${after} AND user_id = ${userId})`;
+      const page = await db
+        .select(listedColumns)
         .from(applications)
-        .where(eq(applications.userId, userId))
-        .orderBy(desc(applications.createdAt), desc(applications.id));
+        .where(and(isOfUser, isAfter))
+        .orderBy(desc(applications.createdAt), desc(applications.id))
+        .limit(limit);
+      if (page.length > 0 || after === undefined) return page;
+      return (await db.$count(applications, and(isOfUser, eq(applications.id, after)))) === 0 ? undefined : page;
+    },
+
+    /** When the application was created that has to pass before another fits under the cap; undefined while one fits. */
+    async findCapping(userId: string, cap: ApplicationCap): Promise<number | undefined> {
+      const [row] = await db
+        .select({ createdAt: applications.createdAt })
+        .from(applications)
+        .where(isUnderCap(userId, cap))
+        .orderBy(desc(applications.createdAt))
+        .limit(1)
+        .offset(cap.count - 1);
+      return row?.createdAt;
     },
 
     /** The hash of the body that a key was first used with. */
@@ -100,15 +135,17 @@ export function createApplicationStore(db: Database) {
 
     /**
      * Writes the application down before the carrier is called; undefined when another caller was first, or the person
-     * has no record (any more).
+     * has no record (any more), or as many applications as the cap allows.
      */
     async open(application: NewApplication): Promise<ApplicationRow | undefined> {
-      const { id, userId, flow, identityHash, generation, applicant, requestId, now, attemptStartedAt } = application;
+      const { id, userId, flow, identityHash, generation, applicant, attemptStartedAt, cap, ...doing } = application;
       const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
         AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
       // The order in which a person's applications were started is told by it, so a clock that was set back must not.
-      const createdAfterOthers = sql`(SELECT max(${now}, coalesce(max(created_at) + 1, 0)) FROM applications
+      const createdAfterOthers = sql`(SELECT max(${doing.now}, coalesce(max(created_at) + 1, 0)) FROM applications
         WHERE user_id = ${userId})`;
+      const hasRoom =
+        cap && sql`(SELECT count(*) FROM ${applications} WHERE ${isUnderCap(userId, cap)}) < ${cap.count}`;
       const opened = db
         .select({
           id: sql`${id}`.as('id'),
@@ -121,24 +158,28 @@ export function createApplicationStore(db: Database) {
           state: sql`'submitting'`.as('state'),
           declineReason: sql`NULL`.as('decline_reason'),
           applicationNumber: sql`NULL`.as('application_number'),
+          carrier: sql`NULL`.as('carrier'),
           pricing: sql`NULL`.as('pricing'),
           attempt: sql`1`.as('attempt'),
           attemptStartedAt: sql`${attemptStartedAt}`.as('attempt_started_at'),
+          refusals: sql`0`.as('refusals'),
+          retryAt: sql`NULL`.as('retry_at'),
           createdAt: sql`${createdAfterOthers}`.as('created_at'),
           settledAt: sql`NULL`.as('settled_at'),
         })
         .from(users)
-        .where(eq(users.id, userId));
+        .where(and(eq(users.id, userId), hasRoom));
       const [[row] = []] = await writeBatch(db, [
         db.insert(applications).select(opened).onConflictDoNothing().returning(openedColumns),
-        event({ id, userId }, 'started', { requestId, now }, eq(applications.id, id)),
+        eventOf(db, { id, userId }, 'started', doing, eq(applications.id, id)),
       ]);
       if (row === undefined) return undefined;
       const { supersedes, created_at: createdAt } = v.parse(Opened, row);
       return {
         ...{ id, userId, flow, identityHash, generation, applicant, supersedes, createdAt },
         ...{ state: 'submitting', attempt: 1, attemptStartedAt },
-        ...{ declineReason: null, applicationNumber: null, pricing: null, settledAt: null },
+        ...{ declineReason: null, applicationNumber: null, carrier: null, pricing: null, settledAt: null },
+        ...{ refusals: 0, retryAt: null },
       };
     },
 
@@ -147,73 +188,15 @@ export function createApplicationStore(db: Database) {
       const { state, attempt } = application;
       const [row] = await db
         .update(applications)
-        .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt })
+        .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt, retryAt: null })
         .where(and(isOpen(application, attempt), eq(applications.state, state)))
         .returning();
       return row;
     },
 
     /**
-     * Settles an application by what the carrier decided. An accepted one also becomes the purchase of its person,
-     * unless that person has started another since, and is credited to the person's counselor; a refusal counts only
-     * while no other attempt has taken it on. Nothing of one whose person was erased meanwhile.
-     */
-    async settle(application: ApplicationRow, decision: CarrierDecision, doing: Doing): Promise<void> {
-      const { now } = doing;
-      const { id, userId, attempt, createdAt } = application;
-      const attempted = recordAttempt(application, decision.kind, decision.reply, now);
-      if (decision.kind === 'declined') {
-        const declined = { state: 'declined', declineReason: decision.reason, settledAt: now } as const;
-        await writeBatch(db, [
-          attempted,
-          event(application, 'declined', doing, isOpen(application, attempt)),
-          db.update(applications).set(declined).where(isOpen(application, attempt)),
-        ]);
-        return;
-      }
-      const { applicationNumber, pricing } = decision;
-      const submitted = { state: 'submitted', applicationNumber, pricing, settledAt: now } as const;
-      const isLatest = sql`NOT EXISTS (SELECT 1 FROM applications
-        WHERE user_id = ${userId} AND (created_at, id) > (${createdAt}, ${id}))`;
-      await writeBatch(db, [
-        attempted,
-        creditStatement(db, { applicationId: id, userId, now }, isOpen(application)),
-        event(application, 'accepted', doing, isOpen(application)),
-        db.update(applications).set(submitted).where(isOpen(application)),
-        purchaseUpdate(db, partnerOf(submitted), doing).where(
-          and(eq(users.id, userId), isLatest, isStillOf(application)),
-        ),
-      ]);
-    },
-
-    /**
-     * Makes a submitted application the purchase of its person, and gives the record; undefined when either is gone.
-     * One that is the purchase already is not written again.
-     */
-    async setPurchase(application: ApplicationRow, doing: Doing): Promise<AnsweredRecord | undefined> {
-      const [row] = await purchaseUpdate(db, partnerOf(application), doing)
-        .where(and(eq(users.id, application.userId), isStillOf(application)))
-        .returning(answeredColumns);
-      if (row !== undefined) noteWritten(db, row);
-      return row;
-    },
-
-    /** Notes that it is not known what the carrier decided; in the audit trail only where somebody asked. */
-    async markUnknown(application: ApplicationRow, error: CarrierError, doing: Doing): Promise<void> {
-      const isOwn = isOpen(application, application.attempt);
-      const told = doing.requestId === null ? [] : [event(application, 'unsettled', doing, isOwn)];
-      const unknown = db.update(applications).set({ state: 'unknown' }).where(isOwn);
-      await writeBatch(
-        db,
-        error.wasAsked
-          ? [recordAttempt(application, error.kind, error.reply, doing.now), ...told, unknown]
-          : [...told, unknown],
-      );
-    },
-
-    /**
-     * Applications that nobody settles: unknown for a while, which doubles with each attempt up to ten minutes, or
-     * submitting for longer than an attempt takes. The longest untouched first.
+     * Applications that no caller settles: unknown for a while, which doubles with each attempt up to ten minutes, and
+     * not to be left alone any longer; or submitting for longer than an attempt takes. The longest untouched first.
      */
     async listOpen(which: {
       now: number;
@@ -230,6 +213,7 @@ export function createApplicationStore(db: Database) {
         .where(
           and(
             sql`CASE ${applications.state} WHEN 'unknown' THEN ${untouchedMs} >= ${patienceMs}
+                AND coalesce(${applications.retryAt}, 0) NOT BETWEEN ${now} + 1 AND ${now + maxWaitMs}
               WHEN 'submitting' THEN ${untouchedMs} > ${staleAfterMs} END`,
             isOpenState,
             ne(applications.userId, erasedUserId),
@@ -240,59 +224,15 @@ export function createApplicationStore(db: Database) {
         .limit(limit);
     },
   };
-
-  /** The statement that tells of an application, if it is as it must be for what comes of it. */
-  function event(
-    { id, userId }: Pick<ApplicationRow, 'id' | 'userId'>,
-    action: AuditEvent['action'],
-    { requestId, now }: Doing,
-    isDue: SQL | undefined,
-  ) {
-    const actor = requestId === null ? 'service' : 'person';
-    const isSo = sql`WHERE EXISTS (SELECT 1 FROM ${applications} WHERE ${isDue})`;
-    return eventStatement(db, { userId, actor, action, applicationId: id, requestId, now }, isSo);
-  }
-
-  function recordAttempt(
-    { id, userId, attempt, attemptStartedAt }: ApplicationRow,
-    outcome: string,
-    reply: string,
-    now: number,
-  ) {
-    const attempted = db
-      .select({
-        applicationId: applications.id,
-        attempt: sql`${attempt}`.as('attempt'),
-        startedAt: sql`${attemptStartedAt}`.as('started_at'),
-        endedAt: sql`${now}`.as('ended_at'),
-        outcome: sql`${outcome}`.as('outcome'),
-        reply: sql`${reply}`.as('reply'),
-      })
-      .from(applications)
-      .where(and(eq(applications.id, id), eq(applications.userId, userId)));
-    return db.insert(applicationAttempts).select(attempted).onConflictDoNothing();
-  }
 }
 
-// As the partial index says it, so that the index is used.
-const isOpenState = sql`${applications.state} IN ('submitting', 'unknown')`;
-
-/** Whether an application is still its person's: an erasure leaves it to nobody. */
-function isStillOf({ id, userId }: ApplicationRow) {
-  return sql`EXISTS (SELECT 1 FROM applications WHERE id = ${id} AND user_id = ${userId})`;
+export interface ListedPage {
+  readonly userId: string;
+  readonly limit: number;
+  /** The id of the last application of the page before. */
+  readonly after: string | undefined;
 }
 
-function isOpen({ id, userId }: ApplicationRow, attempt?: number) {
-  return and(
-    eq(applications.id, id),
-    eq(applications.userId, userId),
-    attempt === undefined ? undefined : eq(applications.attempt, attempt),
-    isOpenState,
-  );
-}
-
-/** What a person's record says of a submitted application. */
-export function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, 'applicationNumber' | 'pricing'>) {
-  if (applicationNumber === null || pricing === null) throw new Error('A submitted application has no number');
-  return { appNumber: applicationNumber, pricing };
+function isUnderCap(userId: string, { since }: ApplicationCap) {
+  return and(eq(applications.userId, userId), or(gt(applications.createdAt, since), isOpenState));
 }

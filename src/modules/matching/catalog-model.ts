@@ -107,11 +107,17 @@ export const Catalog = v.strictObject({
 });
 export type Catalog = v.InferOutput<typeof Catalog>;
 
-/** A browser resolves `//host` to another host, and anything but http to no picture. */
+/**
+ * Whether a browser takes an address for an http or https one, or for one on this service: it reads a backslash as a slash,
+ * and `//host`, `https:host` and `https:///host` as another host.
+ */
 function isIconAddress(icon: string): boolean {
-  if (/\s|^\/\//.test(icon) || !URL.canParse(icon, 'http://localhost/')) return false;
-  return /^https?:$/.test(new URL(icon, 'http://localhost/').protocol);
+  if (/[\s\\]/.test(icon) || !URL.canParse(icon, relativeBase)) return false;
+  const { protocol, host } = new URL(icon, relativeBase);
+  if (!/^[a-z][a-z0-9+.-]*:/i.test(icon)) return host === new URL(relativeBase).host;
+  return /^https?:$/.test(protocol) && /^https?:\/\/[^/?#@]+(?:[/?#]|$)/i.test(icon);
 }
+const relativeBase = 'http://localhost/';
 
 function notAFact({ input }: v.BaseIssue<unknown>): string {
   const name = JSON.stringify(input)?.slice(0, 100);

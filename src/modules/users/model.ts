@@ -1,7 +1,7 @@
 import * as v from 'valibot';
 import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
 import { anyCase, fields, line, personName, roundedToHundredths, StateCode, withoutInvisible } from '../../fields';
-import { CarrierPricing } from '../coverage/carrier/carrier';
+import { StoredPricing } from '../coverage/carrier/carrier';
 import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
 import { LtcLifetimeCare } from '../ltc/model';
 import { Matches } from '../matching/model';
@@ -107,7 +107,7 @@ export type Insurance = v.InferOutput<typeof Insurance>;
 /** `user.purchase`: the application just answered, replaced whole. */
 export const Purchase = v.object({
   partner: v.optional(
-    v.object({ appNumber: v.pipe(v.number(), v.description('The carrier’s number')), pricing: CarrierPricing }),
+    v.object({ appNumber: v.pipe(v.number(), v.description('The carrier’s number')), pricing: StoredPricing }),
   ),
 });
 export type Purchase = v.InferOutput<typeof Purchase>;

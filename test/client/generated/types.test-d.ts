@@ -22,7 +22,7 @@ type DocumentedBody<Id extends keyof Api> = operations[Id] extends { requestBody
 type DocumentedQuery<Id extends keyof Api> = NonNullable<operations[Id]['parameters']['query']>;
 
 /** Those that send a query alone. */
-type Asking = 'matchProducts' | 'listCemeteries' | 'getMonthlyGlance';
+type Asking = 'matchProducts' | 'listApplications' | 'listCemeteries' | 'getMonthlyGlance';
 type Sending = Exclude<{ [Id in keyof Api]: Api[Id] extends { request: unknown } ? Id : never }[keyof Api], Asking>;
 
 type OtherAnswers = {

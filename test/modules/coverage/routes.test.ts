@@ -247,7 +247,7 @@ describe('a carrier that fails', () => {
       const body = { ...ada, lastName };
       const answer = await start(body);
       expect(answer).toMatchObject({ status, body: { type: `/problems/${slug}` } });
-      expect(answer.headers.get('retry-after')).toBe('5');
+      expect(answer.headers.get('retry-after')).toBe(lastName === 'Busy' ? '1' : '5');
       expect((await list())[0]).toMatchObject({ state: 'unknown', appNumber: null });
       expect(await sandbox.store.count()).toBe(1 + accepted);
       const saved = v.parse(UserBody, (await testApp.call('GET', '/v2/private/user', { as: 'ada' })).body).user;

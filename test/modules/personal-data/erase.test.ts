@@ -98,7 +98,7 @@ describe('erasing a person', () => {
     for (const trace of traces) expect(after).not.toContain(trace);
     expect(await testApp.call('GET', '/v2/private/user', { as: 'canary-person' })).toMatchObject({ status: 404 });
     expect((await testApp.call('GET', '/v2/private/user/applications', { as: 'canary-person' })).body).toEqual({
-      data: { applications: [] },
+      data: { applications: [], next: null },
     });
   });
 
@@ -175,6 +175,7 @@ describe('erasing a person', () => {
     const { testApp, erase, sandbox } = await setUp();
     const carrier = sandbox.carrier();
     const service = coverageServiceOf(testApp, {
+      id: carrier.id,
       async start(application, mayBeKnown) {
         await erase('canary-person');
         await testApp.call('POST', '/v2/private/user/profile', { as: 'canary-person', body: {} });
@@ -233,6 +234,7 @@ describe('erasing a person', () => {
     const carrier = sandbox.carrier();
     const service = (during: () => Promise<unknown>) =>
       coverageServiceOf(testApp, {
+        id: carrier.id,
         async start(application, mayBeKnown) {
           await during();
           return carrier.start(application, mayBeKnown);

@@ -3,14 +3,17 @@ import {
   CircuitState,
   ConsecutiveBreaker,
   circuitBreaker,
+  DelegateBackoff,
   ExponentialBackoff,
   handleWhen,
+  type IBackoffFactory,
+  type IRetryBackoffContext,
   retry,
   wrap,
 } from 'cockatiel';
 import * as v from 'valibot';
 import type { BreakerState, CarrierEndpoint, CarrierObserver } from '../../../telemetry/observers';
-import { type Carrier, type CarrierDecision, CarrierError, CarrierPricing } from './carrier';
+import { type Carrier, type CarrierDecision, CarrierError, CarrierPricing, carrierId } from './carrier';
 
 export interface HttpCarrierSettings {
   readonly url: string;
@@ -25,15 +28,26 @@ export interface HttpCarrierSettings {
   readonly observers?: readonly CarrierObserver[];
 }
 
-const backoffMs = { initialDelay: 200, maxDelay: 1000 };
+/** The longest wait that a carrier can ask for. */
+const maxRetryAfterMs = 60 * 60_000;
+const exponential = new ExponentialBackoff({ initialDelay: 200, maxDelay: 1000 });
+/** Exponential with jitter, and never shorter than the carrier asks for. */
+const backoff = new DelegateBackoff<IRetryBackoffContext<unknown>, IBackoffFactory<unknown>>(
+  (context, before = exponential) => {
+    const state = before.next(context);
+    const error = 'error' in context.result ? context.result.error : undefined;
+    return { delay: Math.max(state.duration, retryAfterOf(error)), state };
+  },
+);
 const maxReplyBytes = 1_000_000;
 const keptReplyCharacters = 500;
 
 const Accepted = v.object({
   applicationNumber: v.pipe(v.number(), v.safeInteger(), v.minValue(1)),
-  pricing: v.pipe(CarrierPricing, v.minLength(1)),
+  pricing: CarrierPricing,
 });
 const Refused = v.object({ decision: v.picklist(['declined', 'not-filed']) });
+const Referring = v.looseObject({ clientReference: v.nullish(v.string()) });
 
 /**
  * Speaks to a carrier over HTTP: a deadline an attempt and one for all of them, bounded retries with jitter, and a
@@ -68,8 +82,8 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     const leftMs = () => deadlineMs - performance.now();
     let lastFailure: unknown;
     const retrying = retry(
-      handleWhen((error) => isPassing(error) && leftMs() > 0),
-      { maxAttempts: attempts - 1, backoff: new ExponentialBackoff(backoffMs) },
+      handleWhen((error) => isPassing(error) && leftMs() > retryAfterOf(error)),
+      { maxAttempts: attempts - 1, backoff },
     );
     try {
       return await wrap(retrying, current.policy).execute(async () => {
@@ -78,8 +92,7 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
             const whole = { ...init, headers: { ...init.headers, ...headers } };
             return exchange(`${url}${path}`, whole, Math.max(1, Math.min(timeoutMs, leftMs())));
           });
-          if (isPassingStatus(answer.status))
-            throw new CarrierError('unavailable', kept(answer), { status: answer.status });
+          if (isPassingStatus(answer.status)) throw new CarrierError('unavailable', kept(answer), answer);
           return answer;
         } catch (error) {
           lastFailure = error;
@@ -110,16 +123,17 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     if (mayBeKnown) {
       const path = `/applications/${encodeURIComponent(clientReference)}`;
       const found = await ask('find', path, { headers: authorization }, deadlineMs);
-      if (found.status !== 404) return readDecision(found);
+      if (found.status !== 404) return readDecision(found, clientReference);
     }
     const init = {
       method: 'POST',
       headers: { ...authorization, 'content-type': 'application/json', 'idempotency-key': clientReference },
       body: JSON.stringify({ clientReference, flow, applicant }),
     };
-    return readDecision(await ask('start', '/applications', init, deadlineMs));
+    return readDecision(await ask('start', '/applications', init, deadlineMs), clientReference);
   };
   return {
+    id: carrierId(url),
     start: (application, mayBeKnown) =>
       observers.reduceRight<() => Promise<CarrierDecision>>(
         (inner, observer) => () => observer.observeCall(inner),
@@ -151,19 +165,24 @@ type Send = (headers: Readonly<Record<string, string>>) => Promise<Exchanged>;
 interface Exchanged {
   readonly status: number;
   readonly reply: string;
+  readonly retryAfterMs: number | undefined;
 }
 
-/** One attempt. A body is read only as far as an honest answer goes. */
+/** One attempt. A body is read only as far as an honest response goes, and only as UTF-8. */
 async function exchange(url: string, init: RequestInit, timeoutMs: number): Promise<Exchanged> {
   try {
     const response = await fetch(url, { ...init, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
-    const decoder = new TextDecoder();
-    let reply = '';
+    const { status, headers } = response;
+    const chunks: Uint8Array[] = [];
+    let bytes = 0;
     for await (const chunk of response.body ?? []) {
-      reply += decoder.decode(chunk, { stream: true });
-      if (reply.length > maxReplyBytes) throw new CarrierError('bad-answer', `${response.status}: larger than 1 MB`);
+      bytes += chunk.byteLength;
+      if (bytes > maxReplyBytes) throw new CarrierError('bad-answer', `${status}: larger than 1 MB`);
+      chunks.push(chunk);
     }
-    return { status: response.status, reply };
+    const reply = decode(Buffer.concat(chunks));
+    if (reply === undefined) throw new CarrierError('bad-answer', `${status}: not UTF-8`, { status });
+    return { status, reply, retryAfterMs: readRetryAfter(headers) };
   } catch (error) {
     if (error instanceof CarrierError) throw error;
     const isTimeout = error instanceof Error && error.name === 'TimeoutError';
@@ -175,14 +194,46 @@ async function exchange(url: string, init: RequestInit, timeoutMs: number): Prom
   }
 }
 
-function readDecision(answer: Exchanged): CarrierDecision {
+/** Undefined for bytes that are not UTF-8. */
+function decode(bytes: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * `Retry-After` in milliseconds, at most an hour; undefined for another form. A date is compared with the `Date` of the
+ * response, so that the clocks need not agree.
+ */
+function readRetryAfter(headers: Headers): number | undefined {
+  const text = headers.get('retry-after')?.trim() ?? '';
+  if (/^\d{1,15}$/.test(text)) return Math.min(Number(text) * 1000, maxRetryAfterMs);
+  const waitMs = parseHttpDate(text) - (parseHttpDate(headers.get('date') ?? '') || Date.now());
+  return Number.isNaN(waitMs) ? undefined : Math.min(Math.max(waitMs, 0), maxRetryAfterMs);
+}
+
+/** NaN for what is not the preferred form of RFC 9110 §5.6.7, such as `Sun, 06 Nov 1994 08:49:37 GMT`. */
+function parseHttpDate(text: string): number {
+  return /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text) ? Date.parse(text) : Number.NaN;
+}
+
+function retryAfterOf(error: unknown): number {
+  return error instanceof CarrierError ? (error.retryAfterMs ?? 0) : 0;
+}
+
+/** @throws CarrierError for a response that is not in the agreed form, or speaks of another application */
+function readDecision(answer: Exchanged, clientReference: string): CarrierDecision {
   const { status } = answer;
   const value = parseJson(answer.reply);
-  if (status === 200 || status === 201) {
+  const referring = v.safeParse(Referring, value);
+  const isOurs = referring.success && (referring.output.clientReference ?? clientReference) === clientReference;
+  if (isOurs && (status === 200 || status === 201)) {
     const accepted = v.safeParse(Accepted, value);
     if (accepted.success) return { kind: 'accepted', ...accepted.output, reply: kept(answer) };
   }
-  if (status === 422) {
+  if (isOurs && status === 422) {
     const refused = v.safeParse(Refused, value);
     if (refused.success) return { kind: 'declined', reason: refused.output.decision, reply: kept(answer) };
   }
@@ -197,6 +248,6 @@ function parseJson(text: string): unknown {
   }
 }
 
-function kept({ status, reply }: Exchanged): string {
+function kept({ status, reply }: Pick<Exchanged, 'status' | 'reply'>): string {
   return `${status}: ${reply.slice(0, keptReplyCharacters)}`.replaceAll('\0', '').toWellFormed();
 }

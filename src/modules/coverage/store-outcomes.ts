@@ -1,0 +1,164 @@
+import { and, eq, type SQL, sql } from 'drizzle-orm';
+import { type Database, writeBatch } from '../../db/client';
+import { applicationAttempts, applications, users } from '../../db/schema';
+import type { ApplicationRow } from '../../db/schema/applications';
+import type { AuditEvent } from '../../db/schema/audit';
+import { eventStatement, type RequestId } from '../audit/store';
+import { creditStatement } from '../sales/store';
+import { type AnsweredRecord, answeredColumns, purchaseUpdate } from '../users/store';
+import { noteWritten } from '../users/written-versions';
+import type { CarrierDecision, CarrierError } from './carrier/carrier';
+
+/** Which request does something, and when. */
+export interface Doing {
+  readonly requestId: RequestId;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+/** Stores what becomes of an application at the carrier. */
+export function createOutcomeStore(db: Database) {
+  return {
+    /**
+     * Settles an application by what the carrier decided. An accepted one also becomes the purchase of its person,
+     * unless that person has started another since, and is credited to the person's counselor. A refusal counts only
+     * while no other attempt has taken the application over. Nothing is stored of one whose person was erased meanwhile.
+     *
+     * @returns 'number-taken' when another application holds the number that the carrier gave: this one is then unknown
+     */
+    async settle(
+      application: ApplicationRow,
+      decision: CarrierDecision,
+      carrier: string,
+      ifTaken: Pick<ApplicationRow, 'refusals' | 'retryAt'>,
+      doing: Doing,
+    ): Promise<'settled' | 'number-taken'> {
+      const { now } = doing;
+      const { id, userId, attempt, createdAt } = application;
+      const attempted = recordAttempt(application, decision.kind, decision.reply, now);
+      if (decision.kind === 'declined') {
+        const declined = { state: 'declined', declineReason: decision.reason, settledAt: now } as const;
+        await writeBatch(db, [
+          attempted,
+          eventOf(db, application, 'declined', doing, isOpen(application, attempt)),
+          db.update(applications).set(declined).where(isOpen(application, attempt)),
+        ]);
+        return 'settled';
+      }
+      const { applicationNumber, pricing } = decision;
+      const submitted = { state: 'submitted', applicationNumber, carrier, pricing, settledAt: now } as const;
+      const isLatest = sql`NOT EXISTS (SELECT 1 FROM applications
+        WHERE user_id = ${userId} AND (created_at, id) > (${createdAt}, ${id}))`;
+      const isFree = sql`NOT EXISTS (SELECT 1 FROM applications AS other
+        WHERE other.application_number = ${applicationNumber} AND other.carrier = ${carrier} AND other.id <> ${id})`;
+      const isAcceptable = and(isOpen(application), isFree);
+      const isAccepted = sql`EXISTS (SELECT 1 FROM applications
+        WHERE id = ${id} AND user_id = ${userId} AND state = 'submitted')`;
+      const results = await writeBatch(db, [
+        attempted,
+        creditStatement(db, { applicationId: id, userId, now }, isAcceptable),
+        eventOf(db, application, 'accepted', doing, isAcceptable),
+        db.update(applications).set(submitted).where(isAcceptable),
+        purchaseUpdate(db, partnerOf(submitted), doing).where(and(eq(users.id, userId), isLatest, isAccepted)),
+        // What is still open now was not acceptable.
+        db
+          .update(applications)
+          .set({ state: 'unknown', ...ifTaken })
+          .where(isOpen(application, attempt))
+          .returning({ id: applications.id }),
+      ]);
+      return results.at(-1)?.length === 0 ? 'settled' : 'number-taken';
+    },
+
+    /**
+     * Makes a submitted application the purchase of its person, and gives the record; undefined when either is gone.
+     * One that is the purchase already is not written again.
+     */
+    async setPurchase(application: ApplicationRow, doing: Doing): Promise<AnsweredRecord | undefined> {
+      const { id, userId } = application;
+      // An erasure leaves the application without its person.
+      const isStillOf = sql`EXISTS (SELECT 1 FROM applications WHERE id = ${id} AND user_id = ${userId})`;
+      const [row] = await purchaseUpdate(db, partnerOf(application), doing)
+        .where(and(eq(users.id, userId), isStillOf))
+        .returning(answeredColumns);
+      if (row !== undefined) noteWritten(db, row);
+      return row;
+    },
+
+    /**
+     * Stores that it is not known what the carrier decided, or that the application is abandoned. Without a request it
+     * goes into the audit trail only when it is abandoned.
+     */
+    async markUnsettled(
+      application: ApplicationRow,
+      error: CarrierError,
+      next: Pick<ApplicationRow, 'refusals' | 'retryAt'> & { readonly state: 'unknown' | 'abandoned' },
+      doing: Doing,
+    ): Promise<void> {
+      const isOwn = isOpen(application, application.attempt);
+      const isAbandoned = next.state === 'abandoned';
+      const isTold = isAbandoned || doing.requestId !== null;
+      const action = isAbandoned ? 'abandoned' : 'unsettled';
+      await writeBatch(db, [
+        ...(error.wasAsked ? [recordAttempt(application, error.kind, error.reply, doing.now)] : []),
+        ...(isTold ? [eventOf(db, application, action, doing, isOwn)] : []),
+        db
+          .update(applications)
+          .set({ ...next, ...(isAbandoned && { settledAt: doing.now }) })
+          .where(isOwn),
+      ]);
+    },
+  };
+
+  function recordAttempt(
+    { id, userId, attempt, attemptStartedAt }: ApplicationRow,
+    outcome: string,
+    reply: string,
+    now: number,
+  ) {
+    const attempted = db
+      .select({
+        applicationId: applications.id,
+        attempt: sql`${attempt}`.as('attempt'),
+        startedAt: sql`${attemptStartedAt}`.as('started_at'),
+        endedAt: sql`${now}`.as('ended_at'),
+        outcome: sql`${outcome}`.as('outcome'),
+        reply: sql`${reply}`.as('reply'),
+      })
+      .from(applications)
+      .where(and(eq(applications.id, id), eq(applications.userId, userId)));
+    return db.insert(applicationAttempts).select(attempted).onConflictDoNothing();
+  }
+}
+
+/** The event of an application, if the application is in the state that it needs. */
+export function eventOf(
+  db: Database,
+  { id, userId }: Pick<ApplicationRow, 'id' | 'userId'>,
+  action: AuditEvent['action'],
+  { requestId, now }: Doing,
+  isDue: SQL | undefined,
+) {
+  const actor = requestId === null ? 'service' : 'person';
+  const isSo = sql`WHERE EXISTS (SELECT 1 FROM ${applications} WHERE ${isDue})`;
+  return eventStatement(db, { userId, actor, action, applicationId: id, requestId, now }, isSo);
+}
+
+/** As the partial index says it, so that the index is used. */
+export const isOpenState = sql`${applications.state} IN ('submitting', 'unknown')`;
+
+/** Whether an application is its person's still and not settled. */
+export function isOpen({ id, userId }: ApplicationRow, attempt?: number) {
+  return and(
+    eq(applications.id, id),
+    eq(applications.userId, userId),
+    attempt === undefined ? undefined : eq(applications.attempt, attempt),
+    isOpenState,
+  );
+}
+
+/** What a person's record says of a submitted application. */
+export function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, 'applicationNumber' | 'pricing'>) {
+  if (applicationNumber === null || pricing === null) throw new Error('A submitted application has no number');
+  return { appNumber: applicationNumber, pricing };
+}
