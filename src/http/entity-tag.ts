@@ -21,7 +21,10 @@ function strongForm(tag: string): string {
   return tag.replace(/^W\//, '').replace(codingMark, '"');
 }
 
-/** @returns undefined for what is no list of entity tags */
+/** No caller holds more versions of one record, and each costs time. */
+const maxTags = 100;
+
+/** @returns undefined for what is no list of entity tags, or one of more than a hundred */
 function parseList(header: string): TagList | undefined {
   if (/^[ \t]*\*[ \t]*$/.test(header)) return 'any';
   const tags: string[] = [];
@@ -29,6 +32,7 @@ function parseList(header: string): TagList | undefined {
     const element = listElement.exec(header);
     if (element === null) return undefined;
     if (element[1] !== undefined) tags.push(strongForm(element[1]));
+    if (tags.length > maxTags) return undefined;
   }
   return tags;
 }

@@ -67,6 +67,8 @@ export function problemResponse(failure: AppError, request: Request, requestId: 
       'content-type': problemMediaType,
       'cache-control': 'no-store',
       ...('retryAfterSeconds' in kind ? { 'retry-after': String(kind.retryAfterSeconds) } : {}),
+      // Bun would read the chunks of a body that is refused, however many are still to come.
+      ...(request.headers.has('transfer-encoding') && !request.bodyUsed ? { connection: 'close' } : {}),
       ...failure.headers,
     },
   });

@@ -123,4 +123,35 @@ describe('a body in chunks', () => {
   ])('G3 is read: %s', async (_, chunks) => {
     expect(await send(chunks)).toStartWith('HTTP/1.1 200 ');
   });
+
+  test('G3 of a stranger is not read to its end', async () => {
+    const { socket, received } = await connectRaw(port);
+    const head = `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n`;
+    socket.write(head);
+    const answer = await received;
+    expect(answer).toStartWith('HTTP/1.1 401 ');
+    expect(answer.toLowerCase()).toContain('\r\nconnection: close\r\n');
+    socket.end();
+  });
+
+  test('G3 that was read keeps its connection', async () => {
+    const { socket, received } = await connectRaw(port);
+    const token = await testToken({ id: 'chunker', now: testApp.now });
+    const head = `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`;
+    socket.write(`${head}1\r\n{\r\n0\r\n\r\n`);
+    const answer = await received;
+    expect(answer).toStartWith('HTTP/1.1 400 ');
+    expect(answer.toLowerCase()).not.toContain('connection: close');
+    socket.end();
+  });
+
+  test('G3 a list of more than a hundred tags is not read', async () => {
+    const tags = Array.from({ length: 101 }, (_, index) => `"${index}"`).join();
+    const saved = await testApp.call('POST', profile, { as: 'tagger', body: {} });
+    const etag = saved.headers.get('etag') ?? '';
+    const save = (ifMatch: string) =>
+      testApp.call('POST', profile, { as: 'tagger', body: {}, headers: { 'if-match': ifMatch } });
+    expect((await save(`${tags},${etag}`)).status).toBe(412);
+    expect((await save(`${tags.split(',', 99).join()},${etag}`)).status).toBe(200);
+  });
 });

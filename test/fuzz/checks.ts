@@ -47,6 +47,7 @@ export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswe
   if (operation === undefined) {
     const isMethodWrong = atPath.length > 0;
     if (isMethodWrong) expect(status === 405 || (method === 'OPTIONS' && status === 204), `not 405 but ${status}`);
+    else if (method === 'OPTIONS' && pathAt(sent.target) === '/') expect(status === 204, `a probe got ${status}`);
     else expect(status >= 400 || pages.test(pathAt(sent.target)), `what no route serves was answered ${status}`);
     if (status === 405) expect(!allowed(headers).includes(method), `${method} is refused and allowed at once`);
     return faults;

@@ -129,6 +129,7 @@ export function strangersRequests(): readonly SentRequest[] {
     get('the OpenAPI document, compressed', '/swagger/json', ['Accept-Encoding: gzip']),
     get('an icon', '/icons/term-life.svg'),
     get('the readiness', '/health/ready'),
+    { name: 'chunks of one byte without a token', bytes: chunked('Bearer x', 1, ' ') },
     get('an unknown method', user, [], 'PROPFIND'),
     get('a HEAD', '/v2/private/user', [], 'HEAD'),
   ];
