@@ -5,6 +5,7 @@ import * as v from 'valibot';
 import { createLog, describeError } from '../src/log';
 import { atEnd } from './support/cleanup';
 import { temporaryFolder } from './support/database';
+import { freePort } from './support/free-port';
 import { programOf } from './support/program';
 import { until } from './support/until';
 
@@ -206,7 +207,7 @@ describe('standard output', () => {
   /** The service with its lines sent to where they cannot go. */
   async function startWith(stdout: number | 'pipe') {
     const cwd = temporaryFolder();
-    const port = 20_000 + Math.trunc(Math.random() * 30_000);
+    const port = await freePort();
     const child = Bun.spawn([process.execPath, main], {
       cwd,
       env: { PATH: process.env.PATH, PORT: String(port), SEED_DEMO: 'false', LOG_LEVEL: 'debug' },

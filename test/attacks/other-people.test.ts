@@ -51,7 +51,7 @@ describe('attack on another’s data:', () => {
     const read = await call('GET', '/v2/private/user', options);
     expect(read.body).toMatchObject({ user: { id: 'attacker', profile: { firstName: 'Mal' } } });
     const list = await call('GET', '/v2/private/user/applications', options);
-    expect(list.body).toEqual({ data: { applications: [] } });
+    expect(list.body).toEqual({ data: { applications: [], next: null } });
     for (const path of ['/v2/private/user', '/v2/private/user/applications']) {
       expect((await call('GET', `${path}?${queryThatNames}`, options)).status).toBe(422);
     }
@@ -127,7 +127,7 @@ describe('attack by lifted roles:', () => {
   test.each<[string, Record<string, unknown>]>([
     ['in other case', { roles: ['SalesManager', 'SALESMANAGER', 'salesmanager'] }],
     ['with spaces', { roles: [' salesManager', 'salesManager ', 'sales Manager'] }],
-    ['among others in one text', { roles: 'user,salesManager' }],
+    ['as a part of a longer word', { roles: 'user;salesManager salesManager2' }],
     ['in a list within the text', { roles: '["salesManager"]' }],
     ['with NUL behind', { roles: ['salesManager\u0000'] }],
     ['in letters that look the same', { roles: ['sаlesManager', 'ſalesManager'] }],
