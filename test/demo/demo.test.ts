@@ -38,10 +38,9 @@ function callerOf({ address }: Service, token: string, recordTags: string[] = []
       headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-    const isOfRecord = answer.headers.get('cache-control') === 'private, no-store';
-    const tag = isOfRecord ? answer.headers.get('etag') : null;
-    if (tag !== null) recordTags.push(tag);
-    const headers = [...answer.headers].filter(([name]) => name !== 'date' && !(tag !== null && name === 'etag'));
+    const [tag] = /^"\d+-\d+-[0-9a-f]{16}"$/.exec(answer.headers.get('etag') ?? '') ?? [];
+    if (tag !== undefined) recordTags.push(tag);
+    const headers = [...answer.headers].filter(([name]) => name !== 'date' && !(tag !== undefined && name === 'etag'));
     return { status: answer.status, headers: Object.fromEntries(headers), text: await answer.text() };
   };
 }
