@@ -27,13 +27,14 @@ const composedFrom = 4;
 
 /** A text of up to `maxCharacters` UTF-16 units: cleaned, trimmed and composed (NFC), otherwise kept as it is typed. */
 function composed(maxCharacters: number, clean: (typed: string) => string) {
+  const isTooLong = ({ length }: string) => length > maxCharacters * composedFrom;
   return v.pipe(
     v.string(),
-    revise((typed: string) => clean(typed).trim()),
-    v.check(
-      ({ length }) => length <= maxCharacters * composedFrom,
-      `max_length: must have at most ${maxCharacters} characters`,
-    ),
+    revise((typed: string) => {
+      const trimmed = typed.trim();
+      return isTooLong(trimmed) ? trimmed : clean(trimmed).trim();
+    }),
+    v.check((value) => !isTooLong(value), `max_length: must have at most ${maxCharacters} characters`),
     v.normalize('NFC'),
     v.maxLength(maxCharacters),
     v.check(isStorable, 'storable_text: must not contain NUL or half of a surrogate pair'),

@@ -79,6 +79,9 @@ const otherNames: readonly (readonly [name: string, code: string])[] = [
   ['Republic of Palau', 'PW'],
 ];
 
+/** Enough for the longest name with spaces around it; what is longer is not looked at. */
+const maxCharacters = 200;
+
 export const stateCodes = Object.keys(states);
 export const stateNames: readonly string[] = Object.values(states);
 
@@ -94,6 +97,7 @@ const codes = new Map(
  * have letters whose upper case is A to Z.
  */
 export function findStateCode(text: string): string | undefined {
+  if (text.length > maxCharacters) return undefined;
   const spelling = text.replace(/[.,]/g, '').trim().replace(/\s+/g, ' ');
-  return /^[A-Za-z ]{2,50}$/.test(spelling) ? codes.get(spelling.toLowerCase()) : undefined;
+  return /^[A-Za-z ]+$/.test(spelling) ? codes.get(spelling.toLowerCase()) : undefined;
 }

@@ -96,7 +96,7 @@ describe('planning import staff', () => {
       'line 5 (row 4), column managerId: must be the id of a sales manager, in this file or stored',
       'line 6 (row 5), column managerId: must be the id of a sales manager, in this file or stored',
       'line 6 (row 5), column role: must be salesManager as long as counselors name this person',
-      'line 7 (row 6), column role: must be one of salesManager, counselor',
+      'line 7 (row 6), column role: must be one of salesManager, counselor; did you mean counselor?',
       'line 8 (row 7), column firstName: must have at least 1 character',
       'line 9 (row 8), column id: must have 1 to 255 characters, none of them a control character',
       'line 11 (row 10), the same record stands at line 10 (row 9) already',

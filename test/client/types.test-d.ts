@@ -51,6 +51,18 @@ export async function allowed() {
   await client.getMonthlyGlance({ month: 'March', year: 2026 });
 }
 
+/** A stored section is what its save takes, and what a preview takes. */
+export async function sentBack({ profile, ltc, lifeInsurance, lifetimeCare }: User) {
+  await client.saveProfile(profile);
+  await client.saveLtcLifetimeCare(ltc.lifetimeCare ?? {});
+  await client.saveLifeInsurance(lifeInsurance);
+  await client.saveLifetimeCare(lifetimeCare);
+  await client.previewMatches({ profile, ltc: ltc.lifetimeCare, lifeInsurance, lifetimeCare });
+  await client.saveLifeInsurance({ policySupport: { selections: null, customSelections: [{ title: 'x' }] } });
+  // @ts-expect-error: a list that the stored form does not have
+  await client.saveLtcLifetimeCare({ leaveFinancialLegacy: { customSelections: [] } });
+}
+
 export async function refused() {
   // @ts-expect-error: a wrong value of an enum
   await client.saveLtcLifetimeCare({ careFacilityType: 'atHome' });

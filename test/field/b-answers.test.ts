@@ -317,6 +317,14 @@ describe('a section', () => {
     },
   );
 
+  test('B8 is the same when an empty list is cleared, first or later', async () => {
+    const as = newPerson();
+    const saved = await save(lifeInsurance, as, { customSelections: [typed('x')] });
+    for (const body of [{ selections: null }, { selections: [] }, { selections: null }]) {
+      expect(await save(lifeInsurance, as, body)).toEqual(saved);
+    }
+  });
+
   test('B8 is previewed as it would be saved when a list is cleared', async () => {
     const as = newPerson();
     await save(lifetimeCare, as, { selections: [], customSelections: [typed('x')] });

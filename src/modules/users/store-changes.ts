@@ -3,7 +3,7 @@ import { users } from '../../db/schema';
 import { randomRevision } from '../../db/schema/users';
 import type { RequestId } from '../audit/store';
 import type { AnswerSection } from './answers';
-import { isChangedBy } from './store-section';
+import { answeredSection, isChangedBy } from './store-section';
 
 /** A clock that was set back must not make a record look older than it was, or than its own beginning. */
 export function laterThanStored(now: SQL): SQL {
@@ -48,5 +48,5 @@ export function changedBy(
 
 /** What an upsert merges into, read before it, so that `json_patch` runs once and not for every column that moves with it. */
 export function storedSection(section: AnswerSection): SQL {
-  return sql`coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${sql.placeholder('userId')}), '{}')`;
+  return sql`coalesce((SELECT ${answeredSection(section)} FROM ${users} WHERE ${users.id} = ${sql.placeholder('userId')}), '{}')`;
 }

@@ -55,16 +55,17 @@ export function answeredSection(section: AnswerSection): SQL {
 /**
  * A section whose pair of lists is whole, as JSON: earlier versions stored one list without the other, or neither. In a
  * text of JSON a quotation mark is escaped, so these keys are found nowhere else. With `clears`, a pair is removed that
- * has only a list without items left.
+ * has only a list without items left. The lists have one order, so that clearing an empty list changes nothing.
  */
 function withBothLists(section: AnswerSection, json: SQL, clears: boolean): SQL {
   const pair = listPairs[section];
   if (pair === undefined) return json;
   const emptied = clears ? `'{}', '{"selections":[]}', '{"customSelections":[]}'` : `'{}'`;
-  const lists = `'$.${pair}.selections', json('[]'), '$.${pair}.customSelections', json('[]')`;
+  const list = (name: string) =>
+    sql`${sql.raw(`'${name}'`)}, json(coalesce(json_extract(${json}, ${sql.raw(`'$.${pair}.${name}'`)}), '[]'))`;
   return sql`CASE WHEN instr(${json}, ${sql.raw(`'"${pair}":'`)}) = 0
       OR (instr(${json}, '"selections":') > 0 AND instr(${json}, '"customSelections":') > 0) THEN ${json}
     WHEN json_extract(${json}, ${sql.raw(`'$.${pair}'`)}) IN (${sql.raw(emptied)})
     THEN json_remove(${json}, ${sql.raw(`'$.${pair}'`)})
-    ELSE json_insert(${json}, ${sql.raw(lists)}) END`;
+    ELSE json_set(${json}, ${sql.raw(`'$.${pair}'`)}, json_object(${list('selections')}, ${list('customSelections')})) END`;
 }

@@ -100,7 +100,7 @@ export function createUserStore(db: Database) {
     const { onlyEmpty, ifMatch, ifNoneMatch } = save;
     const isOther = ifNoneMatch && not(isListed(ifNoneMatch, 'ifNoneMatch'));
     if (ifMatch !== undefined) {
-      const stored = sql`coalesce(${users[section]}, '{}')`;
+      const stored = sql`coalesce(${answeredSection(section)}, '{}')`;
       return db
         .update(users)
         .set(changesOf(section, mergedSection(section, stored, { clears, onlyEmpty })))
@@ -222,7 +222,7 @@ export function createUserStore(db: Database) {
      */
     async mergeAnswers(userId: string, patches: AnswerPatches): Promise<Answers> {
       const merged = (section: AnswerSection) => {
-        const stored = sql`coalesce((SELECT ${users[section]} FROM ${users} WHERE ${users.id} = ${userId}), '{}')`;
+        const stored = sql`coalesce((SELECT ${answeredSection(section)} FROM ${users} WHERE ${users.id} = ${userId}), '{}')`;
         const patch = patches[section] ?? {};
         const clears = clearsOneList(section, patch);
         return mergedSection(section, stored, { patch: sql`${JSON.stringify(patch)}`, clears });
