@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { openDatabase } from '../../src/db/client';
 import { callersRequests, plainRequests, type SentRequest, strangersRequests } from '../support/costly-requests';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { costMicros, statusOf } from '../support/request-cost';
@@ -15,6 +16,7 @@ export async function compareRequestCosts(report: (name: string) => void): Promi
   const cwd = temporaryFolder();
   const path = join(cwd, 'planning.db');
   await copyTemplate(path);
+  await storeApplications(path);
   const { address, pid } = await startServiceOn(path, cwd);
   const service = { pid, port: Number(new URL(address).port) };
   const authorization = await authorizationOf('attacker');
@@ -42,4 +44,13 @@ export async function compareRequestCosts(report: (name: string) => void): Promi
   await compare(head, [longHead, ...strangersRequests()]);
   await compare(read, [save, longBody, ...callersRequests(authorization)]);
   return figures;
+}
+
+/** As many as one account could start on a day before there was a cap. */
+async function storeApplications(path: string): Promise<void> {
+  const { $client } = await openDatabase({ url: `file:${path}`, timeoutMs: 10_000 });
+  await $client.executeMultiple(`INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state,
+    attempt, attempt_started_at, created_at) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 43200)
+    SELECT format('%036d', i), 'attacker', 'ltc', i, 0, json_object('firstName', hex(zeroblob(200))), 'declined', 1, i, i FROM n`);
+  $client.close();
 }

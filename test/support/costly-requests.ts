@@ -225,7 +225,7 @@ export function callersRequests(authorization: string): readonly SentRequest[] {
     get('an If-None-Match of 3,800 tags, read', '/v2/private/user', [`If-None-Match: ${tags}"b"`]),
     get('the largest page of cemeteries', '/v2/private/cemetery/all?limit=1000'),
     get('the last page of cemeteries', '/v2/private/cemetery/all?limit=1000&page=999999999999999'),
-    get('the list of applications', '/v2/private/user/applications'),
+    get('the largest page of applications', '/v2/private/user/applications?limit=100'),
     { name: 'matches', bytes: save(authorization, '/v2/private/engine/matches', '{}') },
   ];
 }
