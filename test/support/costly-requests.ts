@@ -45,6 +45,15 @@ function nested(open: string, close: string, bytes = bodyBytes - 20): string {
   return open.repeat(depth) + close.repeat(depth);
 }
 
+/** Each list as long as it may be, each title too, in letters of four bytes. */
+function mostAnswers(): string {
+  const items = Array.from({ length: 100 }, (_, id) => ({
+    id,
+    title: `${id} ${'\u{1F33B}'.repeat(98)}`.slice(0, 199),
+  }));
+  return JSON.stringify({ selections: items, customSelections: items.map(({ title }) => ({ title })) });
+}
+
 /** Requests without a trick, of the size of a usual one and of the largest, which the others are compared with. */
 export function plainRequests(authorization: string) {
   const of = (name: string, head: string) => ({ name, bytes: Buffer.from(head) });
@@ -225,6 +234,7 @@ export function callersRequests(authorization: string): readonly SentRequest[] {
     get('an If-None-Match of 3,800 tags, read', '/v2/private/user', [`If-None-Match: ${tags}"b"`]),
     get('the largest page of cemeteries', '/v2/private/cemetery/all?limit=1000'),
     get('the last page of cemeteries', '/v2/private/cemetery/all?limit=1000&page=999999999999999'),
+    body('the most answers that a section takes', mostAnswers(), '/v2/private/deepDives/lifetimeCare'),
     get('the largest page of applications', '/v2/private/user/applications?limit=100'),
     { name: 'matches', bytes: save(authorization, '/v2/private/engine/matches', '{}') },
   ];
