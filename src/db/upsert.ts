@@ -30,7 +30,7 @@ interface Upsert {
   /** Nothing is stored where this does not hold. */
   readonly onlyIf?: SQL;
   readonly now: Date;
-  /** Run after it in the same transaction. */
+  /** Run after it in the same transaction, also where `onlyIf` does not hold. */
   readonly after?: readonly Statement[];
 }
 
@@ -46,7 +46,7 @@ export class UnmetConditionError extends Error {
  */
 export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCounts> {
   const { table, key, content, origin = {}, records, keepsStored = false, joins = sql``, now, after = [] } = upsert;
-  const { onlyIf = sql`true` } = upsert;
+  const { onlyIf } = upsert;
   const columns = getTableColumns(table);
   const nameOf = (column: string) => sql.identifier(columns[column]?.name ?? column);
   const instant = sql`${now.getTime()}`;
@@ -62,15 +62,12 @@ export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCo
     )}`;
   const upserting = sql`
     INSERT INTO ${table} (${list(Object.keys(values).map((column) => sql`${nameOf(column)}`))})
-    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE ${onlyIf}
+    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE ${onlyIf ?? sql`true`}
     ON CONFLICT (${nameOf(key)}) DO ${keepsStored ? sql`NOTHING` : update}
     RETURNING version`;
-  const [rows, conditions] = await writeBatch(db, [
-    toStatement(upserting),
-    toStatement(sql`SELECT ${onlyIf} AS holds`),
-    ...after,
-  ]);
-  if (conditions?.[0]?.holds !== 1) throw new UnmetConditionError('Nothing was stored');
+  const condition = onlyIf === undefined ? [] : [toStatement(sql`SELECT ${onlyIf} AS holds`)];
+  const [rows, conditions] = await writeBatch(db, [toStatement(upserting), ...condition, ...after]);
+  if (onlyIf !== undefined && conditions?.[0]?.holds !== 1) throw new UnmetConditionError('Nothing was stored');
   const stored = v.parse(Stored, rows);
   const added = stored.filter(({ version }) => version === 0).length;
   return { added, changed: stored.length - added, unchanged: records.length - stored.length };

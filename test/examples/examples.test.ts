@@ -2,6 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { cpSync, mkdirSync, rmSync, symlinkSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
+import { ApplicationsBody } from '../../src/modules/coverage/model';
 import { type Answer, callerOf, testSecret, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
 import { builtClient } from '../support/built-client';
@@ -91,7 +92,7 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
     expect(application).toContain(`${purchase.partner?.appNumber}`);
     const applications = await call('GET', '/v2/private/user/applications', { as: name });
     for (const [title, value] of [
-      ['List the applications', applications.body],
+      ['List the applications', v.parse(ApplicationsBody, applications.body).data.applications],
       ['Read it all back', held],
     ] as const) {
       const lines = textOf(title)

@@ -232,6 +232,8 @@ export function callersRequests(authorization: string): readonly SentRequest[] {
       bytes: save(authorization, profile, '{}', [`Content-Type: application/json;a="${fill('\\"')}`]),
     },
     get('an If-None-Match of 3,800 tags, read', '/v2/private/user', [`If-None-Match: ${tags}"b"`]),
+    get('an If-None-Match of spaces, read', '/v2/private/user', [`If-None-Match: "a",${fill(' ')}x`]),
+    get('an If-Match of commas, read', '/v2/private/user', [`If-Match: ${fill(',')}x`]),
     get('the largest page of cemeteries', '/v2/private/cemetery/all?limit=1000'),
     get('the last page of cemeteries', '/v2/private/cemetery/all?limit=1000&page=999999999999999'),
     body('the most answers that a section takes', mostAnswers(), '/v2/private/deepDives/lifetimeCare'),
