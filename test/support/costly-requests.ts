@@ -131,6 +131,9 @@ export function strangersRequests(): readonly SentRequest[] {
     get('a baggage of 3,000', user, [`baggage: ${fill('a=b,')}a=b`]),
     get('a long request id', user, [`X-Request-Id: ${fill('a')}`]),
     get('an If-None-Match of 3,800 tags', '/v2/private/healthAndCare', [`If-None-Match: ${fill('"a",')}"b"`]),
+    ...['Accept', 'Accept-Encoding', 'If-Match', 'If-None-Match', 'Origin', 'Traceparent', 'X-Forwarded-For'].map(
+      (name) => get(`spaces in the header ${name}`, '/swagger/json', [`${name}: "a",${fill(' ')}x`]),
+    ),
     get('a page of problems', '/problems'),
     get('a page of a problem', '/problems/invalid-input'),
     get('the documentation', '/swagger'),
