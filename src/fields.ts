@@ -62,18 +62,18 @@ export function optionalLine(maxCharacters: number, clean = asTyped) {
   return v.pipe(
     composed(maxCharacters, clean),
     v.check(
-      (value) => !/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u.test(value),
+      (value) => !/[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/u.test(value),
       'one_line: must not contain control characters',
     ),
   );
 }
 
 /**
- * Characters that show nothing, such as U+200B: with them two names that look the same are not. Variation selectors choose
- * a form, and those that turn the direction of writing are refused.
+ * Characters that show nothing, such as U+200B and the marks of direction that a pasted Hebrew or Arabic name brings: with
+ * them two names that look the same differ. Variation selectors choose a form. Overrides of direction are refused.
  */
 const invisible =
-  /[\p{Default_Ignorable_Code_Point}--[\u180b-\u180d\u180f\u200c\u200d\u202a-\u202e\u2066-\u2069\ufe00-\ufe0f\u{e0100}-\u{e01ef}]]/gv;
+  /[\p{Default_Ignorable_Code_Point}--[\u180b-\u180d\u180f\u200c\u200d\u202d\u202e\ufe00-\ufe0f\u{e0100}-\u{e01ef}]]/gv;
 /** U+200C and U+200D choose the form of the letters beside them in these scripts, and join emoji. */
 const joined = String.raw`[[\p{sc=Arabic}\p{sc=Syriac}\p{sc=Mongolian}\p{sc=Devanagari}\p{sc=Bengali}\p{sc=Gurmukhi}\p{sc=Gujarati}\p{sc=Oriya}\p{sc=Tamil}\p{sc=Telugu}\p{sc=Kannada}\p{sc=Malayalam}\p{sc=Sinhala}\p{sc=Khmer}\p{sc=Myanmar}\p{Emoji}\ufe0f]--\p{ASCII}]`;
 const idleJoiner = new RegExp(`(?<!${joined})[\u200c\u200d]|[\u200c\u200d](?!${joined})`, 'gv');

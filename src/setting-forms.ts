@@ -103,7 +103,9 @@ export const Origin = v.pipe(
 
 /** Development servers take the next free port. */
 const loopbackWithAnyPort = /^https?:\/\/(?:localhost|127\.0\.0\.1|\[::1\]):\*$/;
-export const loopbackOrigins = ['http://localhost:*', 'http://127.0.0.1:*', 'http://[::1]:*'];
+export const loopbackOrigins = ['http', 'https'].flatMap((scheme) =>
+  ['localhost', '127.0.0.1', '[::1]'].map((host) => `${scheme}://${host}:*`),
+);
 
 /** In the form that browsers send, which is how an origin is compared. A copied address may end with a slash. */
 export const OriginList = v.pipe(

@@ -54,7 +54,10 @@ describe('the settings', () => {
 
   test('take origins in the form that browsers send, and a wildcard for the port of a loopback host alone', () => {
     expect(readConfig(production).corsOrigins).toEqual([]);
-    expect(readConfig({}).corsOrigins).toEqual(['http://localhost:*', 'http://127.0.0.1:*', 'http://[::1]:*']);
+    const loopback = ['localhost:*', '127.0.0.1:*', '[::1]:*'];
+    expect(readConfig({}).corsOrigins).toEqual(
+      ['http', 'https'].flatMap((scheme) => loopback.map((host) => `${scheme}://${host}`)),
+    );
     const list =
       'https://app.example.com, http://localhost:5173,https://b.example/ ,https://C.example,https://d.example:443,http://localhost:*,https://127.0.0.1:*/';
     expect(readConfig({ CORS_ORIGINS: list }).corsOrigins).toEqual([

@@ -149,7 +149,7 @@ export function randomId(): string {
 
 /** Not by `URL`, whose members React Native lacks; on a page, where it is complete, an address may be relative. */
 function baseOf(baseUrl: string): string {
-  let address = baseUrl.trim();
+  let address = String(baseUrl).trim();
   if (typeof location === 'object') {
     try {
       address = new URL(baseUrl, location.href).href;

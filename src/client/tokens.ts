@@ -18,7 +18,11 @@ export function createTokens(given: TokenSetting, longestMs: number) {
   let newest: string | undefined;
   let inFlight: { readonly token: Promise<string>; readonly startedAtMs: number } | undefined;
 
-  const ask = async (isRefused: boolean) => (typeof given === 'string' ? given : given({ isRefused }));
+  async function ask(isRefused: boolean): Promise<string> {
+    const token: unknown = typeof given === 'string' ? given : await given({ isRefused });
+    if (typeof token !== 'string' || token === '') throw new TypeError('token must be text');
+    return token;
+  }
 
   async function refresh(): Promise<string> {
     const token = await ask(true);

@@ -337,6 +337,10 @@ describe('a request', () => {
     for (const token of ['a\nb', async () => 'töken€']) {
       expect((await client({ token }).getUser()).error?.slug).toBe('token-unavailable');
     }
+    for (const given of ['null', '""', '1', '{}']) {
+      const token = () => JSON.parse(given);
+      expect([given, (await client({ token }).getUser()).error?.slug]).toEqual([given, 'token-unavailable']);
+    }
     expect(arrived).toEqual([]);
   });
 

@@ -57,15 +57,18 @@ async function lastRequestLine(app: typeof listed) {
 }
 
 describe('without CORS_ORIGINS in development', () => {
-  test.each(['http://localhost', 'http://localhost:5173', 'http://127.0.0.1:3001', 'http://[::1]:65535'])(
-    'B3 allows the page of %s',
-    async (from) => {
-      expect((await preflight(development, from, 'authorization')).status).toBe(204);
-      const answer = await development.call('GET', '/v2/private/user', { as: 'ada', headers: { origin: from } });
-      expect(answer.headers.get('access-control-allow-origin')).toBe(from);
-      expect(await lastRequestLine(development)).not.toHaveProperty('refusedOrigin');
-    },
-  );
+  test.each([
+    'http://localhost',
+    'http://localhost:5173',
+    'https://localhost:5173',
+    'http://127.0.0.1:3001',
+    'http://[::1]:65535',
+  ])('B3 allows the page of %s', async (from) => {
+    expect((await preflight(development, from, 'authorization')).status).toBe(204);
+    const answer = await development.call('GET', '/v2/private/user', { as: 'ada', headers: { origin: from } });
+    expect(answer.headers.get('access-control-allow-origin')).toBe(from);
+    expect(await lastRequestLine(development)).not.toHaveProperty('refusedOrigin');
+  });
 
   test.each([
     'http://localhost.example:5173',
@@ -73,7 +76,7 @@ describe('without CORS_ORIGINS in development', () => {
     'http://127.0.0.1.example',
     'http://evil.example:*',
     'http://localhost:*',
-    'https://localhost:5173',
+    'ws://localhost:5173',
     'null',
   ])('B3 refuses the page of %s', async (from) => {
     expect((await preflight(development, from)).status).toBe(405);

@@ -48,7 +48,7 @@ export const MonthlyGlanceBody = v.object({
 });
 export type MonthlyGlanceBody = v.InferOutput<typeof MonthlyGlanceBody>;
 
-const monthRule = 'month: must be an English month name, Sept or its first three letters, 1 to 12, or YYYY-MM';
+const monthRule = 'month: must be an English month name, its first three letters or Sept, 1 to 12, or YYYY-MM';
 
 const MonthText = v.pipe(
   v.string(),

@@ -88,6 +88,8 @@ describe('the profile', () => {
     ['a long s whose upper case is a state', { state: '\u017fd' }, 'state_code'],
     ['a name that cannot be seen', { firstName: '\u200b' }, 'min_length'],
     ['a name that turns the direction of writing', { lastName: 'a\u202eb' }, 'one_line'],
+    ['a name with a line separator', { lastName: 'a\u2028b' }, 'one_line'],
+    ['a name with a paragraph separator', { lastName: 'a\u2029b' }, 'one_line'],
     ['half a surrogate pair', { firstName: '\ud800a' }, 'storable_text'],
     ['a list for a text', { state: ['VA'] }, 'string'],
     ['two dots in a domain', { email: 'a@b..c' }, 'email'],
