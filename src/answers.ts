@@ -8,11 +8,11 @@ import { Count, fields, list, listOr, text } from './fields';
 export const careFacilityTypes = ['inHome', 'independentLiving', 'assistedLiving', 'nursingHome', 'notSure'] as const;
 export const facilityLocationPriorities = ['nearfamily', 'affordable', 'premiumFacility', 'noPreference'] as const;
 
-/** The questions that the long-term-care flow and the lifetime-care deep dive both ask, under one name. */
+/** Questions that the long-term-care flow and the lifetime-care deep dive share. */
 export const sharedQuestions = ['careFacilityType', 'facilityLocationPriority', 'careSafety'] as const;
 export type SharedQuestion = (typeof sharedQuestions)[number];
 
-/** The types of care at which the forms go on to ask for `facilityLocationPriority`: care at home has no facility. */
+/** Types of care for which the forms ask `facilityLocationPriority`. Care at home has no facility. */
 export const typesWithFacility: ReadonlySet<string> = new Set(careFacilityTypes.filter((type) => type !== 'inHome'));
 
 const title = text(200);
@@ -33,7 +33,7 @@ const CustomSelections = v.pipe(
   v.description('At most 100 as sent; items with the same `title` are stored once'),
 );
 
-/** Both lists in one array, as the contract's parameter tables name it, or as they are stored. */
+/** Both lists in one array, as in the contract's parameter tables, or in the stored form. */
 export const AnySelections = v.nullish(
   v.pipe(
     listOr(
@@ -43,7 +43,7 @@ export const AnySelections = v.nullish(
     ),
     v.description(
       'Both lists in one: items with an `id` are selections, the others custom selections. Or an object with the two ' +
-        'lists, as it is stored: a list that is left out stays as it was',
+        'lists, as stored: a list that is left out does not change',
     ),
   ),
 );
@@ -51,7 +51,7 @@ type AnySelections = v.InferOutput<typeof AnySelections>;
 
 /** The two lists as fields of their own, as the contract's examples send them. */
 export function selectionListFields(storedAs: string) {
-  const at = (name: string) => `Stored as ${storedAs}.${name}; wins over the list in ${storedAs}`;
+  const at = (name: string) => `Stored as ${storedAs}.${name}; takes precedence over the list in ${storedAs}`;
   return {
     selections: v.nullish(v.pipe(Selections, v.description(at('selections')))),
     customSelections: v.nullish(v.pipe(CustomSelections, v.description(at('customSelections')))),
@@ -75,9 +75,8 @@ type SelectionLists = {
 };
 
 /**
- * The merge patch for a pair of selection lists that may come as one array, as an object, as two fields, or as fields
- * beside either. The array (or null) sets both lists; an explicit field wins for its own list. Undefined when nothing was
- * sent.
+ * Returns the merge patch for a pair of selection lists, sent as one array, as an object, as two fields, or as fields beside
+ * either. The array (or null) sets both lists; an explicit field wins for its own list. Undefined if nothing was sent.
  */
 export function selectionListsPatch(
   together: AnySelections,

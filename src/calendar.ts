@@ -34,9 +34,9 @@ export function startOfDay(date: Temporal.PlainDate, timeZone: string): number {
   return date.toZonedDateTime(timeZone).epochMilliseconds;
 }
 
-/** Names an IANA time zone with its offset now and the next change of it, as the runtime's data have them. */
+/** Describes an IANA time zone by its current offset and next change, from the runtime's data. */
 export function describeZone(timeZone: string, now: Date): string {
-  // Without loading the table of zones, which takes longer than all else here.
+  // Avoids loading the table of zones, which is slow.
   if (timeZone === 'UTC') return timeZone;
   const here = Temporal.Instant.fromEpochMilliseconds(now.getTime()).toZonedDateTimeISO(timeZone);
   const next = here.getTimeZoneTransition('next');

@@ -111,7 +111,7 @@ function conditionalRead<Data>(send: Send, path: string): ConditionalRead<Data> 
 
 /** What `dataOf` throws. */
 export class CallFailure extends Error {
-  // Declared, since the syntax of fields is newer than some browsers.
+  // Class fields are newer than some browsers.
   declare readonly name: 'CallFailure';
   declare readonly error: ClientError;
   /** As in `Failure`. */

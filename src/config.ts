@@ -172,7 +172,7 @@ export function readConfig(environment: Environment, developmentSecret?: string)
   const settings = parsed.output;
   return {
     isProduction: settings.NODE_ENV === 'production',
-    /** Settings that an operator should look at; none of them stops a start. */
+    /** Settings that need attention but do not prevent a start. */
     warnings: [
       ...mistypedSettings(environment),
       ...(settings.NODE_ENV === 'production' ? productionWarnings(environment, developmentSecret) : []),
@@ -225,10 +225,10 @@ export function readConfig(environment: Environment, developmentSecret?: string)
 
 /** Kubernetes sets variables of these forms for each of its services, such as one named `auth`. */
 const ofAnotherService = /_(?:SERVICE_HOST|SERVICE_PORT|PORT)(?:_|$)/;
-/** Those of OpenTelemetry may be meant for others. */
+/** OpenTelemetry variables may be meant for other programs. */
 const families = /^(?:AUDIT|AUTH|CARRIER|CHAT|CORS|DATABASE|RATE_LIMIT)_/;
 
-/** Names each variable that resembles a setting or begins as some do, with the nearest setting. */
+/** Lists variables that resemble a setting or share a prefix with one, with the nearest setting. */
 export function mistypedSettings(environment: Environment): Fault[] {
   const keys = Object.keys(Settings.entries);
   return Object.keys(environment).flatMap((name): Fault[] => {

@@ -46,7 +46,7 @@ export interface AppDeps {
 /** What the process tells the app of itself, and hears from it. */
 export interface Lifecycle {
   isDraining: boolean;
-  /** The disk has failed: no save is acknowledged any more until the process is started anew. */
+  /** The disk has failed: no save is acknowledged any more until the process is restarted. */
   hasLostDisk: boolean;
   onRequestWhileDraining(): void;
 }

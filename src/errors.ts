@@ -24,17 +24,17 @@ export const problemKinds = {
     code: 201,
     status: 422,
     title: 'Some fields are not valid',
-    meaning: 'The request was read, but at least one field breaks a rule. Nothing was stored.',
+    meaning: 'At least one field breaks a rule. Nothing was stored.',
     remedy:
-      'Each entry of `errors` names a field by JSON pointer (a query parameter by its name), the rule it breaks, and ' +
-      'what is allowed. They are all there at once, so one round mends them.',
-    advice: 'Each `message` beside its field, and what was typed.',
+      'Each entry of `errors` has the JSON pointer of a field (or the name of a query parameter), the broken rule, and a ' +
+      'message. `errors` lists all faults.',
+    advice: 'Each `message` beside its field. Keep the input.',
   },
   'unsupported-media-type': {
     code: 202,
     status: 415,
     title: 'The body must be application/json',
-    meaning: 'The request carries a body whose Content-Type is missing or is not JSON in UTF-8.',
+    meaning: 'The Content-Type of the body is missing or is not JSON in UTF-8.',
     remedy: 'Send `Content-Type: application/json` and no Content-Encoding.',
   },
   'payload-too-large': {
@@ -42,14 +42,14 @@ export const problemKinds = {
     status: 413,
     title: 'The body is too large',
     meaning: 'The request body is larger than this service accepts, or arrives in too many chunks.',
-    remedy: 'Send less, or in larger chunks; `detail` has the limit.',
+    remedy: 'Send a smaller body or larger chunks. `detail` has the limit.',
   },
   'malformed-request': {
     code: 204,
     status: 400,
     title: 'The request could not be read',
-    meaning: 'The request broke off, is not well-formed HTTP, or has too many query parameters.',
-    remedy: '`detail` says what to change, such as a missing `Host` header; without it, send the request again, whole.',
+    meaning: 'The request is incomplete, is not well-formed HTTP, or has too many query parameters.',
+    remedy: '`detail` names the fault, such as a missing `Host` header. If it does not, send the whole request again.',
   },
   'request-timeout': {
     code: 205,
@@ -57,7 +57,7 @@ export const problemKinds = {
     title: 'The body took too long',
     meaning: 'The whole request body did not arrive in time. Nothing was stored.',
     remedy: 'Send the request again, on a new connection.',
-    advice: 'That the connection is slow and nothing was saved yet; keep what was typed, for another try.',
+    advice: 'The connection is slow, and nothing was saved yet. Keep the input for another try.',
   },
   unauthenticated: {
     code: 210,
@@ -65,27 +65,26 @@ export const problemKinds = {
     title: 'A valid token is needed',
     meaning: 'The request has no bearer token, or the token is expired, malformed or not meant for this service.',
     remedy:
-      'Get a fresh token and send it as `Authorization: Bearer <token>`, once: `detail` says what is wrong with the one ' +
-      'that was sent.',
-    advice: 'The way to sign in; keep what was typed, for when they are back.',
+      'Get a new token and send it once, as `Authorization: Bearer <token>`. `detail` names the fault of the refused ' +
+      'token.',
+    advice: 'A link to sign in. Keep the input.',
   },
   'auth-keys-unavailable': {
     code: 211,
     status: 503,
     title: 'Tokens cannot be checked right now',
-    meaning: 'The keys that tokens are checked with could not be fetched.',
+    meaning: 'The service could not fetch the keys to check tokens.',
     remedy: 'Send the request again after the seconds in `Retry-After`.',
-    advice: 'Nothing for the first repeats, then that it takes longer than usual; sign nobody out.',
+    advice: 'Nothing during the first repeats. Then: this takes longer than usual. Do not sign the person out.',
     retryAfterSeconds: 5,
   },
   forbidden: {
     code: 220,
     status: 403,
     title: 'The caller may not do this',
-    meaning:
-      'The token is valid, but what was asked is for another role, or for somebody with another place in the team.',
-    remedy: 'Use a token of somebody who may; `detail` says what is missing.',
-    advice: 'That this is for somebody else; better, nothing that leads to it.',
+    meaning: 'The token is valid, but this operation needs another role or another position in the team.',
+    remedy: 'Use a token that has the permission. `detail` says what is missing.',
+    advice: 'The person has no access. It is better to hide links to this operation.',
   },
   'route-not-found': {
     code: 230,
@@ -98,15 +97,15 @@ export const problemKinds = {
     code: 231,
     status: 405,
     title: 'The path does not take this method',
-    meaning: 'The path exists, but not for this HTTP method.',
+    meaning: 'The path does not support this HTTP method.',
     remedy: 'Use a method that the `Allow` header lists.',
   },
   'user-not-found': {
     code: 232,
     status: 404,
     title: 'There is no record yet',
-    meaning: 'The signed-in person has no record: it is made by the first save.',
-    remedy: 'Save anything first; an empty object is enough.',
+    meaning: 'The signed-in person has no record. The first save creates it.',
+    remedy: 'Save any section first. An empty object is enough.',
     advice: 'The first step, empty.',
   },
   'application-in-progress': {
@@ -114,33 +113,33 @@ export const problemKinds = {
     status: 409,
     title: 'The same application is being started',
     meaning: 'Another request for the same application is still waiting for the carrier.',
-    remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
-    advice: 'That their application is being started, while the request is repeated.',
+    remedy: 'Send the request again after the seconds in `Retry-After`. It does not start a second application.',
+    advice: 'The application is being started. Repeat the request meanwhile.',
     retryAfterSeconds: 2,
   },
   'idempotency-key-reused': {
     code: 241,
     status: 422,
     title: 'The Idempotency-Key was used for other data',
-    meaning: 'The key was sent before with another body. Nothing was stored or sent to the carrier.',
+    meaning: 'An earlier request had the same key and another body. Nothing was stored or sent to the carrier.',
     remedy: 'Use a new key for new data, and the same key only to repeat a request.',
   },
   'precondition-failed': {
     code: 242,
     status: 412,
     title: 'The record has changed',
-    meaning: 'What is stored now does not meet the condition in `If-Match` or `If-None-Match`. Nothing was changed.',
-    remedy: 'Read the record, decide again, and save with its ETag, which this response carries too.',
-    advice: 'That these answers have changed meanwhile, perhaps in another tab: both versions, to choose from.',
+    meaning: 'The stored version does not meet `If-Match` or `If-None-Match`. Nothing was changed.',
+    remedy: 'Read the record, apply the change again, and save with the current ETag. This response has it too.',
+    advice: 'These answers were changed meanwhile, perhaps in another tab. Offer both versions.',
   },
   'rate-limited': {
     code: 250,
     status: 429,
     title: 'Too many requests',
-    meaning: 'The caller has used up a limit, of requests in a minute or of applications in a day. Nothing was done.',
+    meaning: 'The caller exceeded the limit of requests in a minute or of applications in a day. Nothing was done.',
     remedy:
-      'Send the request again after the seconds in `Retry-After`. `RateLimit`, in each answer, says how many are left.',
-    advice: 'Nothing where the wait is short, else when it goes on.',
+      'Send the request again after the seconds in `Retry-After`. `RateLimit` in each response has the remaining requests.',
+    advice: 'Nothing for a short wait, otherwise the time of the next try.',
     retryAfterSeconds: 60,
   },
   'internal-error': {
@@ -149,7 +148,7 @@ export const problemKinds = {
     title: 'The service failed',
     meaning: 'Something went wrong on our side.',
     remedy: 'Try again; if it persists, report the `requestId`.',
-    advice: 'That something went wrong on our side, with the `requestId` for whoever helps them.',
+    advice: 'An error on our side, with the `requestId` for support.',
   },
   'database-unavailable': {
     code: 301,
@@ -157,24 +156,24 @@ export const problemKinds = {
     title: 'The database does not answer',
     meaning: 'The database is unreachable, locked, full or too slow right now.',
     remedy: 'Send the request again after the seconds in `Retry-After`. Every save may be repeated safely.',
-    advice: 'Nothing for the first repeats, then that saving takes longer than usual; keep what was typed.',
+    advice: 'Nothing during the first repeats. Then: saving takes longer than usual. Keep the input.',
     retryAfterSeconds: 1,
   },
   'shutting-down': {
     code: 302,
     status: 503,
     title: 'This instance is shutting down',
-    meaning: 'The instance finishes the requests it has and takes no new work.',
-    remedy: 'Send the request again after the seconds in `Retry-After`; another instance will answer.',
+    meaning: 'The instance finishes its open requests and accepts no new ones.',
+    remedy: 'Send the request again after the seconds in `Retry-After`. Another instance will respond.',
     retryAfterSeconds: 1,
   },
   'carrier-unavailable': {
     code: 310,
     status: 503,
     title: 'The carrier does not answer',
-    meaning: 'The partner carrier is away or overloaded. The application is kept and settled later.',
-    remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
-    advice: 'That the carrier is away, and that their application is kept and goes on.',
+    meaning: 'The partner carrier is unreachable or overloaded. The application is kept and settled later.',
+    remedy: 'Send the request again after the seconds in `Retry-After`. It does not start a second application.',
+    advice: 'The carrier is not available. The application is kept and continues later.',
     retryAfterSeconds: 5,
   },
   'carrier-timeout': {
@@ -182,26 +181,26 @@ export const problemKinds = {
     status: 504,
     title: 'The carrier is too slow',
     meaning: 'The partner carrier did not answer in time. The application is kept and settled later.',
-    remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
-    advice: 'That the carrier takes long, and that their application is kept and goes on.',
+    remedy: 'Send the request again after the seconds in `Retry-After`. It does not start a second application.',
+    advice: 'The carrier needs more time. The application is kept and continues later.',
     retryAfterSeconds: 5,
   },
   'carrier-bad-answer': {
     code: 312,
     status: 502,
     title: 'The carrier’s answer cannot be read',
-    meaning: 'The partner carrier answered in a form that is not agreed. The application is kept and settled later.',
-    remedy: 'Send the request again after the seconds in `Retry-After`; it starts nothing twice.',
-    advice: 'That the carrier has trouble, and that their application is kept and goes on.',
+    meaning: 'The response of the partner carrier has an invalid form. The application is kept and settled later.',
+    remedy: 'Send the request again after the seconds in `Retry-After`. It does not start a second application.',
+    advice: 'The carrier has a problem. The application is kept and continues later.',
     retryAfterSeconds: 5,
   },
   'carrier-declined': {
     code: 313,
     status: 422,
     title: 'The carrier declines the application',
-    meaning: 'The partner carrier does not write a policy for this applicant.',
-    remedy: 'Correct the data if they are wrong; a decline of the same data is repeated for a day.',
-    advice: 'That the carrier offers them no policy with these data, and the data, to look over once more.',
+    meaning: 'The partner carrier does not offer a policy to this applicant.',
+    remedy: 'Correct the data if they are wrong. For a day, the same data get the same decline.',
+    advice: 'The carrier offers no policy with these data. Show the data for review.',
   },
 } as const satisfies Record<string, ProblemKind>;
 
@@ -228,7 +227,7 @@ export class AppError extends Error {
   readonly detail: string;
   readonly errors: readonly FieldError[] | undefined;
   readonly headers: Readonly<Record<string, string>>;
-  /** A word for the log: which check has failed. */
+  /** The failed check, for the log. */
   readonly reason: string | undefined;
 
   constructor(

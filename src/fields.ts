@@ -12,8 +12,8 @@ function isStorable(text: string): boolean {
 }
 
 /**
- * A change of a value after which the bounds still stand in the OpenAPI document, where those after `v.transform` do not.
- * It must leave its own result as it is: what is answered may be sent back.
+ * A transform that keeps later bounds in the OpenAPI document. It must be idempotent, because stored values may be sent
+ * back.
  */
 function revise<Value>(change: (value: Value) => Value) {
   return { ...v.transform(change), type: 'revise' } as const;
@@ -25,7 +25,7 @@ function revise<Value>(change: (value: Value) => Value) {
  */
 const composedFrom = 4;
 
-/** A text of up to `maxCharacters` UTF-16 units: cleaned, trimmed and composed (NFC), otherwise kept as it is typed. */
+/** A text of up to `maxCharacters` UTF-16 units, cleaned, trimmed and composed (NFC). */
 function composed(maxCharacters: number, clean: (typed: string) => string) {
   const isTooLong = ({ length }: string) => length > maxCharacters * composedFrom;
   return v.pipe(
@@ -57,7 +57,7 @@ export function line(maxCharacters: number, clean = asTyped) {
   return v.pipe(optionalLine(maxCharacters, clean), v.minLength(1));
 }
 
-/** The same, but it may be empty. Characters that turn the direction of writing make a name look like another. */
+/** A line that may be empty. Bidirectional control characters are refused: they make one name look like another. */
 export function optionalLine(maxCharacters: number, clean = asTyped) {
   return v.pipe(
     composed(maxCharacters, clean),
@@ -69,16 +69,16 @@ export function optionalLine(maxCharacters: number, clean = asTyped) {
 }
 
 /**
- * Characters that show nothing, such as U+200B and the marks of direction that a pasted Hebrew or Arabic name brings: with
- * them two names that look the same differ. Variation selectors choose a form. Overrides of direction are refused.
+ * Invisible characters, such as U+200B and the direction marks of a pasted Hebrew or Arabic name, which make names differ
+ * that look the same. Variation selectors are kept, because they choose a glyph. Direction overrides are refused.
  */
 const invisible =
   /[\p{Default_Ignorable_Code_Point}--[\u180b-\u180d\u180f\u200c\u200d\u202d\u202e\ufe00-\ufe0f\u{e0100}-\u{e01ef}]]/gv;
-/** U+200C and U+200D choose the form of the letters beside them in these scripts, and join emoji. */
+/** In these scripts, U+200C and U+200D choose the form of neighbouring letters; in emoji they join. */
 const joined = String.raw`[[\p{sc=Arabic}\p{sc=Syriac}\p{sc=Mongolian}\p{sc=Devanagari}\p{sc=Bengali}\p{sc=Gurmukhi}\p{sc=Gujarati}\p{sc=Oriya}\p{sc=Tamil}\p{sc=Telugu}\p{sc=Kannada}\p{sc=Malayalam}\p{sc=Sinhala}\p{sc=Khmer}\p{sc=Myanmar}\p{Emoji}\ufe0f]--\p{ASCII}]`;
 const idleJoiner = new RegExp(`(?<!${joined})[\u200c\u200d]|[\u200c\u200d](?!${joined})`, 'gv');
 
-/** For names: without the characters that show nothing. */
+/** Removes invisible characters from a name. */
 export function withoutInvisible(typed: string): string {
   return typed.replace(invisible, '').replace(idleJoiner, '');
 }
@@ -110,8 +110,8 @@ export const twoDecimals = v.check(
 );
 
 /**
- * Rounded to two decimals by its decimal form, half away from zero: 1.005 is 1.01, though the binary number lies below
- * it. From 2^43 on a number has at most three binary places and is left to the bounds.
+ * Rounds to two decimals by the decimal form, half away from zero: 1.005 becomes 1.01, although the binary number is
+ * smaller. Numbers from 2^43 stay as they are: the bounds refuse them.
  */
 export function toHundredths(value: number): number {
   const size = Math.abs(value);
@@ -134,7 +134,7 @@ export const Amount = v.pipe(
 
 export const Count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 
-/** An object of these fields alone; valibot takes a list for one in which nothing is required. */
+/** An object of these fields only. Valibot alone accepts a list where no field is required. */
 export function fields<const Entries extends v.ObjectEntries>(entries: Entries) {
   const object = v.strictObject(entries);
   const run: (typeof object)['~run'] = (dataset, config) =>
@@ -143,8 +143,8 @@ export function fields<const Entries extends v.ObjectEntries>(entries: Entries) 
 }
 
 /**
- * A list of at most `maxItems` as they are sent, of which items that are the same are kept once. They are counted first:
- * to look at the 130,000 bad ones that a body can hold takes a second.
+ * A list of at most `maxItems` items; duplicates are removed. The count is checked first: validating 130,000 bad items
+ * takes a second.
  */
 export function list<Item extends v.GenericSchema>(item: Item) {
   const items = v.array(item);
@@ -164,7 +164,7 @@ function withoutRepetitions<Item>(items: Item[]): Item[] {
   return items.filter((item) => seen.size < seen.add(JSON.stringify(item)).size);
 }
 
-/** A list, or else what `isOther` tells by its form, so that a fault is that of the form that was meant. */
+/** A list, or the other form if `isOther` recognises it. Errors then refer to the form that was sent. */
 export function listOr<Items extends v.GenericSchema, Other extends v.GenericSchema>(
   items: Items,
   other: Other,
@@ -187,7 +187,7 @@ export function oneOrMany<const Options extends readonly string[]>(options: Opti
   );
 }
 
-/** One of the options in any case, with or without spaces around it; typed and documented as they are written. */
+/** One of the options, in any case and with surrounding spaces. The type and the document have the exact spelling. */
 export function anyCase<const Options extends readonly string[]>(options: Options) {
   const exact = v.picklist(options);
   const meant = new Map(options.map((option) => [option.toLowerCase(), option]));

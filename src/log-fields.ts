@@ -53,7 +53,7 @@ export const logFields = {
   ),
   frames: v.pipe(v.array(orUnlisted(Frame)), v.maxLength(12)),
   code: ErrorCode,
-  /** Why a replica cannot follow, or a token is refused. */
+  /** The reason that a replica fails or a token is refused. */
   reason: Word,
   endpoint: v.picklist(['start', 'find']),
   /** The id of an application, which the carrier is given as its reference. */

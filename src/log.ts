@@ -21,7 +21,7 @@ interface Write {
 interface RequestLine extends AnsweredRequest {
   /** Of the request's trace, while there are traces. */
   readonly traceId?: string | undefined;
-  /** Of the page that sent the request, where CORS_ORIGINS does not list it. */
+  /** The origin of the sending page if CORS_ORIGINS does not list it. */
   readonly refusedOrigin?: string | undefined;
 }
 

@@ -56,10 +56,7 @@ async function start(): Promise<void> {
     observers: telemetry.databaseObservers('primary'),
     onSyncFailure(failure) {
       lifecycle.hasLostDisk = true;
-      log.fatal(
-        describeError(failure),
-        'the disk has failed: no save is acknowledged until the service is started anew',
-      );
+      log.fatal(describeError(failure), 'the disk has failed: no save is acknowledged until the service is restarted');
     },
     onSchemaChange(code) {
       if (code === undefined) log.info('the schema fits this build');

@@ -3,7 +3,7 @@ import { distance } from 'fastest-levenshtein';
 const nearEdits = 2;
 const maxCharacters = 100;
 
-/** Of the names, the one that was probably meant: within two edits, case and all but letters and digits aside. */
+/** Returns the nearest name within two edits. Only letters and digits count, in any case. */
 export function nearName(text: unknown, names: readonly string[]): string | undefined {
   if (typeof text !== 'string' || text.length > maxCharacters) return undefined;
   const written = lettersOf(text);
@@ -12,7 +12,7 @@ export function nearName(text: unknown, names: readonly string[]): string | unde
   for (const name of names) {
     if (Math.abs(written.length - name.length) > nearEdits) continue;
     const edits = distance(written, lettersOf(name));
-    // Two edits make any word of two letters of any other.
+    // Two edits turn any two-letter word into any other.
     if (edits >= fewest || edits * 2 > name.length) continue;
     nearest = name;
     fewest = edits;
@@ -20,7 +20,7 @@ export function nearName(text: unknown, names: readonly string[]): string | unde
   return nearest;
 }
 
-/** The end of a message about a text that is none of the names. It never holds the text itself. */
+/** The suggestion at the end of a message about an unknown name. It never contains the unknown name. */
 export function hint(text: unknown, names: readonly string[]): string {
   const name = nearName(text, names);
   return name === undefined ? '' : `; did you mean ${name}?`;

@@ -1,7 +1,7 @@
 import { createPublicKey } from 'node:crypto';
 import * as v from 'valibot';
 
-/** One setting: the form of its text, its meaning for the README's table, and the text that stands for it by default. */
+/** One setting: its schema, its description for the README's table, and its default. */
 export function setting<Form extends v.GenericSchema<string, unknown>>(
   form: Form,
   meaning: string,
@@ -107,7 +107,7 @@ export const loopbackOrigins = ['http', 'https'].flatMap((scheme) =>
   ['localhost', '127.0.0.1', '[::1]'].map((host) => `${scheme}://${host}:*`),
 );
 
-/** In the form that browsers send, which is how an origin is compared. A copied address may end with a slash. */
+/** Normalised to the form that browsers send. A copied address may end with a slash. */
 export const OriginList = v.pipe(
   v.string(),
   v.transform((text) => text.split(',').map((origin) => originOf(origin.trim()))),

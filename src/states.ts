@@ -67,7 +67,7 @@ const states = {
   AP: 'Armed Forces Pacific',
 } as const;
 
-/** Names that browsers and spreadsheets have for some of them. */
+/** Alternative names, as browsers and spreadsheets write them. */
 const otherNames: readonly (readonly [name: string, code: string])[] = [
   ['Washington DC', 'DC'],
   ['Commonwealth of the Northern Mariana Islands', 'MP'],
@@ -79,7 +79,7 @@ const otherNames: readonly (readonly [name: string, code: string])[] = [
   ['Republic of Palau', 'PW'],
 ];
 
-/** Enough for the longest name with spaces around it; what is longer is not looked at. */
+/** Longer texts are rejected without a lookup. */
 const maxCharacters = 200;
 
 export const stateCodes = Object.keys(states);
@@ -93,8 +93,8 @@ const codes = new Map(
 );
 
 /**
- * The code of a state by its code or name, in any case, with or without full stops and commas. ASCII alone: other scripts
- * have letters whose upper case is A to Z.
+ * Finds a state by its code or name, in any case, with or without full stops and commas. Only ASCII is accepted: letters of
+ * other scripts may have an upper case of A to Z.
  */
 export function findStateCode(text: string): string | undefined {
   if (text.length > maxCharacters) return undefined;

@@ -15,17 +15,17 @@ import { AppError } from '../errors';
 const refreshAfterMs = 10 * 60_000;
 /** Keys that could not be refreshed go on being used this long, so that a short outage signs nobody out. */
 const staleAfterMs = 60 * 60_000;
-/** A token that fits no key fetches the keys again at most this often. */
+/** The shortest interval between fetches for tokens without a matching key. */
 const cooldownMs = 30_000;
 const retryAfterFailureMs = 5_000;
 const timeoutMs = 3_000;
-/** Of the keys that a token without `kid` may be signed by. Each costs a signature check, also for a forged token. */
+/** Keys to try for a token without `kid`. Each costs a signature check, even for a forged token. */
 const maxKeysTried = 8;
 
 /**
- * Returns a check of tokens by the keys of a JWKS address. When to fetch is decided here: jose alone asks a failing
- * address again with every request, and drops the keys that it cannot refresh. A token without a `kid` may be signed by
- * each key of its algorithm.
+ * Returns a check of tokens with the keys of a JWKS address. It decides when to fetch: jose alone would call a failing
+ * address with every request and drop keys that it cannot refresh. A token without a `kid` is checked against each key of
+ * its algorithm.
  *
  * @throws AppError `auth-keys-unavailable` while there are no keys to check with
  */
@@ -73,7 +73,7 @@ export function createRemoteKeys(
       return await verifyByAnyOf(freshKeys, token, options);
     } catch (error) {
       const isKeyUnknown = error instanceof JWKSNoMatchingKey;
-      // Without a `kid`, a rotated key shows by a signature that does not verify.
+      // Without a `kid`, a signature that does not verify may mean a rotated key.
       const mayBeRotated = isKeyUnknown || (error instanceof JWSSignatureVerificationFailed && !hasKeyId(token));
       if (!mayBeRotated || ageMs() < cooldownMs) throw error;
       if (await refresh()) return verifyByAnyOf(keys, token, options);
@@ -93,7 +93,7 @@ async function verifyByAnyOf(keys: JWTVerifyGetKey, token: string, options: JWTV
       try {
         return await jwtVerify(token, key, options);
       } catch (failure) {
-        // These come after a signature that verifies.
+        // jose checks these after the signature.
         const isOfClaims = [JWTClaimValidationFailed, JWTExpired, JWTInvalid].some((kind) => failure instanceof kind);
         tried += 1;
         if (isOfClaims || tried === maxKeysTried) throw failure;

@@ -14,8 +14,8 @@ const Members = v.record(v.string(), v.unknown());
 const Texts = v.array(v.string());
 
 /**
- * Returns the roles that a token has in a claim: an array of texts, or one text with spaces or commas between. Any other
- * shape holds none. Undefined where the token lacks the claim.
+ * Returns the roles in a claim: an array of texts, or one text separated by spaces or commas. Any other shape has no roles.
+ * Undefined if the token lacks the claim.
  *
  * @param path the claim's exact name, or the names of nested members with dots between, which may hold dots themselves
  */
@@ -26,7 +26,7 @@ export function rolesIn(payload: JWTPayload, path: string): readonly string[] | 
   return v.is(Texts, value) ? value : [];
 }
 
-/** Reads own members alone, so that no name leads to a prototype. */
+/** Reads own members only, so that no name leads to a prototype. */
 function memberAt(value: unknown, path: string): unknown {
   if (!v.is(Members, value)) return undefined;
   if (Object.hasOwn(value, path)) return value[path];
@@ -38,14 +38,14 @@ function memberAt(value: unknown, path: string): unknown {
   return undefined;
 }
 
-/** Whether a claim names an audience, as one text or in an array; undefined where the token lacks the claim. */
+/** Whether a claim names an audience, as one text or in an array; undefined if the token lacks the claim. */
 export function namesAudience(payload: JWTPayload, claim: string, audience: string): boolean | undefined {
   const value = memberAt(payload, claim);
   if (value === undefined) return undefined;
   return Array.isArray(value) ? value.includes(audience) : value === audience;
 }
 
-/** Why a token is refused, and what a caller reads of it: which check has failed, and never a value. */
+/** Reasons to refuse a token, with the text for the caller, which names the failed check and no value. */
 export const tokenRefusals = {
   malformed: 'The token is not a signed JWT whose payload is a JSON object.',
   algorithm: 'The `alg` of the token is not one that this service accepts.',
@@ -72,13 +72,13 @@ const byClaim: Readonly<Record<string, Readonly<Record<string, TokenRefusal>>>> 
   sub: { missing: 'subject-missing' },
 };
 
-/** Which check of jose a token has failed. */
+/** Maps an error of jose to the failed check. */
 export function refusalBy(error: unknown): TokenRefusal {
   if (error instanceof JWTExpired) return 'expired';
   if (error instanceof JWTClaimValidationFailed) return byClaim[error.claim]?.[error.reason] ?? 'malformed';
   if (error instanceof JOSEAlgNotAllowed) return 'algorithm';
   if (error instanceof JWSSignatureVerificationFailed) return 'signature';
   if (error instanceof JWKSNoMatchingKey || error instanceof JWKSMultipleMatchingKeys) return 'key';
-  // A published key that jose does not take, such as a short one, is no JOSEError.
+  // For a published key that it does not accept, such as a short one, jose throws no JOSEError.
   return error instanceof JOSEError ? 'malformed' : 'key';
 }

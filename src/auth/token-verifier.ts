@@ -32,21 +32,21 @@ export interface TokenSettings {
   readonly rolesClaim: string;
 }
 
-/** What an operator should know of the tokens that come. */
+/** Observations about tokens, for the operator. */
 export interface TokenWatch {
   readonly onRefused?: (reason: TokenRefusal) => void;
-  /** Called once, when the first tokens that passed all lack the claim for roles. */
+  /** Called once if the first valid tokens all lack the claim for roles. */
   readonly onRolesMissing?: () => void;
 }
 
-/** Base64url without padding, which jose would take: a token has one spelling. */
+/** Base64url without padding. Jose accepts padding, but a token must have one spelling. */
 const signedJwt = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 const clockToleranceSeconds = 5;
 const cachedTokens = 10_000;
 /** How long a revoked key may go on working for a token already seen. */
 const cacheTtlMs = 60_000;
 
-/** After so many tokens without a claim for roles, its name is probably wrong. */
+/** Tokens without the claim for roles after which its name is probably wrong. */
 const tokensWithoutRoles = 100;
 
 /**
@@ -117,7 +117,7 @@ export async function createTokenVerifier(
   };
 }
 
-/** The header is of RFC 6750; `detail` is ASCII without quotes. */
+/** The header follows RFC 6750. `detail` must be ASCII without quotes. */
 export function unauthenticated(detail: string, cause?: unknown, reason?: TokenRefusal): AppError {
   const challenge = `Bearer realm="personal-planning", error="invalid_token", error_description="${detail}"`;
   return new AppError('unauthenticated', { detail, cause, reason, headers: { 'www-authenticate': challenge } });

@@ -8,8 +8,8 @@ import { packageRoot } from '../package-root';
 const root = fileURLToPath(packageRoot);
 
 /**
- * Writes the client as a package that needs no other: one module for browsers, Node.js and Bun, the same as CommonJS for
- * `require`, and declarations in which the service's types are written out.
+ * Writes the client as a package without dependencies: one module for browsers, Node.js and Bun, the same as CommonJS for
+ * `require`, and declarations that contain the service's types.
  */
 async function buildClient(folder: string): Promise<void> {
   const commonJs = join(folder, 'commonjs');
@@ -27,7 +27,7 @@ async function buildClient(folder: string): Promise<void> {
     await rm(declarations, { recursive: true });
   }
   await writeJson(join(folder, 'package.json'), clientPackage());
-  // Its declarations are of CommonJS by this alone.
+  // This also makes the declarations CommonJS.
   await writeJson(join(commonJs, 'package.json'), { type: 'commonjs' });
 }
 

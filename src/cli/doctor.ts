@@ -44,7 +44,7 @@ export function doctorCommand(): Command {
     .description(
       'Look whether the service could run here: settings, database, replica, schema, clock, token keys, carrier',
     )
-    .option('--token-file <path>', 'also look whether the token in this file passes, and for its roles')
+    .option('--token-file <path>', 'also check the token in this file and its roles')
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
     .action(async (options: { tokenFile?: string; json: boolean }) => {
@@ -77,7 +77,7 @@ function settingsFindings({ isProduction, warnings, reportTimeZone }: Config): F
   ];
 }
 
-/** Each address that is called through a proxy. WebSockets and the sync of a replica's file use none. */
+/** Lists the addresses that are called through a proxy. WebSockets and the sync of a replica's file use none. */
 function proxyFindings(config: Config, environment: Readonly<Record<string, string | undefined>>): Finding[] {
   const { database, replica, auth, carrier, tracing } = config;
   const addresses = [
@@ -170,7 +170,7 @@ async function tokenKeysFinding({ auth: { key } }: Config): Promise<Finding> {
     : { check, result: 'failed', detail: `AUTH_JWKS_URL ${failureOf(answer)}` };
 }
 
-/** Which check a token fails, or which roles it gives; never one of its values but a role of this service. */
+/** Reports the check that a token fails, or its number of roles; never its values, except a role of this service. */
 async function tokenFinding({ auth: { key, ...claims } }: Config, path: string): Promise<Finding> {
   const check = 'token';
   const file = Bun.file(path);

@@ -41,7 +41,7 @@ A dry run warns of dates that were exported as midnight of another time zone.`,
 const writtenMidnight = /^\s*(\d{4}-\d{2}-\d{2})T00:00(?::00(?:\.0+)?)?(?:Z|[+-].*)\s*$/;
 const MidnightRow = v.object({ occurredAt: v.pipe(v.string(), v.regex(writtenMidnight)) });
 
-/** Counts the dates that were written as midnight and fall on the day before where months are reported. */
+/** Counts dates written as midnight that fall on the previous day in the reporting time zone. */
 function watchMidnights(timeZone: string): Pick<RowFormat<ReturnType<typeof activityRecord>>, 'inspect' | 'warnings'> {
   const reportedDates = new Map<number, string>();
   let [rows, dayBefore, monthBefore] = [0, 0, 0];

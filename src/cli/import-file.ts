@@ -16,9 +16,9 @@ export interface RowFormat<Schema extends v.GenericSchema> {
   readonly keyOf: (row: v.InferOutput<Schema>) => string;
   /** Which rows are stored first, and which after them; all of them in the order of the file without it. */
   readonly passes?: readonly ((row: v.InferOutput<Schema>) => boolean)[];
-  /** Looks at each row that its schema takes, which is `values` in the file. */
+  /** Called for each valid row; `values` are its texts in the file. */
   readonly inspect?: (row: v.InferOutput<Schema>, values: unknown) => void;
-  /** What an operator should know of the rows that were inspected, though they can be stored. */
+  /** Warnings about the inspected rows, which can be stored nevertheless. */
   readonly warnings?: () => readonly ImportWarning[];
   /** What is wrong with each of some rows in the light of what is stored. */
   readonly findFaults?: (rows: readonly v.InferOutput<Schema>[]) => Promise<readonly (readonly string[])[]>;

@@ -25,7 +25,7 @@ export interface RowsImport<Schema extends v.GenericSchema> {
   readonly help: string;
   /** The rules of this file's rows over this database. */
   readonly format: (source: { db: Database; config: ImportConfig; path: string }) => Promise<RowFormat<Schema>>;
-  /** What stores the rows of one import, some at a time, each time all or none. */
+  /** Returns a function that stores rows in batches, each batch all or none. */
   readonly store: (db: Database, options: ImportOptions) => (rows: v.InferOutput<Schema>[]) => Promise<UpsertCounts>;
   /** Adds options of its own. */
   readonly configure?: (command: Command) => Command;

@@ -11,7 +11,7 @@ export interface SourceRow {
   /** Line of the file, from 1, on which the record begins. */
   readonly line: number;
   readonly values: unknown;
-  /** What is wrong with the record whatever its values are. */
+  /** A fault of the record that does not depend on its values. */
   readonly fault?: string | undefined;
 }
 
@@ -93,7 +93,7 @@ function countToFault(before: Uint8Array, chunk: Uint8Array, lines: LineCounter)
   }
 }
 
-/** The text of a CSV without a byte order mark at the beginning of a line, where another file was joined to it. */
+/** Removes byte order marks at the beginning of lines, which joined files leave. */
 async function* withoutMarks(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
   let before = '\n';
@@ -106,11 +106,11 @@ async function* withoutMarks(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<
 
 async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumns): AsyncGenerator<SourceRow> {
   let nextLine = 1;
-  /** Of the header, known before the record is read from the stream. */
+  /** The width of the header, known before the stream delivers the record. */
   let names: string[] = [];
   const parser = parse({
     relax_column_count: true,
-    // All of them: the parser would otherwise take the first line end that it finds for the only one.
+    // Without this list, the parser accepts only the first line end that it finds.
     record_delimiter: ['\r\n', '\n', '\r'],
     // A quote that is not closed would otherwise take the rest of the file for one field.
     max_record_size: maxRecordCharacters,
@@ -146,7 +146,7 @@ async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumn
   if (header === undefined) throw new OperatorError('The file has no header line.');
 }
 
-/** Spreadsheets also write rows without content, with all their commas; DOS ends a file with Ctrl-Z. */
+/** Spreadsheets write empty rows with all their commas. DOS ends a file with Ctrl-Z. */
 function isBlank(fields: readonly string[]): boolean {
   return fields.every((field) => field.replaceAll('\x1a', '').trim() === '');
 }
@@ -173,7 +173,7 @@ function checkHeader(header: string[], { columns, optionalColumns = [] }: Source
   return header;
 }
 
-/** Names what is left where two files were joined: the header of the second, on a line of its own or after a row. */
+/** Reports the header of a second, joined file, on its own line or after a row. */
 function joinedFault(
   fields: readonly string[],
   width: number,

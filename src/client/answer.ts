@@ -25,7 +25,7 @@ export interface Failure {
   readonly data: undefined;
   readonly error: ClientError;
   readonly isNotModified: false;
-  /** Of the record as it stands now, where the answer has it: a 412, an application that the carrier declined. */
+  /** The tag of the stored record, if the response carries it: a 412, or an application that the carrier declined. */
   readonly etag: string | undefined;
   readonly requestId: string;
 }
@@ -36,7 +36,7 @@ const slugs = new Set(knownSlugs());
 const maxTextLength = 1000;
 
 /**
- * Reads an answer to its end.
+ * Reads a whole response.
  *
  * @throws TypeError for a redirect
  */
@@ -47,7 +47,7 @@ export async function readAnswer<Data>(
   const requestId = response.headers.get('x-request-id') ?? sent.requestId;
   const etag = response.headers.get('etag') ?? undefined;
   const text = await response.text();
-  // A browser hides the status of a redirect that it does not follow. `redirected` is true of every answer in old Bun.
+  // Browsers hide the status of a redirect that is not followed. In old Bun, `redirected` is always true.
   if (response.type === 'opaqueredirect' || [301, 302, 303, 307, 308].includes(response.status)) {
     throw new TypeError('The answer is a redirect, which the client does not follow');
   }

@@ -4,7 +4,7 @@ import type { CallProblem } from './errors';
 export interface Deadline {
   /** For `fetch`; undefined where the platform has no `AbortController`. */
   readonly signal: AbortSignal | undefined;
-  /** Why the call may not go on. */
+  /** The reason to stop the call. */
   readonly problem: CallProblem | undefined;
   readonly leftMs: number;
   /** What `work` gives, or a rejection as soon as the call may not go on, even where `work` cannot be ended. */
@@ -26,7 +26,7 @@ export function startDeadline(timeoutMs: number, outer: AbortSignal | undefined)
   const over = new Promise<never>((_, rejectOver) => {
     reject = rejectOver;
   });
-  // It may happen while the call waits for nothing.
+  // It may reject while the call awaits nothing.
   over.catch(() => undefined);
   function stop(why: CallProblem): void {
     problem = problem ?? why;

@@ -39,8 +39,8 @@ export type CallProblem =
   /** No connection, one that broke, or a redirect; in a browser also an answer that CORS keeps back. */
   | { readonly slug: 'network-failure'; readonly cause: unknown }
   /**
-   * Nothing was sent: a header or a setting cannot be used, or JSON would change a value without a word (NaN, a Date).
-   * `errors` names the values by JSON pointers into the body or the query, in the form of the service's own.
+   * Nothing was sent: a header or a setting is invalid, or JSON would change a value (NaN, a Date). `errors` has a JSON
+   * pointer for each value, in the form of `invalid-input`.
    */
   | { readonly slug: 'invalid-call'; readonly errors: readonly FieldError[]; readonly cause: unknown }
   /** `timeoutMs` is over, all attempts and waits counted. What was sent may have been carried out. */

@@ -1,6 +1,6 @@
 import type { FieldError } from './errors';
 
-/** Values that a request cannot carry as they are. */
+/** Values that JSON would change. */
 export class Unsendable extends TypeError {
   declare readonly errors: readonly FieldError[];
 
@@ -15,8 +15,8 @@ type Parents = readonly object[];
 const deepest = 100;
 
 /**
- * The JSON text of a body. Written here because `JSON.stringify` changes some values without a word: NaN becomes null,
- * which clears a stored answer. An undefined member is left out, and -0 is 0.
+ * Writes the JSON of a body. `JSON.stringify` changes some values silently: NaN becomes null, which clears a stored
+ * answer. An undefined member is left out, and -0 becomes 0.
  *
  * @throws Unsendable
  */
@@ -28,7 +28,7 @@ export function toJson(body: unknown): string {
 }
 
 /**
- * A query with its question mark, or an empty text. Not by `URLSearchParams`, which is incomplete in React Native.
+ * Returns a query with its question mark, or an empty text. `URLSearchParams` is incomplete in React Native.
  *
  * @throws Unsendable
  */
@@ -73,7 +73,7 @@ function createWriter() {
   function write(value: unknown, pointer: string, parents: Parents): string {
     switch (typeof value) {
       case 'string':
-        // With `u` this finds halves of pairs alone.
+        // With `u`, this matches lone surrogates only.
         if (/[\uD800-\uDFFF]/u.test(value)) return refuse(pointer, 'must be text without half a surrogate pair');
         return JSON.stringify(value);
       case 'number':
@@ -108,7 +108,7 @@ function createWriter() {
         })
         .join()}}`;
     } catch {
-      // A proxy may throw at any question.
+      // A proxy may throw in any trap.
       return refuse(pointer, 'must be readable');
     }
   }
@@ -132,7 +132,7 @@ function createWriter() {
 
 const { hasOwnProperty: hasOwn, propertyIsEnumerable: isEnumerable, toString: tagOf } = Object.prototype;
 
-/** Of any realm: the sandbox of a test runner and a frame have a `Date` and an `Object` of their own. */
+/** Accepts other realms: test sandboxes and frames have their own `Date` and `Object`. */
 function isDate(value: object | null): boolean {
   return tagOf.call(value) === '[object Date]';
 }

@@ -9,8 +9,8 @@ export interface ClientSettings {
   /** Where the service is; may have a path. On a page, an address that begins with `/` is of the page's own host. */
   readonly baseUrl: string;
   /**
-   * A bearer token, or a function that gives one for each attempt. After a 401 a call asks again, once, with `isRefused`;
-   * calls that are refused together share that one request for a token.
+   * A bearer token, or a function that returns one for each attempt. After a 401 the function is called once more, with
+   * `isRefused`. Calls that are refused at the same time share that request for a token.
    */
   readonly token: TokenSetting;
   /** Sent with every call. */
@@ -138,7 +138,7 @@ export function createSender(settings: ClientSettings): Send {
   return send;
 }
 
-/** Made without `crypto.randomUUID`, which a page that came over plain http does not have. React Native has no `crypto`. */
+/** Avoids `crypto.randomUUID`, which pages over plain http lack. React Native has no `crypto`. */
 export function randomId(): string {
   const { crypto } = globalThis;
   const bytes = new Uint8Array(16);
@@ -147,7 +147,7 @@ export function randomId(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** Not by `URL`, whose members React Native lacks; on a page, where it is complete, an address may be relative. */
+/** Parses without `URL`, which React Native lacks. On a page the address may be relative. */
 function baseOf(baseUrl: string): string {
   let address = String(baseUrl).trim();
   if (typeof location === 'object') {
@@ -163,12 +163,12 @@ function baseOf(baseUrl: string): string {
   return `${origin}${path.replace(/(?:\/v2\/private)?\/*$/, '')}/v2/private`;
 }
 
-/** What `fetch` is told in each call. */
+/** `fetch` options common to all calls. */
 function platformInit(): RequestInit {
   return {
-    // The service redirects no request: a redirect would take the body elsewhere. Workers do not know `error`.
+    // The service never redirects, so a redirect would send the body to another host. Workers lack the value `error`.
     redirect: 'manual',
-    // Workers refuse it, and have no cookies.
+    // Workers refuse this option and have no cookies.
     ...(typeof Request === 'function' && 'credentials' in new Request('http://localhost') && { credentials: 'omit' }),
   };
 }

@@ -1,17 +1,17 @@
-/** A bearer token, or what gives one for each attempt. */
+/** A bearer token, or a function that returns one for each attempt. */
 export type TokenSetting = string | ((ask: { readonly isRefused: boolean }) => string | Promise<string>);
 
-/** What a token that was refused is replaced by. */
+/** A refused token. */
 export interface Refused {
   readonly token: string;
-  /** How many refreshes had succeeded when the token was got. */
+  /** The count of successful refreshes when the token was issued. */
   readonly refreshes: number;
 }
 
 /**
- * Gets tokens, and has at most one refresh in flight, which all calls share.
+ * Gets tokens. Calls share one refresh in flight.
  *
- * @param longestMs how old a refresh may be that another call still waits for: one that never ends holds up only so many
+ * @param longestMs the age up to which calls join a refresh, so that one that never ends does not block later calls
  */
 export function createTokens(given: TokenSetting, longestMs: number) {
   let refreshes = 0;
@@ -44,7 +44,7 @@ export function createTokens(given: TokenSetting, longestMs: number) {
 
   return {
     refreshes: () => refreshes,
-    /** A token; in the place of a refused one, that of a refresh which has ended since, or of the one in flight. */
+    /** Returns a token. A refused token is replaced by that of a later refresh, or of the refresh in flight. */
     get(refused: Refused | undefined): Promise<string> {
       if (refused === undefined) return ask(false);
       if (newest === undefined || newest === refused.token || refreshes === refused.refreshes) return sharedRefresh();

@@ -19,7 +19,7 @@ interface LocalSettings {
   readonly encryptionKey?: string | undefined;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
-  /** Called once, when the disk has failed to sync: from then on nothing is written until the process is started anew. */
+  /** Called once, when the disk has failed to sync: from then on nothing is written until the process is restarted. */
   readonly onSyncFailure?: (failure: DatabaseError) => void;
   readonly openLog?: (databasePath: string) => LogSync;
   readonly observers?: readonly DatabaseObserver[];

@@ -27,7 +27,7 @@ interface Upsert {
   readonly keepsStored?: boolean;
   /** Joined to the values, for expressions that look elsewhere. */
   readonly joins?: SQL;
-  /** Nothing is stored where this does not hold. */
+  /** A condition without which nothing is stored. */
   readonly onlyIf?: SQL;
   readonly now: Date;
   /** Run after it in the same transaction, also where `onlyIf` does not hold. */
@@ -40,7 +40,7 @@ export class UnmetConditionError extends Error {
 }
 
 /**
- * Adds or changes rows in one statement, which takes them as one JSON text, and counts a change in `version`.
+ * Inserts or updates rows in one statement, which takes them as JSON. A changed row's `version` is incremented.
  *
  * @throws UnmetConditionError
  */

@@ -25,8 +25,8 @@ export function clientNetwork(request: Request, source: AddressSource | null, tr
 }
 
 /**
- * An IPv4 address as it is, also where it is written as IPv6 (mapped, or translated by RFC 6052), and of another IPv6 address
- * its first 64 bits: one household or machine has all the others. Some proxies add a port.
+ * Returns an IPv4 address unchanged, also if it is written as IPv6 (mapped, or translated by RFC 6052). Returns the first 64
+ * bits of other IPv6 addresses, because one household may use all the rest. Some proxies add a port.
  */
 export function networkOf(text: string): string | undefined {
   const address = addressOf(/^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text);
@@ -43,7 +43,7 @@ export function isLoopbackAddress(text: string): boolean {
   return addressOf(text)?.range() === 'loopback';
 }
 
-/** The library alone takes short and octal forms of IPv4 too. */
+/** The library would also accept short and octal forms of IPv4. */
 function addressOf(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
   return isIP(text) === 0 ? undefined : ipaddr.process(text);
 }

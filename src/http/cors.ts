@@ -8,15 +8,15 @@ const preflightHeaders = {
   // Longer than any browser keeps it.
   'access-control-max-age': '86400',
 };
-/** A page asks for a few, which its scripts for monitoring and tracing add to. */
+/** Pages need few headers; monitoring scripts add some. */
 const maxAskedHeaders = 64;
 const headerName = /^[\w!#$%&'*+.^`|~-]{1,100}$/;
 
 export type Cors = ReturnType<typeof createCors>;
 
 /**
- * Lets pages of the configured origins call, with the token that they send. No cookie has a meaning here, so credentials
- * are not allowed. Without a configured origin, no response has a CORS header.
+ * Allows calls from pages of the configured origins. Credentials are not allowed, because the service uses no cookies.
+ * Without a configured origin, no response has a CORS header.
  */
 export function createCors({ corsOrigins, publicUrl }: Pick<AppDeps['config'], 'corsOrigins' | 'publicUrl'>) {
   const allowed = new Set(corsOrigins);
@@ -25,7 +25,7 @@ export function createCors({ corsOrigins, publicUrl }: Pick<AppDeps['config'], '
     !origin.endsWith('*') &&
     (allowed.has(origin) || allowed.has(`${origin.replace(/:\d{1,5}$/, '')}:*`));
 
-  /** The origin of the page that sends a request, where it is another page than the service's own and is not allowed. */
+  /** The origin of the sending page if it is neither allowed nor the service's own. */
   const refusedOrigin = ({ headers }: Request): string | undefined => {
     const origin = headers.get('origin');
     if (origin === null || isAllowed(origin) || origin === publicUrl) return undefined;
@@ -58,7 +58,7 @@ export function createCors({ corsOrigins, publicUrl }: Pick<AppDeps['config'], '
       });
     },
 
-    /** What a preflight request of another page is told. A browser shows it in its list of requests alone. */
+    /** The detail of a refused preflight response. Browsers show it only in their list of requests. */
     preflightRefusal(request: Request): string | undefined {
       if (!isPreflight(request) || refusedOrigin(request) === undefined) return undefined;
       return 'The origin of the page is not listed in the setting CORS_ORIGINS, so the page may not call this service.';
@@ -71,8 +71,8 @@ function isPreflight({ method, headers }: Request): boolean {
 }
 
 /**
- * The headers that a page wants to send. A list of our own would break each page whose monitoring adds a header, and
- * would protect nothing: a caller outside a browser sends any.
+ * The headers that a page asks to send. A fixed list would break pages whose monitoring adds a header. It would protect
+ * nothing: callers outside a browser may send any header.
  */
 function askedHeaders({ headers }: Request): string {
   const names = (headers.get('access-control-request-headers') ?? '').split(',', maxAskedHeaders);

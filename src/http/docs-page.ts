@@ -50,8 +50,8 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
               bearerFormat: 'JWT',
               // Its beginning stands beside the field of the token.
               description:
-                'The list at the top of /swagger fills in a demo token, for a browser on the machine where the start has ' +
-                'made them and prints where they are. Any other is a JWT whose `sub` names the person.',
+                'The list at the top of /swagger fills in a demo token. It works only in a browser on the machine of the ' +
+                'service. Other tokens are JWTs whose `sub` identifies the person.',
             },
           },
           schemas: toSchemas(routes, { models, base }),
@@ -108,9 +108,8 @@ const people = {
 } as const satisfies Record<keyof DemoTokens, string>;
 
 /**
- * The theme's colors, darker or lighter until text has a contrast of 4.5 on each of its backgrounds; what the page's own
- * program lets stick out at the side of a phone, or makes as long as the longest response; and the bar above it, of a
- * height that the program knows.
+ * Adjusts the theme's colors so that text has a contrast of 4.5 on each background. Fixes elements that overflow on a phone
+ * or grow as long as the longest response. Sets the height of the top bar, which the page's program must know.
  */
 const style = `
   .light-mode {

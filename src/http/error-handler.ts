@@ -52,7 +52,7 @@ export function createErrorHandler(
   });
 }
 
-/** Which rules were broken, and which check a token has failed: never where, as a name of a field may be the caller's own. */
+/** Lists broken rules and the failed token check. Pointers are left out, because callers choose field names. */
 function refusalOf(failure: AppError) {
   if (failure.errors !== undefined) return { rules: [...new Set(failure.errors.map(({ rule }) => rule))] };
   const { reason, cause } = failure;
@@ -67,14 +67,14 @@ export function problemResponse(failure: AppError, request: Request, requestId: 
       'content-type': problemMediaType,
       'cache-control': 'no-store',
       ...('retryAfterSeconds' in kind ? { 'retry-after': String(kind.retryAfterSeconds) } : {}),
-      // Bun would read the chunks of a body that is refused, however many are still to come.
+      // Otherwise Bun reads all remaining chunks of a refused body.
       ...(request.headers.has('transfer-encoding') && !request.bodyUsed ? { connection: 'close' } : {}),
       ...failure.headers,
     },
   });
 }
 
-/** @param detail more than the problem's own text, where there is more to say */
+/** @param detail replaces the problem's general text */
 export function notFound(allowedMethods: readonly string[], detail?: string): AppError {
   const options = detail === undefined ? {} : { detail };
   return allowedMethods.length === 0

@@ -12,24 +12,24 @@ const Live = v.object({ status: v.literal('live') });
 const Ready = v.object({
   status: v.literal('ready'),
   writes: v.picklist(['available', 'unavailable']),
-  reason: v.pipe(v.optional(v.string()), v.description('Why nothing can be written, such as SQLITE_FULL')),
+  reason: v.pipe(v.optional(v.string()), v.description('The reason that writes fail, such as SQLITE_FULL')),
 });
 
-/** For what watches the process: is it alive (no database asked), and can it serve right now. */
+/** Routes for probes: liveness, which asks no database, and readiness. */
 export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' | 'reads' | 'lifecycle'>) {
   const whyUnwritable = createWriteProbe(db);
   const readiness = async (): Promise<v.InferOutput<typeof Ready>> => {
     if (lifecycle.isDraining) throw new AppError('shutting-down');
     if (lifecycle.hasLostDisk) {
       throw new AppError('database-unavailable', {
-        detail: 'The disk has failed; the service must be started anew.',
+        detail: 'The disk has failed. Restart the service.',
       });
     }
     const probing = whyUnwritable();
     await requireFit(reads);
     const reason = await probing;
     if (reason === undefined) return { status: 'ready', writes: 'available' };
-    // A server may name its codes as it likes.
+    // The codes of a remote server are not fixed.
     return { status: 'ready', writes: 'unavailable', reason: v.is(logFields.code, reason) ? reason : 'UNKNOWN' };
   };
   const hidden = { detail: { hide: true } };
@@ -39,28 +39,28 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
       .get('/health/live', () => ({ status: 'live' as const }), {
         response: { 200: Live, ...problems('malformed-request') },
         detail: {
-          summary: 'Tell that the process runs',
-          description: 'Asks no database. Restart an instance that fails it.',
+          summary: 'Check that the process runs',
+          description: 'Does not query the database. Restart an instance that fails this check.',
           operationId: 'getLiveness',
         },
       })
       .get('/health/ready', readiness, {
         response: { 200: Ready, ...problems('malformed-request', 'database-unavailable', 'shutting-down') },
         detail: {
-          summary: 'Tell that reads are served on a schema that fits, and whether writes are',
+          summary: 'Check that reads are served on a schema that fits, and whether writes are',
           description:
-            'Send no requests to an instance that fails it. `OPTIONS /` and `OPTIONS /health/ready` say the same without a body.',
+            'Send no requests to an instance that fails this check. `OPTIONS /` and `OPTIONS /health/ready` run it without a body.',
           operationId: 'getReadiness',
         },
       })
-      // The probes that load balancers send unless they are told otherwise.
+      // The default probes of load balancers.
       .options('/', ({ request }) => withoutBody(request, readiness), hidden)
       .options('/health/live', ({ request }) => withoutBody(request, () => undefined), hidden)
       .options('/health/ready', ({ request }) => withoutBody(request, readiness), hidden)
   );
 }
 
-/** The response to a probe by OPTIONS; a preflight request of a browser goes on to where CORS decides. */
+/** Responds to an OPTIONS probe. The CORS code responds to preflight requests of browsers. */
 async function withoutBody({ headers }: Request, check: () => unknown): Promise<Response> {
   if (headers.has('access-control-request-method')) throw new NotFoundError();
   await check();

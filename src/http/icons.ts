@@ -6,7 +6,7 @@ import { packageRoot } from '../package-root';
 import { requestParameters } from './request-schema';
 
 const folder = new URL('src/icons/', packageRoot);
-/** Read at the start: a file that is opened for a request fails when the process has no descriptor left. */
+/** Read at the start: opening a file for a request fails when no file descriptor is free. */
 const icons = new Map(readdirSync(folder).map((name) => [name, readFileSync(new URL(name, folder), 'utf8')]));
 
 /** The icons of the shipped products: small drawings of our own. */

@@ -3,7 +3,7 @@ import { requireModestJson } from './json-limits';
 import { mediaTypeFault } from './media-type';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
-/** A sender that flushes each word of a small body stays below, and a large body in the packets of a network. */
+/** Enough for a small body sent word by word, and for a large body in network packets. */
 const chunksOf = (limitBytes: number) => 256 + Math.ceil(limitBytes / 1_024);
 
 export interface BodyLimits {
@@ -59,8 +59,8 @@ async function inTime(bytes: Promise<Uint8Array>, timeoutMs: number): Promise<Ui
 }
 
 /**
- * A chunked body announces no length, so it is counted while it arrives, and whether there is one is known with its first
- * byte. Each chunk costs a turn of the event loop, however small.
+ * A chunked body announces no length, so its bytes are counted as they arrive. The first byte shows that a body exists.
+ * Each chunk costs a turn of the event loop, however small.
  */
 async function readStream(
   body: ReadableStream<Uint8Array> | null,

@@ -1,7 +1,7 @@
 import { MIMEType } from 'node:util';
 import { AppError } from '../errors';
 
-/** Why a body of this Content-Type and Content-Encoding cannot be read; undefined for JSON in UTF-8 as it is. */
+/** Returns an error unless the body is JSON in UTF-8 without an encoding. */
 export function mediaTypeFault({ headers }: Request): AppError | undefined {
   if (!isUtf8Json(headers.get('content-type') ?? '')) return new AppError('unsupported-media-type');
   const encodings = headers.get('content-encoding')?.toLowerCase().split(',') ?? [];
@@ -14,7 +14,7 @@ function isUtf8Json(type: string): boolean {
   if (type === 'application/json') return true;
   try {
     const { essence, params } = new MIMEType(type);
-    // The decoder knows every label of the Encoding Standard, and throws for what is none.
+    // TextDecoder accepts every label of the Encoding Standard and throws for others.
     return essence === 'application/json' && new TextDecoder(params.get('charset') ?? 'utf-8').encoding === 'utf-8';
   } catch {
     return false;

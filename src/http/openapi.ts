@@ -30,7 +30,7 @@ interface Material {
   readonly models: Models;
   /** What the service has answered to the first example of a request, by the operation's id. */
   readonly answers: Readonly<Record<string, unknown>>;
-  /** Stands before the path of each link in a description. */
+  /** The base of each link in a description. */
   readonly base: string;
   readonly bodyLimitBytes: number;
 }
@@ -124,19 +124,19 @@ function failure(status: string, schema: unknown, { models, path, ...met }: Fail
   };
 }
 
-/** Those that not every such response has: limits may be off, and a failure has a tag only where there is a record. */
+/** Optional headers: limits may be off, and a failure has a tag only if a record exists. */
 const optionalHeaders = ['RateLimit-Policy', 'RateLimit', 'ETag'];
 
 interface HeaderUse {
   readonly isLimited: boolean;
   readonly hasTag: boolean;
-  /** Whether what went before a failure may have been stored. */
+  /** Whether a failed request may have stored something. */
   readonly failsAfterSave: boolean;
 }
 
 const headerMeanings: Readonly<Record<string, string>> = {
   'Cache-Control': 'Whether the answer may be kept, and for how long',
-  ETag: 'The version that is stored now, to send as `If-Match` or `If-None-Match`',
+  ETag: 'The stored version, to send as `If-Match` or `If-None-Match`',
   RateLimit: 'What is left of each policy, and the seconds until all of it is there again: `"default";r=599;t=42`',
   'RateLimit-Policy': 'How many requests a caller has in how many seconds: `"default";q=600;w=60`',
   'Retry-After': 'Seconds after which a repeat may succeed',

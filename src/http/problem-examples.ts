@@ -25,12 +25,12 @@ const failures: Partial<Record<ProblemSlug, (met: Met) => AppError>> = {
   'rate-limited': () => overLimit('default', 60),
 };
 
-/** A failure as a route answers it, to show to whoever has not met it. */
+/** An example of a failure of a route, for the documentation. */
 export function exampleFailure(slug: ProblemSlug, met: Met): AppError {
   return failures[slug]?.(met) ?? new AppError(slug);
 }
 
-/** What the route says to an unknown field, or where it takes no body, to parameters that are all wrong or unknown. */
+/** The response to unknown fields, or to bad parameters on routes without a body. */
 function refusalOf({ body, query }: DocumentedRoute['hooks']): AppError {
   if (isValibotSchema(body)) return errorOf(() => body['~standard'].validate({ unknownField: true }));
   if (!isValibotSchema(query) || !('entries' in query)) return new AppError('invalid-input');

@@ -3,8 +3,8 @@ import { type ProblemSlug, problemKinds } from '../errors';
 import { Problem } from './problem';
 
 /**
- * A component for each problem, by which generated types tell them apart. Each is one flat object and every constant has
- * its type: generators differ in how they read `allOf`, a `required` beside it, and a `const` alone.
+ * A component for each problem, so that generated types can distinguish them. Each is one flat object, and every constant
+ * has a type, because generators differ in their support of `allOf`, of `required` next to it, and of `const` without a type.
  */
 export function problemSchemas(slugs: readonly ProblemSlug[], base: string): Record<string, object> {
   const { properties = {}, required = [] } = toJsonSchema(Problem, { target: 'draft-2020-12', typeMode: 'output' });

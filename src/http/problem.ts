@@ -6,7 +6,7 @@ export const Problem = v.object({
   title: v.string(),
   status: v.number(),
   detail: v.string(),
-  instance: v.pipe(v.string(), v.description('The path that was asked')),
+  instance: v.pipe(v.string(), v.description('The path of the request')),
   code: v.pipe(v.number(), v.description('A number for this kind of problem that never changes')),
   http_code: v.number(),
   requestId: v.string(),
@@ -21,7 +21,7 @@ export type Problem = v.InferOutput<typeof Problem>;
 
 export const problemMediaType = 'application/problem+json';
 
-/** What every private route may answer with; below, what those may that take a body. */
+/** Problems of every private route; below, those of routes with a body. */
 export const readProblems = [
   'malformed-request',
   'unauthenticated',

@@ -1,7 +1,7 @@
 import { Elysia } from 'elysia';
 import { AppError } from '../errors';
 
-/** No route has more than a few; each further one costs the one thread time before the token is checked. */
+/** Routes have few parameters. Each one costs time before the token is checked. */
 const maxParameters = 64;
 
 /**

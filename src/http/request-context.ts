@@ -51,7 +51,7 @@ export function createRequestContext(
         set.headers.connection = 'close';
         lifecycle.onRequestWhileDraining();
       }
-      // Bun leaves out a host that is none, and Elysia would take the path for one. It joins two with a comma.
+      // Bun omits an invalid host, and Elysia would then use the path as the host. Bun joins two hosts with a comma.
       if (request.url.startsWith('/') && !isHealthProbe(request)) throw withoutHost();
       if (request.headers.get('host')?.includes(',')) throw withTwoHosts();
       if (isOddTarget(request)) throw new AppError('route-not-found');

@@ -23,7 +23,7 @@ export function requestParameters<Schema extends v.GenericSchema>(schema: Schema
   return refusing(schema, 'parameter');
 }
 
-/** The `query` of a route that takes none: an unknown parameter is refused, as an unknown field is. */
+/** The `query` of a route without parameters. Unknown parameters are refused, as unknown fields are. */
 export const noParameters = requestParameters(v.strictObject({}));
 
 /**

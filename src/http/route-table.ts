@@ -9,7 +9,7 @@ export function createRouteTable(): RouteTable {
   return {
     fill(routes) {
       for (const { method, path } of routes) {
-        // For probes; no page of a browser and no client has a use for it.
+        // For probes only.
         if (method === 'OPTIONS') continue;
         const segments = segmentsOf(path);
         const key = segments.join('/');

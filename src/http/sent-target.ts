@@ -1,20 +1,20 @@
 import { pathOf } from './problem';
 
-/** No route is as deep. */
+/** More than any route has. */
 const maxSegments = 16;
-/** A segment that some program on the way takes for another place, as it is written or escaped. */
+/** A segment that a proxy may resolve to another path, plain or percent-encoded. */
 const steps = /^\.{1,2}(?:;.*)?$|[\\/]/;
 const refused = new WeakSet<Request>();
-/** Where a load balancer asks: HAProxy's plain `option httpchk` sends `OPTIONS / HTTP/1.0` without a Host. */
+/** Probes of load balancers. HAProxy's plain `option httpchk` sends `OPTIONS / HTTP/1.0` without a Host. */
 const probes: ReadonlySet<string> = new Set(['OPTIONS /', ...methodsAt('/health/live'), ...methodsAt('/health/ready')]);
 
 type Handle = (request: Request) => Response | Promise<Response>;
 type SentRequest = Request & { readonly params?: Readonly<Record<string, string>> };
 
 /**
- * Routes for Bun, beside those that Elysia gives it. Bun resolves dot segments and backslashes in `request.url`, so a
- * gateway's rule for a path could be passed by another spelling of it; only Bun's router sees the target as it was sent. It
- * leads here what has no route as it is written: another method, a slash at the end, and other spellings, which are refused.
+ * Routes for Bun, in addition to Elysia's. Bun resolves dot segments and backslashes in `request.url`, so another spelling
+ * could bypass a gateway's rule for a path. Only Bun's router sees the target as it was sent. These routes match every
+ * target without a route of its own: another method, a trailing slash, or another spelling, which is refused.
  */
 export function sentTargetRoutes(handle: Handle) {
   const answer = (request: SentRequest) => {
@@ -30,14 +30,14 @@ export function sentTargetRoutes(handle: Handle) {
   const routes: Record<string, Handle> = { '/*': refuse };
   for (let path = '/:s0', depth = 1; depth <= maxSegments; path += `/:s${depth}`, depth += 1) {
     routes[path] = answer;
-    // Bun gives a slash at the end to the first, and what follows an empty segment to the second.
+    // The first matches a trailing slash, the second an empty segment.
     routes[`${path}/*`] = answer;
     routes[`${path}//*`] = refuse;
   }
   return routes;
 }
 
-/** Whether the path was not written as its route is. */
+/** Whether the path differs from the spelling of its route. */
 export function isOddTarget(request: SentRequest): boolean {
   for (const name in request.params) if (steps.test(request.params[name] ?? '')) return true;
   return refused.has(request);

@@ -22,13 +22,13 @@ export async function openCarrier(config: Config, clock: () => Date, { carrierOb
 }
 
 /**
- * Modules that speak to a carrier are loaded when the service listens, so that no start waits for them, and no application
- * fails because the process has no file descriptor left to load them with.
+ * Loads the carrier modules once the service listens. The start does not wait for them, and an application does not fail
+ * because no file descriptor is free to load them.
  */
 function carrierOnceListening(settings: HttpCarrierSettings) {
   const load = onceLoaded(async () => {
     const { createHttpCarrier } = await import('../modules/coverage/carrier/http-carrier');
-    // Bun starts its HTTP client with the first call, and ends the process where that finds no file descriptor free.
+    // Bun starts its HTTP client with the first call, and exits if no file descriptor is free then.
     await fetch('http://127.0.0.1:0').catch(() => undefined);
     return createHttpCarrier(settings);
   });

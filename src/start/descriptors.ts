@@ -5,8 +5,8 @@ import type { Log } from '../log';
 const everyMs = 2_000;
 
 /**
- * Logs once when the process has no file descriptor left, and once when it has one again. Bun says nothing when it cannot
- * accept a connection, and tries again at once.
+ * Logs once when the process has no free file descriptor, and once when it has one again. Bun does not report a failed
+ * accept and retries at once.
  */
 export function watchDescriptors(log: Pick<Log, 'error' | 'info'>): void {
   let isOut = false;

@@ -4,22 +4,22 @@ import type { Fault } from '../production-rules';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** A setting as a file has it. */
+/** A setting in a file. */
 interface Written {
   readonly file: string;
   /** The rest of the line after `KEY=`. */
   readonly text: string;
-  /** What a reader of the file takes for the value; undefined where its quotes do not tell. */
+  /** The value by the file's own text; undefined when the quotes are ambiguous. */
   readonly value: string | undefined;
 }
 
 const keys = [...Object.keys(Settings.entries), 'NEW_DATABASE_ENCRYPTION_KEY'];
 
 /**
- * Refuses settings that Bun reads from a file as another text than is written there: it expands `$NAME`, cuts a value at
- * `#`, and ends it at the next quote, which may be some lines below.
+ * Refuses settings that Bun reads differently from the text in the file. Bun expands `$NAME`, cuts a value at `#`, and ends
+ * it at the next quote, which may be some lines below.
  *
- * @param options the options that Bun was given; they may name the files
+ * @param options the options of the Bun process, which may name the files
  * @throws ConfigError that names each such key, its file, and how to write it
  */
 export function requireSettingsAsWritten(environment: Environment, options: readonly string[]): void {
@@ -31,14 +31,14 @@ export function requireSettingsAsWritten(environment: Environment, options: read
   const faults = keys.flatMap((key): Fault[] => {
     const found = written.get(key);
     if (found === undefined || isSame(key, found.value, environment[key])) return [];
-    // Where the inherited environment is unknown, Bun reads a text without these as it is, so another one came from there.
+    // Bun changes no text without these characters, so a different value came from the inherited environment.
     const isOverridden = inherited === undefined ? !/[$#'"`\\]/.test(found.text) : inherited[key] !== undefined;
     return isOverridden ? [] : [{ key, rule: ruleFor(found, environment[key]) }];
   });
   if (faults.length > 0) throw new ConfigError(faults);
 }
 
-/** The environment that the process was given, without what Bun added from files; undefined where no /proc tells it. */
+/** The environment before Bun added values from files; undefined without /proc. */
 function inheritedEnvironment(): Environment | undefined {
   try {
     const entries = readFileSync('/proc/self/environ', 'utf8').split('\0');
@@ -48,7 +48,7 @@ function inheritedEnvironment(): Environment | undefined {
   }
 }
 
-/** Those that set a key first come first: https://bun.com/docs/runtime/environment-variables. */
+/** The file that wins comes first: https://bun.com/docs/runtime/environment-variables. */
 function filesThatBunReads(options: readonly string[], { BUN_ENV, NODE_ENV }: Environment): string[] {
   if (options.includes('--no-env-file')) return [];
   const named = options.flatMap((option, index) => {
@@ -71,7 +71,7 @@ function readEnvFile(file: string): Map<string, Written> {
   return new Map(
     [...lines].map(({ 0: line, 1: key = '', 2: text = '', index }) => {
       const value = valueAt(content.slice(index + line.length - text.length));
-      // A PEM has line breaks; of any other setting, a value that goes on is a quote that was not meant as one.
+      // A PEM has line breaks. A line break in any other value shows a stray quote.
       return [key, { file, text, value: key !== pemKey && value?.includes('\n') ? undefined : value }];
     }),
   );
@@ -90,7 +90,7 @@ function valueAt(source: string): string | undefined {
   return withoutEscapes(line.replace(/[\t\v\f ]#.*/, '').replace(/^[\t\v\f ]+|[\t\v\f ]+$/g, ''));
 }
 
-/** `\$` is how to write a dollar sign. */
+/** `\$` stands for a dollar sign. */
 function withoutEscapes(text: string): string {
   return text.replaceAll('\\$', '$');
 }

@@ -2,7 +2,7 @@ import { BlockList, isIP } from 'node:net';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Every address of this machine itself, as NO_PROXY writes them. */
+/** The addresses of this machine, in the form of NO_PROXY. */
 const loopback = ['localhost', '127.0.0.0/8', '::1', '0.0.0.0', '::'];
 
 /**
@@ -18,13 +18,13 @@ export function excludeLoopback(environment: Record<string, string | undefined>)
 
 /**
  * Returns the host of the proxy that Bun's `fetch` uses for an http or https address, without credentials, or undefined
- * where it uses none.
+ * if it uses none.
  */
 export function proxyHostFor(address: string, environment: Environment): string | undefined {
   const { protocol, hostname, port } = new URL(address);
   const proxy =
     read(environment, protocol === 'http:' ? 'http_proxy' : 'https_proxy') ??
-    // Of all_proxy, Bun ignores other schemes, such as socks5.
+    // In all_proxy, Bun ignores other schemes, such as socks5.
     read(environment, 'all_proxy')?.replace(/^(?!https?:)\w+:.*/, '');
   if (!proxy) return undefined;
   const target = { host: bare(hostname), port: port || (protocol === 'http:' ? '80' : '443') };
@@ -32,12 +32,12 @@ export function proxyHostFor(address: string, environment: Environment): string 
   return URL.parse(proxy.includes('://') ? proxy : `http://${proxy}`)?.host ?? 'an unreadable address';
 }
 
-/** Reads a variable as Bun does: in lower case first, and an empty pair of quotes is empty. */
+/** Reads a variable as Bun does: the lower-case name first; an empty pair of quotes is empty. */
 function read(environment: Environment, name: string): string | undefined {
   return [environment[name], environment[name.toUpperCase()]].find((text) => text && !/^(?:""|'')$/.test(text));
 }
 
-/** Whether one entry of NO_PROXY (a name with its subdomains, an address or a network, each with a port or not) holds. */
+/** Whether an entry of NO_PROXY (a name with its subdomains, an address or a network, with or without a port) matches. */
 function excludes(entry: string, target: { readonly host: string; readonly port: string }): boolean {
   if (entry === '*') return true;
   const { name = '', port = target.port } = /^(?<name>\[.*\]|[^:]*):(?<port>\d+)$/.exec(entry)?.groups ?? {

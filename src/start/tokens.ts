@@ -29,7 +29,7 @@ export async function tokenSettings(
   return { settings: { key: { kind: 'secret', secret }, ...claims }, kept };
 }
 
-/** Which setting an operator should compare with a refused token. Other reasons are the caller's alone. */
+/** The setting to compare with a refused token. Other reasons are faults of the caller. */
 const settingOf: Partial<Record<TokenRefusal, string>> = {
   issuer: 'AUTH_ISSUER',
   'issuer-missing': 'AUTH_ISSUER',
@@ -39,7 +39,7 @@ const settingOf: Partial<Record<TokenRefusal, string>> = {
 };
 const warnedEveryMs = 60 * 60_000;
 
-/** Logs what the tokens show of a wrong setting: each reason once an hour, as anyone can send a token. */
+/** Logs tokens that suggest a wrong setting. Each reason is logged once an hour, because anyone can send tokens. */
 export function watchTokens(log: Log): TokenWatch {
   const warnedAtMs = new Map<TokenRefusal, number>();
   return {

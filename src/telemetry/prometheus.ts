@@ -56,7 +56,7 @@ export function createPrometheusMetrics({ version, replica }: PrometheusSettings
   });
   const numbersTaken = new Counter({
     name: 'planning_application_numbers_taken_total',
-    help: 'Times that the carrier gave an application the number of another one',
+    help: 'Application numbers from the carrier that another application already holds',
     registers,
   });
   const catalogVersion = new Gauge({

@@ -32,12 +32,12 @@ describe('/health/ready', () => {
     },
   );
 
-  test('answers 503 once the disk has failed, so that nobody sends saves here', async () => {
+  test('responds with 503 after the disk has failed', async () => {
     const testApp = await createTestApp();
     testApp.lifecycle.hasLostDisk = true;
     expect(await testApp.call('GET', '/health/ready')).toMatchObject({
       status: 503,
-      body: { type: '/problems/database-unavailable', detail: expect.stringContaining('started anew') },
+      body: { type: '/problems/database-unavailable', detail: expect.stringContaining('Restart the service') },
     });
     expect((await testApp.call('GET', '/health/live')).status).toBe(200);
   });

@@ -26,21 +26,23 @@ export const CemeteryQuery = v.strictObject({
   sort: v.optional(
     v.pipe(
       anyCase(['asc', 'desc']),
-      v.description('Direction by name, in the order of English with accented letters beside their own, then by _id'),
+      v.description(
+        'Direction of the order by name, then by _id. English order; accented letters sort with their base letters',
+      ),
     ),
     'asc',
   ),
 });
 export type CemeteryQuery = v.InferOutput<typeof CemeteryQuery>;
 
-/** What the ZIP codes of a state begin with where that is 0, which a spreadsheet drops as it does from a number. */
+/** Leading zeros of a state's ZIP codes, which spreadsheets drop. */
 const zerosOf = new Map([
   ...['AE', 'CT', 'MA', 'ME', 'NH', 'NJ', 'RI', 'VT'].map((state) => [state, '0'] as const),
   ...['PR', 'VI'].map((state) => [state, '00'] as const),
 ]);
 const zipRule = 'must be 5 digits, or 5 and 4 with a hyphen between them, or empty';
 
-/** Names what happened to a ZIP code and what to write. Nothing is mended: the digits that are missing are a guess. */
+/** Says how to correct a ZIP code. The service does not correct it, because the missing digits would be a guess. */
 function zipHint(zip: string, state: string | undefined): string {
   if (/^\d+(?=[.E])(?:\.\d*)?(?:E\+?\d+)?$/i.test(zip))
     return 'write it as text, without a decimal point or an exponent';

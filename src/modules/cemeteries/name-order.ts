@@ -1,18 +1,18 @@
 import { generateKeyBetween, generateNKeysBetween } from 'fractional-indexing';
 
-/** A name, and the key by which it is stored in its place among the others. */
+/** A name and its sort key. */
 export interface PlacedName {
   readonly name: string;
   readonly key: string;
 }
 
-/** Names are ordered as a reader of English looks for them, whatever the language of the machine. */
+/** English order, independent of the machine's locale. */
 const { compare } = new Intl.Collator('en');
 
-/** A key grows by a character where some names come one by one into the same gap; past this all keys are made again. */
+/** Keys grow when names are added one by one into the same gap. Beyond this length all keys are regenerated. */
 const maxKeyCharacters = 100;
 
-/** Whether names in the order of their keys are in the order of the collator, equal ones under one key. */
+/** Whether names sorted by key are in the collator's order, with one key for equal names. */
 export function isInOrder(placed: readonly PlacedName[]): boolean {
   return placed.every(({ name, key }, index) => {
     const before = placed[index - 1];
@@ -29,7 +29,7 @@ function isOrderKey(key: string): boolean {
   }
 }
 
-/** Gives a key to each name that has none among those placed, between the keys of its neighbours; keys stay as they are. */
+/** Assigns each new name a key between those of its neighbours. Existing keys do not change. */
 export function placeNames(placed: readonly PlacedName[], names: readonly string[]): PlacedName[] {
   const inOrder = [...new Set(names)].sort(compare);
   const distinct = inOrder.filter((name, index) => index === 0 || compare(inOrder[index - 1] ?? '', name) !== 0);
@@ -44,7 +44,7 @@ export function placeNames(placed: readonly PlacedName[], names: readonly string
   return [...merged, ...keyed(placed.length)];
 }
 
-/** The key of a name that is placed, or of one equal to it. */
+/** The key of a placed name, or of an equal name. */
 export function keyOf(placed: readonly PlacedName[], name: string): string {
   const found = placed[positionOf(placed, name)];
   if (found === undefined || compare(found.name, name) !== 0) throw new Error('The name has no place');

@@ -22,7 +22,7 @@ export function createCemeteryRoutes(deps: AppDeps) {
       response: { 200: CemeteryPage, ...problems(...readProblems) },
       detail: {
         summary: 'List cemeteries by name, a page at a time',
-        description: '`count` is of all cemeteries. A page past the end is empty.',
+        description: '`count` is the number of all cemeteries. A page past the end is empty.',
         operationId: 'listCemeteries',
       },
     },

@@ -37,13 +37,13 @@ export function createCemeteryStore(db: Database) {
   };
   const pages = { asc: onFirstUse(() => preparePage(asc)), desc: onFirstUse(() => preparePage(desc)) };
 
-  // Keys are chosen between those of the neighbours, so a writer must know all names. It holds the lease from before it
-  // reads them; what it then stores depends on its holding the lease still, which another writer may take at any time.
+  // A key lies between those of its neighbours, so a writer must read all names. It takes the lease before it reads them.
+  // Each write checks that the lease is still held, because another writer may take it at any time.
   const holder = crypto.randomUUID();
   let order: readonly PlacedName[] | undefined;
   const isOrderOurs = sql`EXISTS (SELECT 1 FROM ${leases} WHERE ${and(eq(leases.name, orderLease), eq(leases.holder, holder))})`;
 
-  /** Takes the lease and reads the names in their order, which is repaired first where it is wrong. */
+  /** Takes the lease, repairs the order if needed, and reads the names in order. */
   const takeOrder = async (): Promise<readonly PlacedName[]> => {
     await acquireLease(db, orderLease, holder, 0);
     const rows = await db
@@ -106,7 +106,7 @@ export function createCemeteryStore(db: Database) {
       }
     },
 
-    /** Puts rows in order that were stored by an earlier build, or by a runtime that orders names in another way. */
+    /** Repairs the order of rows that an earlier build or a runtime with another collation stored. */
     async repairOrder(): Promise<void> {
       order = await takeOrder();
     },

@@ -27,11 +27,13 @@ export const LtcLifetimeCareAnswers = fields({
   selections: v.nullish(
     v.pipe(
       Selections,
-      v.description('The legacy that the person wants to leave; wins over the list in leaveFinancialLegacy'),
+      v.description(
+        'The legacy that the person wants to leave; takes precedence over the list in leaveFinancialLegacy',
+      ),
     ),
   ),
   leaveFinancialLegacy: v.nullish(
-    v.pipe(fields({ selections: v.nullish(Selections) }), v.description('The same as it is stored')),
+    v.pipe(fields({ selections: v.nullish(Selections) }), v.description('The stored form')),
   ),
 });
 export type LtcLifetimeCareAnswers = v.InferOutput<typeof LtcLifetimeCareAnswers>;

@@ -108,8 +108,8 @@ export const Catalog = v.strictObject({
 export type Catalog = v.InferOutput<typeof Catalog>;
 
 /**
- * Whether a browser takes an address for an http or https one, or for one on this service: it reads a backslash as a slash,
- * and `//host`, `https:host` and `https:///host` as another host.
+ * Whether a browser resolves an address to http, https or this service. Browsers read a backslash as a slash, and `//host`,
+ * `https:host` and `https:///host` as another host.
  */
 function isIconAddress(icon: string): boolean {
   if (/[\s\\]/.test(icon) || !URL.canParse(icon, relativeBase)) return false;

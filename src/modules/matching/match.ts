@@ -150,7 +150,7 @@ export interface Scored {
 }
 
 export interface Ranking {
-  /** The first by score, also where every product is disqualified; undefined for a catalogue without products. */
+  /** The highest-scored match, even if every product is disqualified; undefined without products. */
   readonly best: Scored | undefined;
   readonly others: readonly Scored[];
 }

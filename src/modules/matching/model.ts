@@ -15,9 +15,7 @@ export const Explanation = v.object({
   penalty: v.pipe(v.number(), v.description('0 or negative; with the points it adds up to the score')),
   unanswered: v.pipe(
     v.array(v.string()),
-    v.description(
-      'What the product’s rules and disqualifiers read and the person has not answered, of the questions that apply',
-    ),
+    v.description('Unanswered questions that apply and that the product’s rules or disqualifiers use'),
   ),
 });
 export type Explanation = v.InferOutput<typeof Explanation>;
@@ -33,14 +31,14 @@ export const Match = v.object({
     v.pipe(
       v.boolean(),
       v.description(
-        'Whether the person may have the product: none of its disqualifiers holds. Absent only from matches that an ' +
-          'earlier version stored, until they are calculated again',
+        'Whether no disqualifier of the product holds for the person. Absent only from matches that an earlier version ' +
+          'stored, until they are calculated again',
       ),
     ),
   ),
   highlights: v.array(v.string()),
   objectives: v.array(v.string()),
-  explanation: v.optional(v.pipe(Explanation, v.description('Only where it is asked for; never stored'))),
+  explanation: v.optional(v.pipe(Explanation, v.description('Present on request only; never stored'))),
 });
 export type Match = v.InferOutput<typeof Match>;
 
@@ -52,8 +50,8 @@ export const Matches = v.object({
   bestMatch: v.pipe(
     v.nullable(Match),
     v.description(
-      'The single highest-scored match. Show it as a recommendation only where `isEligible` is true: when every product ' +
-        'is disqualified, it is the least unsuitable one and its score is negative. null only for a catalogue without ' +
+      'The highest-scored match. Show it as a recommendation only if `isEligible` is true: when every product is ' +
+        'disqualified, it is the least unsuitable one and its score is negative. null only for a catalogue without ' +
         'products, and in matches that an earlier version stored where every product was disqualified',
     ),
   ),
@@ -64,7 +62,7 @@ export type Matches = v.InferOutput<typeof Matches>;
 export const MatchesQuery = v.strictObject({
   explain: v.pipe(
     v.optional(anyCase(['true', 'false']), 'false'),
-    v.description('Whether each match tells the reason of every point'),
+    v.description('Whether each match explains every point'),
     v.metadata({ documentedAs: { type: 'boolean', default: false } }),
     v.transform((text) => text === 'true'),
   ),

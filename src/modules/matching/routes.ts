@@ -39,8 +39,8 @@ export function createMatchingRoutes(deps: AppDeps) {
           parameters: saveConditionParameters,
           summary: 'Match insurance products to the saved answers',
           description:
-            'Stores and answers `user.insurance.matches`. Of a question that two flows ask, the newest answer counts. With ' +
-            '`explain=true` each match carries the reason of every point, which is not stored.',
+            'Stores and returns `user.insurance.matches`. If two flows ask the same question, the newest answer counts. With ' +
+            '`explain=true` each match explains every point; explanations are not stored.',
           operationId: 'matchProducts',
           requestBody: requestExamples({ 'no parameters': {} }),
         },
@@ -57,9 +57,9 @@ export function createMatchingRoutes(deps: AppDeps) {
         query: noParameters,
         response: { 200: PreviewBody, ...problems(...bodyProblems) },
         detail: {
-          summary: 'Match as if these answers were saved, and explain it',
+          summary: 'Match with unsaved answers, with explanations',
           description:
-            'Each member is the body of the endpoint that would save it. Its answers are the newest ones. Nothing is stored.',
+            'Each member has the form of a request body of its endpoint. Its answers count as the newest. Nothing is stored.',
           operationId: 'previewMatches',
           requestBody: requestExamples(previewExamples),
         },
@@ -67,7 +67,7 @@ export function createMatchingRoutes(deps: AppDeps) {
     );
 }
 
-/** The user with explained matches. The explanation is not stored; the ETag of the response is that of the record. */
+/** The user with explained matches. Explanations are not stored; the ETag is that of the record. */
 function explainedUserJson(record: AnsweredRecord, matches: Matches): string {
   const { user } = v.parse(UserBody, JSON.parse(toUserJson(record)));
   return JSON.stringify({ user: { ...user, insurance: { ...user.insurance, matches } } });

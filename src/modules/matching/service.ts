@@ -12,9 +12,9 @@ import type { Matches } from './model';
 import { printMatches } from './print-matches';
 import { createCatalogStore } from './store';
 
-/** How often a match is made of a record that moves on meanwhile, before it is stored over the newer answers. */
+/** Attempts to match a record that changes meanwhile. After them, matches are stored over the newer answers. */
 const strictAttempts = 2;
-/** Beyond those, one fails only when another request has stored matches meanwhile. */
+/** A further attempt fails only if another request stored matches meanwhile. */
 const maxAttempts = 20;
 
 export interface MatchRequest {
@@ -33,7 +33,7 @@ export function createMatchingService(
   return {
     /**
      * Matches the saved answers, stores the result over the version of the record that it was made from, and gives
-     * the record, and the matches with the explanation that is not stored. While the record keeps moving on, the result is
+     * the record, and the matches with the explanation that is not stored. If the record keeps changing, the result is
      * stored over newer answers, as if they had been saved just after the match.
      *
      * @throws AppError `precondition-failed`, or `rate-limited` when the caller's own requests keep replacing the matches
@@ -60,7 +60,7 @@ export function createMatchingService(
         if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };
       }
       throw new AppError('rate-limited', {
-        detail: 'Other requests of the caller replace the matches faster than these can be stored.',
+        detail: 'Other requests of the caller kept replacing the matches before these could be stored.',
         headers: { 'retry-after': '1' },
       });
     },

@@ -30,7 +30,7 @@ export function createReferenceRoutes(deps: AppDeps) {
       response: { 200: HealthAndCareBody, ...notModified, ...problems(...readProblems, 'precondition-failed') },
       detail: {
         summary: 'Read the reference lists and the chat widget’s values',
-        description: 'The same for everybody, and seldom changed: keep it, and ask with `If-None-Match`.',
+        description: 'The same for all callers, and seldom changed. Cache it, and revalidate with `If-None-Match`.',
         operationId: 'getHealthAndCare',
         parameters: [ifNoneMatchParameter],
       },

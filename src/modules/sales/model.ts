@@ -26,7 +26,7 @@ const Period = v.pipe(
     from: v.pipe(v.string(), v.description('First instant of the month, ISO 8601, UTC')),
     until: v.pipe(v.string(), v.description('First instant after the month, ISO 8601, UTC')),
   }),
-  v.description('The month that is reported, since a `month` without a year is the latest one that has begun'),
+  v.description('The reported month. A `month` without a year is the latest one that has begun'),
 );
 
 export const MonthlyGlanceBody = v.object({
@@ -41,7 +41,7 @@ export const MonthlyGlanceBody = v.object({
           name: v.object({ first: v.string(), last: v.string() }),
         }),
       ),
-      v.description('By last name, first name and id; who sold nothing has zeros'),
+      v.description('By last name, first name and id. A counselor without sales has zeros'),
     ),
     period: Period,
   }),

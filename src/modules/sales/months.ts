@@ -36,12 +36,12 @@ const monthBySpelling = new Map([
   ['sept', 9],
 ]);
 
-/** The names in full, as they are suggested. */
+/** Full names, for suggestions. */
 export const monthNames = names.map((name) => name.charAt(0).toUpperCase() + name.slice(1));
 
 /**
  * Reads an English month name in full or by three letters (and `Sept`) in any case and with or without a full stop, `1` to
- * `12`, or `YYYY-MM`; spaces around it do not count.
+ * `12`, or `YYYY-MM`. Surrounding spaces are ignored.
  */
 export function parseMonth(text: string): SpelledMonth | undefined {
   const [, year, spelling = ''] = /^(?:(\d{4})-(?=\d{1,2}$))?(.*)$/s.exec(text.trim()) ?? [];

@@ -63,11 +63,11 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
       detail: {
         summary: 'Report a month’s sales of the calling sales manager’s team',
         description:
-          'Counts the sales of a month in the time zone that this service reports in; `period` says which month that is. ' +
+          'Counts the sales of a month in the reporting time zone; `period` names the month. ' +
           'The team’s counters and earnings are the sums of the manager’s and the counselors’. A correction (a negative ' +
           'amount) lowers the earnings of the month in which it happens and raises no counter. The report lists everyone ' +
-          'who sold for the team that month or is in it today. The token needs the role `salesManager`: of the demo ' +
-          'tokens, that of `demo-manager`.',
+          'who sold for the team that month or is in it today. The token needs the role `salesManager`, as the ' +
+          'demo token `demo-manager` has.',
         operationId: 'getMonthlyGlance',
       },
     },

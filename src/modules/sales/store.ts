@@ -32,7 +32,7 @@ export function createSalesStore(db: Database) {
      * sold something in this team then. Nobody for a manager who is not in `staff` and never was.
      */
     async findTeamMonth(managerId: string, { from, until }: { from: number; until: number }): Promise<MonthOfSales[]> {
-      // A correction takes earnings back; it is no sale.
+      // A correction lowers earnings; it is not a sale.
       const count = (kind: (typeof activityKinds)[number]) =>
         sql<number>`sum(${activities.kind} = ${kind} AND ${activities.amountCents} >= 0)`;
       const sales = db.$with('sales').as(
