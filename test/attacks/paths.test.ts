@@ -70,11 +70,11 @@ describe('attack by paths:', () => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(404);
   });
 
-  test.each(same)('%p is the path of a route, whatever host is named', async (target) => {
+  test.each(same)('%p reaches its route with any host', async (target) => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(200);
   });
 
-  test.each(queries)('%p is read as a query of the route', async (target) => {
+  test.each(queries)('%p reaches its route as a query', async (target) => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(422);
   });
 

@@ -362,7 +362,7 @@ describe('a request', () => {
     expect(asked).toEqual(['/v2/private/user/profile', '/v2/private/user']);
   });
 
-  test('has any address of http or https as its base', async () => {
+  test('accepts any http or https address as its base', async () => {
     for (const [baseUrl, url] of [
       ['http://[::1]:3000/', 'http://[::1]:3000/v2/private/user'],
       [' HTTPS://Service.test ', 'HTTPS://Service.test/v2/private/user'],

@@ -45,7 +45,7 @@ describe('the package of the client', () => {
     }
   });
 
-  test('is as small as the README says', async () => {
+  test('has the size that the README states', async () => {
     const { outputs } = await Bun.build({ entrypoints: [join(installed, 'client.js')], minify: true });
     expect(Bun.gzipSync((await outputs[0]?.text()) ?? '').byteLength).toBeLessThan(4750);
     expect(readme).toContain('is 4.5 kB minified and gzipped');

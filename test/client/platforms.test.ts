@@ -99,7 +99,7 @@ describe('B11 the whole journey', () => {
   ].map((one) => ({ ...one, note: skipNote(one.missing) }));
 
   for (const { where, program, text, missing, note } of runs) {
-    test.skipIf(missing !== undefined)(`goes well ${where}${note}`, async () => {
+    test.skipIf(missing !== undefined)(`succeeds ${where}${note}`, async () => {
       await Bun.write(join(frontend, program.at(-1) ?? ''), await text(where.replaceAll(/\W/g, '-')));
       expect(JSON.parse(await run(frontend, program))).toEqual(journeyOutcome);
     });
@@ -157,7 +157,7 @@ describe('B11 the whole journey in workerd', () => {
     return `http://127.0.0.1:${JSON.parse(value ?? '{}').port}`;
   }
 
-  test.skipIf(!runs)(`goes well${skipNote(noWorkerd)}`, async () => {
+  test.skipIf(!runs)(`succeeds${skipNote(noWorkerd)}`, async () => {
     const address = await startWorker(`journey(library, '${service.address}', '${await tokenOf('in-workerd')}')`);
     expect(await (await fetch(address)).json()).toEqual(journeyOutcome);
   });
@@ -190,15 +190,15 @@ describe.skipIf(noBrowser !== undefined)(`B11 in Chromium${skipNote(noBrowser)}`
       { address: service.address, token: await tokenOf(id) },
     );
 
-  test('the whole journey goes well on a page of another host', async () => {
+  test('the whole journey succeeds on a page of another host', async () => {
     expect(await goJourney(await openPage(), 'in-chromium')).toEqual(journeyOutcome);
   });
 
-  test('the whole journey goes well on a page without what is newer', async () => {
+  test('the whole journey succeeds on a page without newer browser features', async () => {
     expect(await goJourney(await openPage(makeOlder), 'in-older-chromium')).toEqual(journeyOutcome);
   });
 
-  test('the client brings no cookie along and follows no redirect, even on its own host', async () => {
+  test('the client sends no cookie and follows no redirect on its own host', async () => {
     asked.length = 0;
     const opened = await openPage();
     const results = await opened.evaluate(async () => {
@@ -218,7 +218,7 @@ describe.skipIf(noBrowser !== undefined)(`B11 in Chromium${skipNote(noBrowser)}`
   });
 });
 
-test.skipIf(noBrowser !== undefined)(`C2 the whole journey goes well beside Sentry${skipNote(noBrowser)}`, async () => {
+test.skipIf(noBrowser !== undefined)(`C2 the whole journey succeeds beside Sentry${skipNote(noBrowser)}`, async () => {
   const entry = join(temporaryFolder(), 'sentry.ts');
   await Bun.write(
     entry,
@@ -264,7 +264,7 @@ describe('B11 the built client', () => {
     parse(text, options);
   });
 
-  test('uses nothing of a platform that an older one does not have', async () => {
+  test('uses only features of the oldest platforms', async () => {
     const folder = temporaryFolder();
     const types = await Bun.file(join(installed, 'client/api.d.ts')).text();
     const own: Record<string, string> = {

@@ -92,7 +92,7 @@ describe('a demo whose clock stands still', () => {
     expect(after.answers).toEqual(before.answers);
   });
 
-  test('gives the records other entity tags at each start', async () => {
+  test('gives records different entity tags at each start', async () => {
     const { before, after } = await playTwice();
     expect(before.tags.length).toBeGreaterThan(4);
     expect(after.tags.filter((tag) => before.tags.includes(tag))).toEqual([]);

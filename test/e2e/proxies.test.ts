@@ -63,9 +63,9 @@ const proxies: { name: ProxyName; configure: (target: string) => (place: ProxyPl
   { name: 'haproxy', configure: haproxy },
 ];
 
-describe.each(proxies)('behind $name that compresses', ({ name, configure }) => {
+describe.each(proxies)('behind $name with compression', ({ name, configure }) => {
   test.skipIf(missingProxies.includes(name))(
-    'C1 guards saves, matches and applications by the weak tag, and answers 304 to it',
+    'C1 guards saves, matches and applications by the weak tag, and returns 304',
     async () => {
       const service = await startService({ environment: { AUTH_SECRET: testSecret } });
       const call = callerOf(await startProxy(name, configure(service.address)));

@@ -33,7 +33,7 @@ revoked.revoke();
 const finite = 'must be a finite number';
 const plain = 'must be a plain object or a list';
 
-describe('B1 a body', () => {
+describe('B1 the body of a call', () => {
   const refused: [what: string, body: unknown, pointer: string, message: string][] = [
     ['the NaN of a form', { careCosts: Number('4.500,50') }, '/careCosts', finite],
     ['Infinity', { careCosts: 1 / 0 }, '/careCosts', finite],
@@ -82,13 +82,13 @@ describe('B1 a body', () => {
     ['a key with ~ and /', { 'a~/b': Number.NaN }, '/a~0~1b', finite],
   ];
 
-  test.each(refused)('with %s is refused by its path, and nothing is sent', async (_, body, pointer, message) => {
+  test.each(refused)('returns the path and sends nothing when it holds %s', async (_, body, pointer, message) => {
     const { untyped, sent } = await clientFor('refused');
     expect(await untyped.saveLtcLifetimeCare(body)).toMatchObject(refusal([pointer, message]));
     expect(sent).toEqual([]);
   });
 
-  test('with several faults names each, and no value', async () => {
+  test('names every fault and no value when it has several', async () => {
     const { client } = await clientFor('several');
     const { error } = await client.saveProfile({ heightCm: Number.NaN, weightKg: 1 / 0, firstName: 'Ada\ud83d' });
     expect(error).toMatchObject(
@@ -97,7 +97,7 @@ describe('B1 a body', () => {
     expect(String(error?.slug === 'invalid-call' && error.cause)).not.toMatch(/NaN|Infinity|Ada/);
   });
 
-  test('whose number is NaN leaves the stored answer as it is', async () => {
+  test('does not change the stored answer when a number is NaN', async () => {
     const { client } = await clientFor('stored');
     await client.saveLtcLifetimeCare({ careCosts: 4500 });
     const result = await client.saveLtcLifetimeCare({ careCosts: Number('4.500,50') });
@@ -117,7 +117,7 @@ describe('B1 a body', () => {
     ['pairs of surrogates', { a: '👵' }, '{"a":"👵"}'],
     ['a key named __proto__', JSON.parse('{"__proto__":{"a":1}}'), '{"__proto__":{"a":1}}'],
   ];
-  test.each(taken)('with %s is sent', async (_, body, text) => {
+  test.each(taken)('sends %s', async (_, body, text) => {
     const { untyped, sent } = await clientFor('taken');
     await untyped.saveProfile(body);
     expect(await sent[0]?.text()).toBe(text);
@@ -152,7 +152,7 @@ describe('B1 a body', () => {
       .map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'))
       .reduce((inner, name) => (inner as Record<string, unknown>)[name], value);
 
-  test('of any shape arrives as it was given, or is refused by a path that leads into it', async () => {
+  test('arrives unchanged, or is refused by a path into it, whatever its shape', async () => {
     const { untyped, sent } = await clientFor('any');
     const outcomes = { sent: 0, refused: 0 };
     await fc.assert(
@@ -177,7 +177,7 @@ describe('B1 a body', () => {
   });
 });
 
-describe('B1 a query', () => {
+describe('B1 the query of a call', () => {
   const refused: [what: string, query: unknown, pointer: string, message: string][] = [
     ['NaN', { page: Number('x') }, '/page', finite],
     ['Infinity', { limit: 1 / 0 }, '/limit', finite],
@@ -201,13 +201,13 @@ describe('B1 a query', () => {
     ['null in its place', null, '', 'plain object'],
   ];
 
-  test.each(refused)('with %s is refused by its path, and nothing is sent', async (_, query, pointer, message) => {
+  test.each(refused)('returns the path and sends nothing when it holds %s', async (_, query, pointer, message) => {
     const { untyped, sent } = await clientFor('refused');
     expect(await untyped.listCemeteries(query)).toMatchObject(refusal([pointer, message]));
     expect(sent).toEqual([]);
   });
 
-  test('with signs of its own arrives as it was given', async () => {
+  test('arrives unchanged when it holds reserved characters', async () => {
     const { untyped, sent } = await clientFor('signs');
     const query = { sort: 'a&b=c +%é👵', page: 2, limit: undefined };
     await untyped.listCemeteries(query);
@@ -218,14 +218,14 @@ describe('B1 a query', () => {
 test.each([
   ['attempts', { attempts: Number.NaN }],
   ['timeoutMs', { timeoutMs: Number('30s') }],
-])('B1 a call whose %s is NaN is refused, and nothing is sent', async (_, options) => {
+])('B1 a call sends nothing when its %s is NaN', async (_, options) => {
   const { client, sent } = await clientFor('options');
   expect((await client.getUser(options)).error?.slug).toBe('invalid-call');
   expect((await (await clientFor('options', { ...options })).client.getUser()).error?.slug).toBe('invalid-call');
   expect(sent).toEqual([]);
 });
 
-test('B16 a date is sent as the day that it names, and a Date is refused', async () => {
+test('B16 a call sends a date as text and refuses a Date', async () => {
   const { client, untyped } = await clientFor('born');
   const born = { dateOfBirth: new Date(1956, 11, 10) };
   expect(await untyped.saveProfile(born)).toMatchObject(refusal(['/dateOfBirth', 'local calendar date as text']));

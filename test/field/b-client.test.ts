@@ -9,7 +9,7 @@ const testApp = await createTestApp();
 const clientFor = appClient(testApp);
 
 describe('B4 a failure', () => {
-  test('has the etag of the response, or none', async () => {
+  test('has the etag of the response if there is one', async () => {
     const slug = 'precondition-failed';
     const { status, code, title } = problemKinds[slug];
     const body = { type: `/problems/${slug}`, status, code, title, detail: 'x', instance: '/' };
@@ -27,7 +27,7 @@ describe('B4 a failure', () => {
   });
 });
 
-describe('B10 a token', () => {
+describe('B10 a refused token', () => {
   /** A session whose token is expired until it is refreshed; each refresh waits for `release`. */
   async function session(id: string) {
     const expired = await testToken({ id, now: new Date(testApp.now.getTime() - 86_400_000) });
@@ -51,7 +51,7 @@ describe('B10 a token', () => {
   }
   const refused = (asked: readonly boolean[]) => asked.filter((isRefused) => isRefused).length;
 
-  test('that is expired is refreshed once by five parallel calls', async () => {
+  test('causes one refresh for five parallel calls', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('five');
     const { client, sent, answered } = await clientFor('five', { token });
     const calls = Array.from({ length: 5 }, () => client.saveProfile({ firstName: 'Ada' }));
@@ -63,7 +63,7 @@ describe('B10 a token', () => {
     expect(sent.length).toBe(10);
   });
 
-  test('that another call has replaced meanwhile is not refreshed again', async () => {
+  test('causes no second refresh when another call has replaced it', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('late');
     const held = Promise.withResolvers<void>();
     let count = 0;
@@ -90,7 +90,7 @@ describe('B10 a token', () => {
     expect(asked).toEqual([false, false, true]);
   });
 
-  test('whose refresh fails fails all that wait for it, and the next call tries again', async () => {
+  test('fails all waiting calls when its refresh fails, and the next call retries', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('failing');
     const { client, answered } = await clientFor('failing', { token });
     const calls = Array.from({ length: 3 }, () => client.saveProfile({}));
@@ -106,7 +106,7 @@ describe('B10 a token', () => {
     expect(refused(asked)).toBe(2);
   });
 
-  test('whose refresh one caller aborts is refreshed for the others', async () => {
+  test('gets its refresh for the other calls when one caller aborts', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('aborting');
     const { client, answered } = await clientFor('aborting', { token });
     const controller = new AbortController();
@@ -121,7 +121,7 @@ describe('B10 a token', () => {
     expect(refused(asked)).toBe(1);
   });
 
-  test('whose refresh never ends is refreshed again by a call after the time limit', async () => {
+  test('gets a new refresh after the time limit when its refresh never ends', async () => {
     const { token, fresh, refreshes } = await session('hanging');
     const { client } = await clientFor('hanging', { token, timeoutMs: 200 });
     expect((await client.saveProfile({})).error?.slug).toBe('timed-out');
@@ -131,7 +131,7 @@ describe('B10 a token', () => {
     expect((await next).error).toBeUndefined();
   });
 
-  test('that is refreshed and refused once more fails the call, without a second refresh', async () => {
+  test('fails the call without a second refresh when the new token is refused too', async () => {
     const { token, expired, asked, refreshes, begun } = await session('twice');
     const { client, sent } = await clientFor('twice', { token });
     const call = client.saveProfile({});

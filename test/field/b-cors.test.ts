@@ -30,13 +30,13 @@ describe('a preflight request of a listed origin', () => {
     ['ngrok-skip-browser-warning', 'ngrok-skip-browser-warning'],
     ["x-!#$%&'*+.^_`|~", "x-!#$%&'*+.^_`|~"],
     ['authorization,,x y,é,"a",x-ok,(x)', 'authorization, x-ok'],
-  ])('C2 allows the headers that were asked for: %s', async (asked, allowed) => {
+  ])('C2 allows the requested headers: %s', async (asked, allowed) => {
     const answer = await preflight(listed, origin, asked);
     expect(answer.status).toBe(204);
     expect(answer.headers.get('access-control-allow-headers')).toBe(allowed);
   });
 
-  test('C2 allows no header where none was asked for', async () => {
+  test('C2 allows no header when none is requested', async () => {
     const answer = await preflight(listed, origin);
     expect([answer.status, answer.headers.get('access-control-allow-headers')]).toEqual([204, null]);
   });
@@ -93,7 +93,7 @@ test('B3 allows no page in production without CORS_ORIGINS', () => {
 
 describe('a page of an origin that is not listed', () => {
   test.each(['/v2/private/user/profile', '/nowhere'])(
-    'B3 learns of CORS_ORIGINS by its preflight for %s',
+    'B3 gets CORS_ORIGINS named in the preflight response for %s',
     async (at) => {
       const headers = { origin: 'https://other.example:8443', 'access-control-request-method': 'GET' };
       const answer = await listed.call('OPTIONS', at, { headers });
@@ -112,13 +112,13 @@ describe('a page of an origin that is not listed', () => {
     [`https://${'a'.repeat(200)}.example`, 'unlisted'],
     ['https://a.example","forged":"1', 'unlisted'],
     ['Ada Byron', 'unlisted'],
-  ])('B3 is named in the request line: %s', async (from, named) => {
+  ])('B3 appears in the request’s log line: %s', async (from, named) => {
     await listed.call('GET', '/v2/private/user', { as: 'ada', headers: { origin: from } });
     expect(await lastRequestLine(listed)).toMatchObject({ refusedOrigin: named });
   });
 
   test.each([{}, { origin }, { origin: 'https://localhost', host: 'localhost' }])(
-    'B3 is not named for a request with the headers %j',
+    'B3 does not appear in the log line of a request with the headers %j',
     async (headers) => {
       await listed.call('GET', '/v2/private/user', { as: 'ada', headers });
       expect(await lastRequestLine(listed)).not.toHaveProperty('refusedOrigin');

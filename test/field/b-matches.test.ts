@@ -87,7 +87,7 @@ describe('the best match', () => {
     expect(explained?.bestMatch?.id).toBe(matches?.bestMatch?.id);
   });
 
-  test('B7 has a score of at least every other for a person whom the whole shipped catalogue refuses', async () => {
+  test('B7 has the highest score when every product of the shipped catalogue is disqualified', async () => {
     const testApp = await createTestApp();
     const profile = {
       dateOfBirth: '1906-03-11',
@@ -126,14 +126,14 @@ describe('matches that an earlier version stored', () => {
     });
   };
 
-  test('B7 stay readable as they are', async () => {
+  test('B7 remain readable', async () => {
     const testApp = await createTestApp();
     await store(testApp);
     const { user } = v.parse(UserBody, (await testApp.call('GET', paths.user, { as: 'ada' })).body);
     expect(user.insurance).toEqual(earlier);
   });
 
-  test('B7 are replaced by the next match', async () => {
+  test('B7 disappear with the next match', async () => {
     const testApp = await createTestApp();
     await store(testApp);
     await useProducts(testApp, { A: 0 }, ['A']);

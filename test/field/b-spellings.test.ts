@@ -28,11 +28,11 @@ describe('another spelling', () => {
     ['/v2/private/cemetery/all?sort=ASC'],
     ['/v2/private/cemetery/all?sort=Desc&page=%202&limit=10%20'],
     ['/v2/private/cemetery/all?sort=+asc'],
-  ])('B15 is taken in a query: %s', async (path) => {
+  ])('B15 returns 200 in a query: %s', async (path) => {
     expect((await call('GET', path)).status).toBe(200);
   });
 
-  test.each(['TRUE', 'True', ' true'])('B15 is taken for a flag in a query: %j', async (explain) => {
+  test.each(['TRUE', 'True', ' true'])('B15 works for a flag in a query: %j', async (explain) => {
     const { text } = await call('POST', `/v2/private/engine/matches?${new URLSearchParams({ explain })}`);
     expect(text).toContain('"explanation":');
   });
@@ -41,7 +41,7 @@ describe('another spelling', () => {
     ['male', 'Male'],
     ['FEMALE', 'Female'],
     [' Female ', 'Female'],
-  ])('B15 is taken for a gender: %j', async (gender, kept) => {
+  ])('B15 works for a gender: %j', async (gender, kept) => {
     expect((await call('POST', profile, { gender })).body).toMatchObject({ user: { profile: { gender: kept } } });
   });
 
@@ -58,11 +58,11 @@ describe('another spelling', () => {
     ['Puerto Rico', 'PR'],
     ['armed forces europe', 'AE'],
     ['Micronesia', 'FM'],
-  ])('B15 is taken for a state: %j', (sent, code) => {
+  ])('B15 works for a state: %j', (sent, code) => {
     expect(v.parse(StateCode, sent)).toBe(code);
   });
 
-  test('B15 is taken for each state, by its name', () => {
+  test('B15 works for each state by its name', () => {
     expect(stateNames.map((name) => v.parse(StateCode, name.toUpperCase()))).toEqual([...stateCodes]);
   });
 
@@ -75,7 +75,7 @@ describe('another spelling', () => {
     ['2026-1', 1, 2026],
     [' 2026-01 ', 1, 2026],
     [' 7', 7, undefined],
-  ])('B15 is taken for a month: %j', (sent, month, year) => {
+  ])('B15 works for a month: %j', (sent, month, year) => {
     expect(parseMonth(sent)).toEqual({ month, year });
   });
 
@@ -93,7 +93,7 @@ describe('another spelling', () => {
     '-1',
     '2026 1',
     'no v',
-  ])('B15 is refused for a month that could be another: %j', (sent) => {
+  ])('B15 fails for an ambiguous month: %j', (sent) => {
     expect(parseMonth(sent)).toBeUndefined();
   });
 });
@@ -112,7 +112,7 @@ describe('a hint', () => {
     [profile, { gender: 'femal' }, '/gender', 'Female'],
     [profile, { state: 'Virgina' }, '/state', 'Virginia'],
     [profile, { state: 'Massachusets' }, '/state', 'Massachusetts'],
-  ])('B15 names the value that was probably meant: %s %j', async (path, body, pointer, near) => {
+  ])('B15 names the nearest value: %s %j', async (path, body, pointer, near) => {
     const [error] = await errorsOf('POST', path, body);
     expect(error).toMatchObject({ pointer, message: expect.stringContaining(`; did you mean ${near}?`) });
   });
@@ -124,7 +124,7 @@ describe('a hint', () => {
     ['GET', '/v2/private/cemetery/all?Page=1', 'page'],
     ['GET', '/v2/private/cemetery/all?limt=1', 'limit'],
     ['POST', '/v2/private/engine/matches?explian=true', 'explain'],
-  ])('B15 names what was probably meant in a query: %s %s', async (method, path, near) => {
+  ])('B15 names the nearest value in a query: %s %s', async (method, path, near) => {
     expect(await errorsOf(method, path)).toEqual([
       expect.objectContaining({ message: expect.stringContaining(`did you mean ${near}?`) }),
     ]);
@@ -136,7 +136,7 @@ describe('a hint', () => {
     [profile, { state: 'Ontario-canary' }],
     [profile, { gender: 'x' }],
     [ltc, { relationshipStatus: 'm'.repeat(200_000) }],
-  ])('B15 is left out, and the value never repeated, when nothing is near: %#', async (path, body) => {
+  ])('B15 does not appear when no value is near, nor does the sent value: %#', async (path, body) => {
     const answer = await call('POST', path, body);
     expect(answer.status).toBe(422);
     expect(answer.text).not.toMatch(/did you mean|canary|mmm/);
@@ -156,21 +156,21 @@ describe('an unknown query parameter', () => {
     ]);
   });
 
-  test('B15 comes after the token, and stores nothing', async () => {
+  test('B15 fails after the token check and stores nothing', async () => {
     expect((await testApp.call('GET', '/v2/private/user?x=1')).status).toBe(401);
     await testApp.call('POST', `${profile}?x=1`, { as: 'unsaved', body: { tobacco: true } });
     expect((await testApp.call('GET', '/v2/private/user', { as: 'unsaved' })).status).toBe(404);
   });
 
   test.each(['/health/live', '/health/ready', '/swagger/json', '/problems/invalid-input'])(
-    'B15 is ignored at an operational path: %s',
+    'B15 has no effect at an operational path: %s',
     async (path) => {
       expect((await testApp.call('GET', `${path}?_=123`)).status).toBe(200);
     },
   );
 });
 
-test('B16 is described at each birth date', async () => {
+test('B16 each birth date has a description', async () => {
   const { operations } = await documentOfSources();
   const document = JSON.stringify(await (await testApp.call('GET', '/swagger/json')).body);
   expect(operations.length).toBeGreaterThan(0);

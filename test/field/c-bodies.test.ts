@@ -34,7 +34,9 @@ describe('a Content-Type', () => {
     'application/json; version=1; ext="https://a.example/b?c=d;e"',
     'application/json; charset',
     '\tapplication/json\t',
-  ])('C8 is read as JSON in UTF-8: %s', async (type) => expect(await statusWith({ 'content-type': type })).toBe(200));
+  ])('C8 returns 200 for JSON in UTF-8: %s', async (type) =>
+    expect(await statusWith({ 'content-type': type })).toBe(200),
+  );
 
   test.each([
     'text/plain',
@@ -50,16 +52,20 @@ describe('a Content-Type', () => {
     'application/json; charset=nothing',
     'application/json; charset=""',
     "application/json; charset='utf-8'",
-  ])('C8 is refused: %s', async (type) => expect(await statusWith({ 'content-type': type })).toBe(415));
+  ])('C8 returns 415 for another type: %s', async (type) =>
+    expect(await statusWith({ 'content-type': type })).toBe(415),
+  );
 });
 
 describe('a Content-Encoding', () => {
-  test.each(['identity', 'Identity', 'IDENTITY', '', ' ', 'identity, identity'])('C8 is none: "%s"', async (encoding) =>
-    expect(await statusWith({ 'content-encoding': encoding })).toBe(200),
+  test.each(['identity', 'Identity', 'IDENTITY', '', ' ', 'identity, identity'])(
+    'C8 returns 200 when it names no coding: "%s"',
+    async (encoding) => expect(await statusWith({ 'content-encoding': encoding })).toBe(200),
   );
 
-  test.each(['gzip', 'GZIP', 'br', 'identity, gzip', 'gzip, identity', 'x'])('C8 is refused: %s', async (encoding) =>
-    expect(await statusWith({ 'content-encoding': encoding })).toBe(415),
+  test.each(['gzip', 'GZIP', 'br', 'identity, gzip', 'gzip, identity', 'x'])(
+    'C8 returns 415 when it names a coding: %s',
+    async (encoding) => expect(await statusWith({ 'content-encoding': encoding })).toBe(415),
   );
 });
 
@@ -72,25 +78,26 @@ describe('a refusal', () => {
     );
 
   test.each([
-    ['C8 of a wrong type', 415, head(valid, 'text/plain', 'Content-Length: 100')],
-    ['C8 of a wrong type in chunks', 415, `${head(valid, 'text/plain', 'Transfer-Encoding: chunked')}\r\n\r\nff\r\n{`],
-    ['C8 of an encoded body', 415, head(valid, 'application/json', 'Content-Encoding: gzip', 'Content-Length: 100')],
-    ['C10 of a large body', 413, head(valid, 'application/json', 'Content-Length: 9999999')],
-    ['C10 of a bad token', 401, head('x', 'application/json', 'Content-Length: 100')],
-    ['C10 of a bad token before the type', 401, head('x', 'text/plain', 'Content-Length: 100')],
+    ['C8', 'a wrong type', 415, head(valid, 'text/plain', 'Content-Length: 100')],
+    ['C8', 'a wrong type in chunks', 415, `${head(valid, 'text/plain', 'Transfer-Encoding: chunked')}\r\n\r\nff\r\n{`],
+    ['C8', 'an encoded body', 415, head(valid, 'application/json', 'Content-Encoding: gzip', 'Content-Length: 100')],
+    ['C10', 'a large body', 413, head(valid, 'application/json', 'Content-Length: 9999999')],
+    ['C10', 'a bad token', 401, head('x', 'application/json', 'Content-Length: 100')],
+    ['C10', 'a bad token before the type', 401, head('x', 'text/plain', 'Content-Length: 100')],
     [
-      'C10 of a wrong type that expects a reply in capitals',
+      'C10',
+      'a wrong type that expects a reply in capitals',
       415,
       head(valid, 'text/plain', 'Expect: 100-Continue', 'Content-Length: 100'),
     ],
-  ])('%s comes before the body', async (_, status, bytes) => {
+  ])('%s precedes the body for %s', async (_row, _fault, status, bytes) => {
     const { socket, received } = await connectRaw(port);
     socket.write(bytes.includes('\r\n\r\n') ? bytes : `${bytes}\r\n\r\n`);
     expect(await received).toStartWith(`HTTP/1.1 ${status} `);
     socket.end();
   });
 
-  test('C8 is not given to an empty body of another type', async () => {
+  test('C8 does not occur for an empty body of another type', async () => {
     for (const body of ['Content-Length: 0\r\n\r\n', 'Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n']) {
       const { exchange } = await connectRaw(port);
       const answer = await exchange(`${head(valid, 'text/plain', 'Connection: close')}\r\n${body}`);

@@ -38,7 +38,7 @@ describe('C1 a tag that a compressing proxy has changed', () => {
     ['in a list', (tag) => `"x", W/${tag} ,, "y"`],
   ];
 
-  test.each(forms)('C1 %s is the same version for a save, a match, an application and a read', async (_, form) => {
+  test.each(forms)('C1 matches the version for a save, a match, an application and a read: %s', async (_, form) => {
     const { as, tag } = await newcomer();
     const read = await call('GET', user, { as, headers: { 'if-none-match': form(tag) } });
     expect([read.status, read.text]).toEqual([304, '']);
@@ -62,7 +62,7 @@ describe('C1 a tag that a compressing proxy has changed', () => {
     ['a space after W/', (tag) => `W/ ${tag}`],
     ['the suffix outside the quotes', (tag) => `${tag}-gzip`],
     ['a prefix', (tag) => tag.replace('"', '"gzip-')],
-  ])('C1 %s makes it another tag', async (_, form) => {
+  ])('C1 does not match the version with %s', async (_, form) => {
     const { as, tag } = await newcomer();
     expect((await call('GET', user, { as, headers: { 'if-none-match': form(tag) } })).status).toBe(200);
     const saved = await call('POST', profile, { as, headers: { 'if-match': form(tag) }, body: { heightCm: 161 } });
@@ -183,7 +183,7 @@ describe('C14 the preconditions of RFC 9110', () => {
     ['a plus sign', (tag) => tag.replace('-', '-+')],
     ['one digit less', (tag) => tag.replace(/.(?="$)/, '')],
     ['a wildcard', (tag) => tag.replace(/.(?="$)/, '%')],
-  ])('C14 compare octet by octet: a tag with %s is another', async (_, form) => {
+  ])('C14 compare octet by octet and refuse a tag with %s', async (_, form) => {
     const { as, tag } = await newcomer();
     const another = form(tag) === tag ? '"never"' : form(tag);
     for (const { path, ...sent } of routes) {
@@ -193,7 +193,7 @@ describe('C14 the preconditions of RFC 9110', () => {
     expect((await call('GET', user, { as, headers: { 'if-match': another } })).status).toBe(412);
   });
 
-  test('C14 lets one of many first savers with If-None-Match: * through', async () => {
+  test('C14 accept one of many first saves with If-None-Match: *', async () => {
     const answers = await Promise.all(
       Array.from({ length: 8 }, (_, heightCm) =>
         call('POST', profile, { as: 'raced', headers: { 'if-none-match': '*' }, body: { heightCm: 150 + heightCm } }),
@@ -202,7 +202,7 @@ describe('C14 the preconditions of RFC 9110', () => {
     expect(answers.map(({ status }) => status).sort()).toEqual([200, ...Array(7).fill(412)]);
   });
 
-  test('C14 does not count dates, since no response has one', async () => {
+  test('C14 ignore dates', async () => {
     const { as } = await newcomer();
     const past = new Date(0).toUTCString();
     const future = new Date('2100-01-01').toUTCString();
@@ -212,7 +212,7 @@ describe('C14 the preconditions of RFC 9110', () => {
     expect((await call('POST', profile, { as, headers, body: { heightCm: 171 } })).status).toBe(200);
   });
 
-  test('C14 comes after every other refusal', async () => {
+  test('C14 apply after every other check', async () => {
     const { as } = await newcomer();
     const headers = { 'if-match': '"stale"', 'if-none-match': '*' };
     expect((await call('POST', profile, { headers, body: {} })).status).toBe(401);
@@ -221,7 +221,7 @@ describe('C14 the preconditions of RFC 9110', () => {
   });
 });
 
-test('G11 a save is never answered 304, whatever tags it names', async () => {
+test('G11 a save never returns 304', async () => {
   const { as, tag } = await newcomer();
   const saved = await call('POST', profile, { as, headers: { 'if-none-match': '"x"' }, body: { heightCm: 180 } });
   expect(saved.body).toMatchObject({ user: { profile: { heightCm: 180 } } });

@@ -95,7 +95,7 @@ describe('C6 a secret in a .env file', () => {
     ['between double quotes', inDouble, 100],
     ['between backticks', inBackticks, 100],
   ] as const)(
-    'C6 written %s is read as written or refused by name',
+    'C6 reads as written or fails by name when written %s',
     async (_, write, leastRead) => {
       const outcomes = await readEach(secrets.map(write));
       // \$ is how to write a dollar sign.
@@ -110,7 +110,7 @@ describe('C6 a secret in a .env file', () => {
     60_000,
   );
 
-  test('C6 written as the message says is read', async () => {
+  test('C6 reads as written when it follows the message', async () => {
     const written = secrets.flatMap((secret) => {
       const text = asAdvised(secret);
       return text === undefined ? [] : [{ secret, text }];
@@ -148,9 +148,9 @@ describe('C6 a line of a .env file', () => {
     ['set twice', 'CHAT_ID=$HOME\nCHAT_ID=b', { CHAT_ID: 'b' }],
     ['with a PEM over lines', `AUTH_PUBLIC_KEY="${pem}"`, { AUTH_PUBLIC_KEY: pem }],
     ['with a PEM on one line', `AUTH_PUBLIC_KEY="${pem.replaceAll('\n', '\\n')}"`, { AUTH_PUBLIC_KEY: pem }],
-    ['of another program', 'GREETING=$NAME#x', {}],
+    ['with a setting of another program', 'GREETING=$NAME#x', {}],
     ['with the new key of a rekey', `NEW_DATABASE_ENCRYPTION_KEY=a$b${base}`, ['NEW_DATABASE_ENCRYPTION_KEY']],
-  ])('C6 %s is read as written or refused', async (_, line, expected) => {
+  ])('C6 reads as written or fails: %s', async (_, line, expected) => {
     const { refused, hashes } = await readSettings({ cwd: await folderOf({ '.env': `${line}\n` }) });
     const values = Array.isArray(expected) ? {} : expected;
     expect(refused).toEqual(Array.isArray(expected) ? expected : []);
@@ -196,7 +196,7 @@ describe('C6 a start', () => {
     expect(refused.stderr).not.toContain(base);
   });
 
-  test('C6 takes the same secret as it says', async () => {
+  test('C6 accepts the secret when it follows the message', async () => {
     const cwd = await folderOf({ '.env': `AUTH_SECRET='${key.replace('$', '\\$')}'\nRATE_LIMIT_PER_MINTE=5\n` });
     const service = await startService({ cwd });
     const line = await createCommandLine({ AUTH_SECRET: key });
@@ -210,7 +210,7 @@ describe('C6 a start', () => {
     );
   });
 
-  test('C6 of a command warns of a mistyped setting on standard error', async () => {
+  test('C6 warns of a mistyped setting on standard error for a command', async () => {
     const line = await createCommandLine({ DATABASE_ULR: 'file:other.db' });
     const { stdout, stderr } = await line.planning('doctor');
     expect(stdout).toContain('DATABASE_ULR is not a setting of this service; the nearest is DATABASE_URL');

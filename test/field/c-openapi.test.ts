@@ -56,7 +56,7 @@ const faults: Record<string, (schema: Schema) => boolean> = {
 };
 
 describe('the schemas of /swagger/json', () => {
-  test('C12 are found in parameters, bodies, responses and components', () => {
+  test('C12 include parameters, bodies, responses and components', () => {
     const pointers = all.map(([pointer]) => pointer);
     expect(pointers.length).toBeGreaterThan(400);
     for (const part of ['/parameters/', '/requestBody/', '/responses/200/', '/components/schemas/InvalidInput'])
@@ -92,7 +92,7 @@ describe('the component of a problem', () => {
     }))
     .filter(({ name }) => names.includes(name));
 
-  test('C12 stands for all kinds but those of unknown paths', () => {
+  test('C12 exists for every kind except those of unknown paths', () => {
     const missing = Object.keys(problemKinds).filter((slug) => !cases.some((each) => each.slug === slug));
     expect(missing).toEqual(['route-not-found', 'method-not-allowed']);
   });

@@ -57,7 +57,7 @@ describe.skipIf(noBrowser !== undefined)(
     const address = `http://127.0.0.1:${app.server?.port}`;
 
     test.each(appearances)(
-      'C13 /swagger has no fault but the known ones of its program, with its windows open, $colorScheme, $viewport.width px',
+      'C13 /swagger has only the known faults of its program with its windows open, $colorScheme, $viewport.width px',
       async (appearance) => {
         const page = await (await startBrowser()).newPage(appearance);
         await page.goto(`${address}/swagger#tag/profile/POST${path}`);
@@ -82,7 +82,7 @@ describe.skipIf(noBrowser !== undefined)(
       patienceMs,
     );
 
-    test('C13 every known fault of the program is still there', () => {
+    test('C13 /swagger still has every known fault of its program', () => {
       expect(known.flatMap(([rule], index) => (seen.has(index) ? [] : [rule]))).toEqual([]);
     });
 

@@ -37,7 +37,7 @@ describe('a probe', () => {
     ['OPTIONS /health/ready HTTP/1.0', '204'],
     ['OPTIONS /health/live HTTP/1.0', '204'],
     ['OPTIONS /health/ready HTTP/1.1\r\nHost: x', '204'],
-  ])('C7 is answered: %s', async (head, status) => expect(await statusOf(head)).toBe(status));
+  ])('C7 gets a response: %s', async (head, status) => expect(await statusOf(head)).toBe(status));
 
   test.each([
     ['GET /v2/private/user HTTP/1.0', '400'],
@@ -48,9 +48,9 @@ describe('a probe', () => {
     ['OPTIONS /swagger HTTP/1.0', '400'],
     ['GET / HTTP/1.1\r\nHost: x', '404'],
     ['OPTIONS /swagger HTTP/1.1\r\nHost: x', '405'],
-  ])('C7 is not taken for one: %s', async (head, status) => expect(await statusOf(head)).toBe(status));
+  ])('C7 differs from another request: %s', async (head, status) => expect(await statusOf(head)).toBe(status));
 
-  test('C7 fails on an instance that is not ready, whatever it asks', async () => {
+  test('C7 fails on an instance that is not ready', async () => {
     testApp.lifecycle.isDraining = true;
     const asked = [
       'GET /health/ready',
@@ -64,7 +64,7 @@ describe('a probe', () => {
     expect(statuses).toEqual(['503', '503', '503', '503', '204']);
   });
 
-  test('C7 by OPTIONS is no preflight request', async () => {
+  test('C7 differs from a preflight request when it uses OPTIONS', async () => {
     const headers = { origin: 'https://other.example', 'access-control-request-method': 'GET' };
     expect((await testApp.call('OPTIONS', '/health/ready', { headers })).text).toContain('CORS_ORIGINS');
   });
@@ -77,7 +77,7 @@ describe.skipIf(haproxy === null)('HAProxy (skipped without its Debian package)'
     'option httpchk',
     'option httpchk GET /health/ready',
     'option httpchk; http-check send meth HEAD uri /health/ready ver HTTP/1.1 hdr Host x',
-  ])('C7 takes an instance for up with `%s`, and for down while it drains', async (check) => {
+  ])('C7 marks an instance as up with `%s`, and as down while it drains', async (check) => {
     const proxyPort = await freePort();
     const file = join(temporaryFolder(), 'haproxy.cfg');
     await Bun.write(

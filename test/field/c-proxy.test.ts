@@ -49,14 +49,14 @@ const apply = (address: string, token: string) =>
   });
 
 describe('C5 a proxy in the environment', () => {
-  test('C5 sees no applicant and no other call to this machine of the sandbox carrier', async () => {
+  test('C5 sees no call to the sandbox carrier on this machine', async () => {
     const proxy = startProxy();
     const service = await startService({ environment: proxy.environment });
     expect((await apply(service.address, await service.token())).status).toBe(200);
     expect(proxy.calls).toEqual([]);
   });
 
-  test.skipIf(!hasSqld)('C5 sees nothing of a libSQL server, JWKS, carrier or trace receiver on loopback', async () => {
+  test.skipIf(!hasSqld)('C5 sees no call to a libSQL server, JWKS, carrier or trace receiver on loopback', async () => {
     const proxy = startProxy();
     const [issuer, sandbox, sqld] = await Promise.all([startIssuer(), startSandbox(), startSqld()]);
     let traces = 0;
@@ -128,7 +128,7 @@ describe('C5 the variables of a proxy', () => {
     [{ ...proxies, NO_PROXY: '192.0.2.0/24' }, '192.0.2.9', false],
     [{ ...proxies, NO_PROXY: '192.0.2.0/99' }, '192.0.2.9', true],
     [{ ...proxies, NO_PROXY: '*' }, 'carrier.test', false],
-  ])('C5 decide as Bun does: %j, %s', async (variables, host, isProxied) => {
+  ])('C5 have the same effect as in Bun: %j, %s', async (variables, host, isProxied) => {
     const { calls, environment } = startProxy();
     const names = ['http_proxy', 'https_proxy', 'all_proxy', 'no_proxy'].flatMap((name) => [name, name.toUpperCase()]);
     const before = names.map((name) => [name, process.env[name]] as const);

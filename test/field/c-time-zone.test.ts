@@ -12,11 +12,11 @@ describe('C11 the zone of reports', () => {
     ['Asia/Kathmandu', '2026-01-15', 'Asia/Kathmandu, now +05:45, without a change to come'],
     ['Etc/GMT+5', '2026-01-15', 'Etc/GMT+5, now -05:00, without a change to come'],
     ['Pacific/Kiritimati', '2026-01-15', 'Pacific/Kiritimati, now +14:00, without a change to come'],
-  ])('C11 is shown with its offset and its next change: %s at %s', (zone, date, expected) => {
+  ])('C11 has its offset and next change in the description: %s at %s', (zone, date, expected) => {
     expect(describeZone(zone, new Date(date))).toBe(expected);
   });
 
-  test('C11 is shown by the start and by doctor', async () => {
+  test('C11 appears at the start and in doctor', async () => {
     const environment = { REPORT_TIME_ZONE: 'Asia/Kathmandu' };
     const shown = 'Asia/Kathmandu, now +05:45, without a change to come';
     expect((await startService({ environment })).output()).toContain(`months   ${shown}\n`);

@@ -214,7 +214,7 @@ describe('C4 a refused token', () => {
     ['expiry', () => sign({ ...good, exp: secretValue })],
     ['malformed', () => secretValue],
     ['malformed', async () => `${await sign(good)}=`],
-  ])('C4 says which check has failed, and no value: %s', async (reason, token) => {
+  ])('C4 names the failed check and no value: %s', async (reason, token) => {
     const app = await appWith(settings);
     const answer = await app.call('GET', lists, bearer(await token()));
     const detail = tokenRefusals[reason];
@@ -227,7 +227,7 @@ describe('C4 a refused token', () => {
     expect(answer.text + app.logLines.join('')).not.toContain(secretValue);
   });
 
-  test('C4 has details that fit in a header as RFC 6750 has it', () => {
+  test('C4 has details that are valid in a header of RFC 6750', () => {
     for (const detail of Object.values(tokenRefusals)) expect(detail).toMatch(/^[\x20-\x21\x23-\x5b\x5d-\x7e]+$/);
   });
 
@@ -243,7 +243,7 @@ describe('C4 a refused token', () => {
     ]);
   });
 
-  test('C4 of AWS Cognito is told from one of another client, and from an ID token', async () => {
+  test('C4 differs for another client and for an ID token of AWS Cognito', async () => {
     const app = await appWith({ audience: 'client-1', audienceClaim: 'client_id' });
     const call = async (payload: object) =>
       (await app.call('GET', lists, bearer(await sign({ ...person, ...payload })))).status;
@@ -253,7 +253,7 @@ describe('C4 a refused token', () => {
     expect(app.refused).toEqual(['audience', 'audience-missing']);
   });
 
-  test('C4 is examined by doctor, which names the check or says whether a role was found', async () => {
+  test('C4 makes doctor name the failed check, and an accepted token its roles', async () => {
     const line = await createCommandLine({
       AUTH_SECRET: testSecret,
       AUTH_AUDIENCE: 'planning',

@@ -67,13 +67,13 @@ const lists: [string, string[]][] = [
 ];
 
 describe('cemeteries', () => {
-  test.each(lists)('D4 are in the order of English: %s', async (_, names) => {
+  test.each(lists)('D4 follow English order: %s', async (_, names) => {
     const testApp = await createTestApp();
     await createCemeteryStore(testApp.db).upsert(recordsOf(names), by);
     await expectOrder(testApp, names.length);
   });
 
-  test('D4 are in that order whatever order they come in, one by one, changed and removed', async () => {
+  test('D4 keep English order when added one by one, changed and removed in any order', async () => {
     const testApp = await createTestApp();
     const name = fc.oneof(
       fc.constantFrom(...lists.flatMap(([, names]) => names)),
@@ -153,7 +153,7 @@ describe('cemeteries', () => {
     ['keys of one order for names of another', "'a' || (9 - length(name) % 10)"],
     ['keys that are no keys', "'a' || name"],
     ['keys with a zero at their end', "'a10'"],
-  ])('D4 are put in order by the next start where %s stored their keys', async (_, key) => {
+  ])('D4 regain their order at the next start when %s stored their keys', async (_, key) => {
     const testApp = await createTestApp();
     const names = lists.flatMap(([, each]) => each);
     await createCemeteryStore(testApp.db).upsert(recordsOf(names), by);
@@ -166,7 +166,7 @@ describe('cemeteries', () => {
     expect(await versions()).toEqual(before);
   });
 
-  test('D4 are put in order by the next import where an earlier build has stored some', async () => {
+  test('D4 regain their order with the next import when an earlier build stored some', async () => {
     const testApp = await createTestApp();
     await createCemeteryStore(testApp.db).upsert(recordsOf(['Zion', 'Álamo', 'Oak']), by);
     await testApp.db.$client.execute("UPDATE cemeteries SET sort_name = lower(name) WHERE name <> 'Oak'");
@@ -174,7 +174,7 @@ describe('cemeteries', () => {
     await expectOrder(testApp, 4);
   });
 
-  test('D4 are in order after several writers at once', async () => {
+  test('D4 keep their order with several concurrent writers', async () => {
     const testApp = await createTestApp();
     const names = lists.flatMap(([, each]) => each);
     const writers = await Promise.all(
@@ -193,13 +193,13 @@ describe('cemeteries', () => {
     await expectOrder(testApp, names.length);
   });
 
-  test('D4 of the demo are in order', async () => {
+  test('D4 have English order in the demo', async () => {
     const testApp = await createTestApp();
     await createCemeteryStore(testApp.db).upsert(demoCemeteries, by);
     await expectOrder(testApp, demoCemeteries.length);
   });
 
-  test('D4 are imported and migrated in order by the command line', async () => {
+  test('D4 have English order after an import and a migration by command', async () => {
     const { planning, write, databaseUrl } = await createCommandLine({ SEED_DEMO: 'false' });
     const names = ['Zion', 'Álamo', 'Łódź', 'Øster', 'ʻIolani', 'Oak', 'Iris'];
     const rows = names.map((name, index) => `id-${index},${name},,Town,VA,`);
@@ -218,7 +218,7 @@ describe('cemeteries', () => {
     db.$client.close();
   });
 
-  test.skipIf(!hasSqld)('D4 are in order after two writers at once on a libSQL server', async () => {
+  test.skipIf(!hasSqld)('D4 keep their order with two concurrent writers on a libSQL server', async () => {
     const { url } = await startSqld();
     const connect = () => openDatabase({ url, timeoutMs: 5000 });
     const [db, other] = [await connect(), await connect()];
@@ -237,7 +237,7 @@ describe('cemeteries', () => {
     for (const { $client } of [db, other]) $client.close();
   });
 
-  test('D4 are found along the index, a page in either direction', async () => {
+  test('D4 use the index for a page in either direction', async () => {
     const { db } = await createTestApp();
     for (const sort of ['asc', 'desc'] as const) {
       const steps = await explainFirst(db, (watched) =>

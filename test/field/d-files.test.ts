@@ -128,7 +128,7 @@ describe('a CSV whose lines end in several ways', () => {
     expect(names).toEqual([]);
   });
 
-  test('D1 takes a row that holds names of columns', async () => {
+  test('D1 accepts a row that holds names of columns', async () => {
     const content = `${header}\nname,city,state,zip,VA,\nzip,name,,city,VA,22030\n`;
     expect(await importCemeteries(content)).toMatchObject({ refusal: '', names: ['city', 'name'] });
   });
@@ -147,7 +147,7 @@ describe('a CSV whose lines end in several ways', () => {
     }
   });
 
-  test('D1 holds for staff and activities, by the command line', async () => {
+  test('D1 applies to staff and activities on the command line', async () => {
     const { planning, write } = await createCommandLine();
     const staff = 'id,role,firstName,lastName,managerId\r\nboss,salesManager,A,B,\nc1,counselor,A,B,boss\r';
     expect(await planning('import', 'staff', await write('staff.csv', staff))).toMatchObject({
@@ -207,7 +207,7 @@ describe('a ZIP code that a program has changed', () => {
   });
 
   test.each(['22030-', '220301', '22030-12', 'unknown', '２２０３０', '22030-1234-1', 'E+08', '.0', '-'])(
-    'D2 states the rule alone for %s',
+    'D2 states only the rule for %s',
     async (zip) => {
       expect((await faultsOf(zip, 'VT')).faults).toEqual([`line 2 (row 1), column zip: ${rule}`]);
     },
@@ -234,7 +234,7 @@ describe('a ZIP code that a program has changed', () => {
     ]);
   });
 
-  test('D2 is reported beside the other faults of its row', async () => {
+  test('D2 appears beside the other faults of its row', async () => {
     expect((await importCemeteries(`${header}\na1,,,Town,XX,6101\n7\n`)).faults).toEqual([
       'line 2 (row 1), column name: must have at least 1 character',
       'line 2 (row 1), column state: must be a USPS state code such as VA, DC, PR or AE, or a state’s name',
@@ -269,7 +269,7 @@ describe('dates that were exported as midnight of another time zone', async () =
     ['UTC', ['2026-03-01T00:00:00+01:00', '2026-03-29T00:00:00+02:00'], 2, 1],
     ['Pacific/Honolulu', [' 2026-12-01T00:00:00Z '], 1, 1],
     ['Atlantic/Azores', ['2026-01-01T00:00:00Z', '2026-07-01T00:00:00Z'], 1, 1],
-  ])('D9 counts them in %s: %j', async (timeZone, dates, dayBefore, monthBefore) => {
+  ])('D9 counts the dates in %s: %j', async (timeZone, dates, dayBefore, monthBefore) => {
     const counts = { rows: dates.length, dayBefore, monthBefore };
     expect(await warningsOf(timeZone, dates)).toEqual([counts]);
     expect(await warningsOf(timeZone, dates, 'list.json')).toEqual([counts]);
@@ -280,7 +280,7 @@ describe('dates that were exported as midnight of another time zone', async () =
     ['Asia/Tokyo', ['2026-03-01T00:00:00Z']],
     ['Europe/London', ['2026-03-01T00:00:00Z', '2026-07-01T00:00:00Z']],
     ['America/New_York', ['2026-03-01', '2026-03-01T05:00:00Z', '2026-03-01T00:00:00-05:00', '2026-03-01T00:00:01Z']],
-  ])('D9 is silent in %s about %j', async (timeZone, dates) => {
+  ])('D9 gives no warning in %s for %j', async (timeZone, dates) => {
     expect(await warningsOf(timeZone, dates)).toEqual([]);
   });
 

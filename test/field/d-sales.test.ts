@@ -127,7 +127,7 @@ describe('a correction', () => {
     expect(march.teamGlance).toMatchObject({ glance: { qoutesAndContract: 0 }, totalMonthlyEarnings: -500 });
   });
 
-  test('D7 is imported as a negative amount, and importing it again changes nothing', async () => {
+  test('D7 imports from a negative amount, and a second import changes nothing', async () => {
     const { testApp, glance } = await setUp();
     const rows = ['s1,c1,quoteAndContract,500,2026-03-02', 's1-back,c1,quoteAndContract,-500.00,2026-03-03'];
     const content = ['externalId,staffId,kind,amount,occurredAt', ...rows].join('\n');

@@ -12,7 +12,7 @@ describe('a USPS code beyond the states and territories', async () => {
   const sandbox = await startSandbox();
   const testApp = await createTestApp({ carrier: sandbox.carrier() });
 
-  test.each([...others, 'ae', ' Fm '])('D3 is stored in the profile: %j', async (sent) => {
+  test.each([...others, 'ae', ' Fm '])('D3 returns 200 in the profile: %j', async (sent) => {
     const body = { state: sent };
     const response = await testApp.call('POST', '/v2/private/user/profile', { as: 'traveller', body });
     expect(response).toMatchObject({ status: 200, body: { user: { profile: { state: sent.trim().toUpperCase() } } } });
@@ -32,7 +32,7 @@ describe('a USPS code beyond the states and territories', async () => {
     }
   });
 
-  test('D3 is declined by the carrier alone', async () => {
+  test('D3 fails only when the carrier declines it', async () => {
     const body = { ...applicant, lastName: 'Notfiled', state: 'PW' };
     const response = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'declined', body });
     expect(response).toMatchObject({
@@ -41,7 +41,7 @@ describe('a USPS code beyond the states and territories', async () => {
     });
   });
 
-  test('D3 is imported with a cemetery', async () => {
+  test('D3 imports with a cemetery', async () => {
     const rows = others.map((state) => `id-${state},Cemetery ${state},,Town,${state},`);
     const content = ['externalId,name,street,city,state,zip', ...rows, ''].join('\n');
     expect(await importContent(cemeteriesImport, testApp.db, { content })).toMatchObject({
@@ -50,8 +50,11 @@ describe('a USPS code beyond the states and territories', async () => {
     });
   });
 
-  test.each(['XX', 'FX', 'UM', 'A', 'AEE', 'АЕ'])('D3 stays refused where USPS has no such code: %s', async (state) => {
-    const response = await testApp.call('POST', '/v2/private/user/profile', { as: 'traveller', body: { state } });
-    expect(response).toMatchObject({ status: 422, body: { errors: [{ pointer: '/state' }] } });
-  });
+  test.each(['XX', 'FX', 'UM', 'A', 'AEE', 'АЕ'])(
+    'D3 returns 422 for a code that USPS does not have: %s',
+    async (state) => {
+      const response = await testApp.call('POST', '/v2/private/user/profile', { as: 'traveller', body: { state } });
+      expect(response).toMatchObject({ status: 422, body: { errors: [{ pointer: '/state' }] } });
+    },
+  );
 });

@@ -25,7 +25,7 @@ describe('a query', () => {
     ['integer names', Array.from({ length: 65 }, (_, index) => index).join('&')],
     ['a second question mark', `a?b&${parameters(64)}`],
     ['names that are no text', '%ff&'.repeat(70)],
-  ])('G1 of %s is refused before the token, whatever the path', async (_, query) => {
+  ])('G1 returns 400 before the token check for %s', async (_, query) => {
     for (const path of ['/v2/private/user', '/v2/private/cemetery/all', '/health/live', '/swagger', '/nowhere', '/']) {
       const answer = await testApp.call('GET', `${path}?${query}`);
       expect([path, answer.status]).toEqual([path, 400]);
@@ -41,7 +41,7 @@ describe('a query', () => {
     ['one parameter with many separators that are escaped', `a=${'%26'.repeat(1_000)}`, 422],
     ['a parameter twice', 'page=1&page=2', 422],
     ['a parameter 64 times', Array(64).fill('page=1').join('&'), 422],
-  ])('G1 of %s is read', async (_, query, status) => {
+  ])('G1 accepts %s', async (_, query, status) => {
     expect((await testApp.call('GET', `/v2/private/cemetery/all?${query}`, { as: 'ada' })).status).toBe(status);
   });
 });
@@ -66,7 +66,7 @@ describe('a body', () => {
     ['max_values', '10,001 numbers', `[${Array(10_001).fill(1).join()}]`],
     ['max_values', '40,000 objects side by side', `[${Array(40_000).fill('{}').join()}]`],
     ['max_values', '60 objects of 200 fields', `[${Array(60).fill(fields(200, String)).join()}]`],
-  ])('G3 is refused by %s for %s', async (rule, _, body) => {
+  ])('G3 fails by %s for %s', async (rule, _, body) => {
     for (const path of [profile, '/v2/private/engine/preview', '/v2/private/ltc/totalCoverage']) {
       const answer = await testApp.call('POST', path, { as: 'ada', body });
       expect(answer.status).toBe(422);
@@ -81,7 +81,7 @@ describe('a body', () => {
     ['commas in a text', `{"firstName":"${','.repeat(90)}","email":"${',,'.repeat(150)}"}`, '/email'],
     ['a number of 200,000 digits', `{"heightCm":${'1'.repeat(200_000)}}`, '/heightCm'],
     ['a number out of range', '{"heightCm":1e999}', '/heightCm'],
-  ])('G3 is read, and its field named, with %s', async (_, body, pointer) => {
+  ])('G3 passes the limits with %s, and the response names its field', async (_, body, pointer) => {
     const answer = await testApp.call('POST', profile, { as: 'ada', body });
     expect(answer.status).toBe(422);
     expect(v.parse(Problem, answer.body).errors?.map((error) => error.pointer)).toContain(pointer);
@@ -94,7 +94,7 @@ describe('a body', () => {
     ['[', 400],
     [']', 400],
     [',', 400],
-  ])('G3 is no JSON: %s', async (body, status) => {
+  ])('G3 fails as malformed JSON: %s', async (body, status) => {
     expect((await testApp.call('POST', profile, { as: 'ada', body })).status).toBe(status);
   });
 });
@@ -110,7 +110,7 @@ describe('a body in chunks', () => {
   test.each([
     ['100,000 of a byte', `1\r\n{\r\n${'1\r\n \r\n'.repeat(100_000)}1\r\n}\r\n`],
     ['15,000 of 16 bytes', `2\r\n{}\r\n${`10\r\n${' '.repeat(16)}\r\n`.repeat(15_000)}`],
-  ])('G3 is refused, and the connection closed: %s', async (_, chunks) => {
+  ])('G3 returns 413 and closes the connection: %s', async (_, chunks) => {
     const answer = await send(chunks);
     expect(answer).toStartWith('HTTP/1.1 413 ');
     expect(answer).toContain('The body may arrive in at most 512 chunks.');
@@ -120,11 +120,11 @@ describe('a body in chunks', () => {
   test.each([
     ['500 of a byte', `1\r\n{\r\n${'1\r\n \r\n'.repeat(498)}1\r\n}\r\n`],
     ['180 of 1,460 bytes', `2\r\n{}\r\n${`5b4\r\n${' '.repeat(1_460)}\r\n`.repeat(179)}`],
-  ])('G3 is read: %s', async (_, chunks) => {
+  ])('G3 returns 200: %s', async (_, chunks) => {
     expect(await send(chunks)).toStartWith('HTTP/1.1 200 ');
   });
 
-  test('G3 of a stranger is not read to its end', async () => {
+  test('G3 returns 401 before its last chunk without a valid token', async () => {
     const { socket, received } = await connectRaw(port);
     const head = `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n`;
     socket.write(head);
@@ -134,7 +134,7 @@ describe('a body in chunks', () => {
     socket.end();
   });
 
-  test('G3 that was read keeps its connection', async () => {
+  test('G3 keeps its connection open after its last chunk', async () => {
     const { socket, received } = await connectRaw(port);
     const token = await testToken({ id: 'chunker', now: testApp.now });
     const head = `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`;

@@ -67,11 +67,11 @@ describe('every fault at once', () => {
     [ltc, [], [' must be a JSON object']],
     ['/v2/private/ltc/totalCoverage', [], [' must be a JSON object']],
     ['/v2/private/engine/matches', many(9_000, 1), [' must be a JSON object']],
-  ])('G7 is named beside a list that is too long or in the wrong place: %s, case %#', async (path, body, expected) => {
+  ])('G7 appears beside a list that is too long or in the wrong place: %s, case %#', async (path, body, expected) => {
     expect((await faultsOf(path, body)).sort()).toEqual([...expected].sort());
   });
 
-  test('G7 is bounded in number, however many there are', async () => {
+  test('G7 has an upper limit of reported faults', async () => {
     const keys = Object.fromEntries(Array.from({ length: 190 }, (_, index) => [`u${index}`, 1]));
     const bad = many(15, keys);
     expect(await faultsOf(lifeInsurance, { selections: bad, customSelections: bad, policySupport: bad })).toHaveLength(

@@ -21,7 +21,7 @@ const Applications = v.object({
 });
 const cemeteries = '/v2/private/cemetery/all';
 
-test('G11 the last page that can be asked for is empty and has the true count', async () => {
+test('G11 the last possible page is empty and has the true count', async () => {
   const { call, db, now } = await createTestApp();
   await seedDemo(db, now);
   const response = await call('GET', `${cemeteries}?page=999999999999999&limit=1000`, { as: 'reader' });
@@ -45,7 +45,7 @@ test('G11 a list that has changed is shown after the clock was set back', async 
   expect((await read()).text).toContain('"title":"Changed"');
 });
 
-test('G11 a refusal is in the audit trail once an hour, whatever else the trail tells of the person', async () => {
+test('G11 the audit trail has a refusal once an hour, whatever other events of the person it has', async () => {
   const testApp = await createTestApp();
   const audit = createAuditStore(testApp.db);
   const event = { userId: 'ada', actor: 'person', requestId: 'request-1' } as const;
@@ -129,7 +129,7 @@ test.each([
   [408, true],
   [429, true],
   [500, true],
-])('G11 a database server that answers %i may be asked again: %p', async (status, isUnavailable) => {
+])('G11 a database server that responds %i may get a repeat: %p', async (status, isUnavailable) => {
   const server = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('refused', { status }) });
   atEnd(() => server.stop(true));
   const db = await openServiceDatabase({ url: `http://127.0.0.1:${server.port}`, timeoutMs: 2_000 });

@@ -70,7 +70,7 @@ describe('a target', () => {
     '/problems/%2e%2e',
     '/problems/..%2fforbidden',
     '/problems/forbidden\\',
-  ])('G9 of another spelling is 404 with every method: %s', async (target) => {
+  ])('G9 returns 404 with every method when spelled differently: %s', async (target) => {
     for (const method of ['GET', 'HEAD', 'POST', 'OPTIONS', 'DELETE']) {
       const answer = await ask(method, target);
       expect([method, answer?.status]).toEqual([method, target.startsWith('\\') ? 400 : 404]);
@@ -96,7 +96,7 @@ describe('a target', () => {
     ['GET', '/problems/forbidden', 200],
     ['GET', '/problems/', 200],
     ['GET', '/swagger/json/', 200],
-  ])('G9 of the one spelling is served: %s %s', async (method, target, status) => {
+  ])('G9 reaches its route in its one spelling: %s %s', async (method, target, status) => {
     expect((await ask(method, target))?.status).toBe(status);
   });
 });
@@ -108,7 +108,7 @@ describe('two Host headers', () => {
     { hosts: ['x', ''] },
     { hosts: ['', 'x'] },
     { hosts: ['x, y'] },
-  ])('G9 are 400: $hosts', async ({ hosts }) => {
+  ])('G9 return 400: $hosts', async ({ hosts }) => {
     for (const target of ['/v2/private/user', '/swagger', '/nowhere', '/icons/hybrid.svg']) {
       expect((await ask('GET', target, hosts))?.status).toBe(400);
     }

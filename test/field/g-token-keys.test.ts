@@ -58,7 +58,7 @@ describe('G10 a JWKS', () => {
       [...Array.from({ length: 7 }, () => jwk(ec())), jwk(ec1)],
       () => token(ec1, 'ES256'),
     ],
-  ])('G10 with %s takes a token without kid', async (_, keys, sign) => {
+  ])('G10 accepts a token without kid with %s', async (_, keys, sign) => {
     published = keys;
     expect(await (await verifier())(await sign())).toEqual({ id: 'ada', roles: [] });
   });
@@ -126,7 +126,7 @@ describe('G11 the algorithms of a JWKS', () => {
     });
   });
 
-  test.each(['RS384', 'RS512', 'PS256'])('G11 of a public key refuse %s', async (alg) => {
+  test.each(['RS384', 'RS512', 'PS256'])('G11 refuse %s for a public key', async (alg) => {
     const pem = rsa1.publicKey.export({ type: 'spki', format: 'pem' }).toString();
     const verify = await createTokenVerifier(
       { key: { kind: 'public-key', pem }, issuer: undefined, audience: undefined, rolesClaim: 'roles' },
@@ -142,7 +142,7 @@ describe('G11 the algorithms of a JWKS', () => {
     ['ES256', ec1],
     ['EdDSA', ed],
     ['Ed25519', ed],
-  ])('G11 take %s', async (alg, pair) => {
+  ])('G11 accept %s', async (alg, pair) => {
     published = [jwk(pair)];
     expect(await (await verifier())(await token(pair, alg))).toMatchObject({ id: 'ada' });
   });

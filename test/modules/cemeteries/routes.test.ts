@@ -75,7 +75,7 @@ describe('a collection', () => {
     expect(await walk('&sort=desc', limit)).toEqual(ascending.toReversed());
   });
 
-  test('is ordered as English is, accents beside their letters, then by id', async () => {
+  test('has English order, accented letters beside their base letters, then by id', async () => {
     const { cemeteries } = await page('?limit=1000');
     const { compare } = new Intl.Collator('en');
     expect(cemeteries).toEqual(cemeteries.toSorted((a, b) => compare(a.name, b.name) || (a._id < b._id ? -1 : 1)));

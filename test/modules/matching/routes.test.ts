@@ -158,7 +158,7 @@ describe(`POST ${path}`, () => {
     });
   });
 
-  test('has no best match only where the catalogue offers no product', async () => {
+  test('has no best match only when the catalogue has no product', async () => {
     const testApp = await createTestApp();
     await createCatalogStore(testApp.db).add({ conditions: [], products: [] }, by);
     expect((await matchesOf(testApp, 'none')).matches).toEqual({ bestMatch: null, remainingMatches: [] });
@@ -196,7 +196,7 @@ describe(`POST ${path}`, () => {
     });
   });
 
-  test('is made again when the record moves on in between, and is stored over newer answers the third time', async () => {
+  test('repeats when the record changes meanwhile, and stores over newer answers the third time', async () => {
     const testApp = await createTestApp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'moving', body: { seriousIllness: true } });
     const users = createUserStore(testApp.db);

@@ -81,7 +81,7 @@ describe('a record behind a replica', () => {
     expect((await read()).headers.get('etag')).toBe(tagOf(0, 7));
   });
 
-  test('G11 is read as it was saved after 99,999 other people have saved', async () => {
+  test('G11 has its saved answers after 99,999 other people have saved', async () => {
     const { testApp, read } = await setUp();
     const saved = await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
     for (let other = 0; other < 99_999; other += 1) {

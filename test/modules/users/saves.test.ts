@@ -248,12 +248,12 @@ describe('If-Match', () => {
     },
   );
 
-  test('takes more tags than SQL has variables', async () => {
+  test('accepts more tags than SQL has variables', async () => {
     const tags = Array(3000).fill('"1-1"').join(', ');
     expect((await testApp.call('POST', ltc, { as: 'listed', body: {}, ...headers(tags) })).status).toBe(412);
   });
 
-  test('takes a list of tags and *', async () => {
+  test('accepts a list of tags and *', async () => {
     const tag = (await save(ltc, 'listed', { careCosts: 1 })).headers.get('etag') ?? '';
     expect((await save(ltc, 'listed', {}, headers(`"1-1", ${tag}`))).status).toBe(200);
     expect((await save(ltc, 'listed', {}, headers('*'))).status).toBe(200);
