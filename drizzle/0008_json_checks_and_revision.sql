@@ -1,5 +1,6 @@
 -- Rebuilds "applications" and "users" for checks that hold for NULL in every SQLite, and for "revision". The migrator has
 -- switched foreign keys off, outside the transaction: else the DROP would delete the attempts of every application.
+-- Each pair of lists gets both lists, an empty pair is removed, and a section without answers is NULL.
 -- Each trigger is on one line: the loader of a libSQL server's dump ends a statement where a line ends in a semicolon.
 CREATE TABLE `__new_applications` (
 	`id` text PRIMARY KEY NOT NULL,
@@ -52,7 +53,7 @@ CREATE TABLE `__new_users` (
 	CONSTRAINT "users_lifetime_care_is_json" CHECK("__new_users"."lifetime_care" IS NULL OR json_valid("__new_users"."lifetime_care"))
 );
 --> statement-breakpoint
-INSERT INTO `__new_users`("id", "profile", "insurance", "ltc_lifetime_care", "purchase", "life_insurance", "lifetime_care", "counselor_id", "version", "revision", "request_id", "request_version", "requested_at", "created_at", "updated_at") SELECT "id", "profile", "insurance", "ltc_lifetime_care", "purchase", "life_insurance", "lifetime_care", "counselor_id", "version", lower(hex(randomblob(8))), "request_id", "request_version", "requested_at", "created_at", "updated_at" FROM `users`;--> statement-breakpoint
+INSERT INTO `__new_users`("id", "profile", "insurance", "ltc_lifetime_care", "purchase", "life_insurance", "lifetime_care", "counselor_id", "version", "revision", "request_id", "request_version", "requested_at", "created_at", "updated_at") SELECT "id", nullif("profile", '{}'), "insurance", nullif("ltc_lifetime_care", '{}'), "purchase", nullif(CASE WHEN json_type("life_insurance", '$.policySupport') IS NOT 'object' THEN "life_insurance" WHEN json_extract("life_insurance", '$.policySupport') = '{}' THEN json_remove("life_insurance", '$.policySupport') ELSE json_set("life_insurance", '$.policySupport', json_object('selections', json(coalesce(json_extract("life_insurance", '$.policySupport.selections'), '[]')), 'customSelections', json(coalesce(json_extract("life_insurance", '$.policySupport.customSelections'), '[]')))) END, '{}'), nullif(CASE WHEN json_type("lifetime_care", '$.hobbies') IS NOT 'object' THEN "lifetime_care" WHEN json_extract("lifetime_care", '$.hobbies') = '{}' THEN json_remove("lifetime_care", '$.hobbies') ELSE json_set("lifetime_care", '$.hobbies', json_object('selections', json(coalesce(json_extract("lifetime_care", '$.hobbies.selections'), '[]')), 'customSelections', json(coalesce(json_extract("lifetime_care", '$.hobbies.customSelections'), '[]')))) END, '{}'), "counselor_id", "version", lower(hex(randomblob(8))), "request_id", "request_version", "requested_at", "created_at", "updated_at" FROM `users`;--> statement-breakpoint
 DROP TABLE `users`;--> statement-breakpoint
 ALTER TABLE `__new_users` RENAME TO `users`;--> statement-breakpoint
 DROP TRIGGER `cemeteries_count_added`;--> statement-breakpoint

@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { Count, fields, list, listOr, text } from './fields';
+import { Amount, Count, fields, list, listOr, text } from './fields';
 
 /**
  * What the sections of answers share. Requests and stored records have one list of values each; when a value is
@@ -11,6 +11,17 @@ export const facilityLocationPriorities = ['nearfamily', 'affordable', 'premiumF
 /** Questions that the long-term-care flow and the lifetime-care deep dive share. */
 export const sharedQuestions = ['careFacilityType', 'facilityLocationPriority', 'careSafety'] as const;
 export type SharedQuestion = (typeof sharedQuestions)[number];
+
+const sharedDescription =
+  'The long-term-care step and the lifetime-care deep dive both ask this question; matching uses the newest answer. If ' +
+  'the newest answer is cleared, the question is unanswered until either endpoint answers it again';
+
+/** Fields of the shared questions, as requests hold them. */
+export const sharedFields = {
+  careFacilityType: v.nullish(v.pipe(v.picklist(careFacilityTypes), v.description(sharedDescription))),
+  facilityLocationPriority: v.nullish(v.pipe(v.picklist(facilityLocationPriorities), v.description(sharedDescription))),
+  careSafety: v.nullish(v.pipe(Amount, v.description(`Rounded to two decimals. ${sharedDescription}`))),
+} as const satisfies Record<SharedQuestion, v.GenericSchema>;
 
 /** Types of care for which the forms ask `facilityLocationPriority`. Care at home has no facility. */
 export const typesWithFacility: ReadonlySet<string> = new Set(careFacilityTypes.filter((type) => type !== 'inHome'));
@@ -61,12 +72,13 @@ export function selectionListFields(storedAs: string) {
 /** Selections as they were stored, without today's bounds. */
 export const StoredSelection = v.object({ id: v.number(), title: v.string() });
 const StoredCustomSelection = v.object({ title: v.string() });
+/** An earlier version that still runs during an upgrade may store one list; the next save adds the other. */
 export const StoredSelectionLists = v.pipe(
   v.object({
     selections: v.optional(v.array(StoredSelection)),
     customSelections: v.optional(v.array(StoredCustomSelection)),
   }),
-  v.description('Holds both lists in every response'),
+  v.description('Holds both lists, unless an earlier version of the service saved the section last'),
 );
 
 type SelectionLists = {

@@ -136,7 +136,9 @@ export const problemKinds = {
     code: 250,
     status: 429,
     title: 'Too many requests',
-    meaning: 'The caller exceeded the limit of requests in a minute or of applications in a day. Nothing was done.',
+    meaning:
+      'The caller exceeded the limit of requests in a minute or of applications in a day, or changes a record faster than ' +
+      'it can be matched. Nothing was done.',
     remedy:
       'Send the request again after the seconds in `Retry-After`. `RateLimit` in each response has the remaining requests.',
     advice: 'Nothing for a short wait, otherwise the time of the next try.',

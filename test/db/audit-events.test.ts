@@ -130,8 +130,11 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     );
     for (const sql of await Promise.all(fixtures)) await older.$client.executeMultiple(sql);
     const stored = async (db: Database) =>
-      (await db.$client.execute('SELECT id, profile, insurance, purchase, version, updated_at FROM users ORDER BY id'))
-        .rows;
+      (
+        await db.$client.execute(
+          "SELECT id, nullif(profile, '{}') AS profile, insurance, purchase, version, updated_at FROM users ORDER BY id",
+        )
+      ).rows;
     const before = await stored(older);
     older.$client.close();
     const db = await open(target);

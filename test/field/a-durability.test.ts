@@ -8,6 +8,7 @@ import { createSaveHistory } from '../support/save-history';
 import { startService } from '../support/service';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
+const lifetimeCare = '/v2/private/deepDives/lifetimeCare';
 const savers = 8;
 
 describe('A2 the history of saves', () => {
@@ -42,6 +43,38 @@ describe('A2 the history of saves', () => {
       expect(history.faultsOf(path)).toEqual([]);
     }
   }, 120_000);
+
+  test('A2 has one event for each version when two flows answer one question in turn', async () => {
+    const { call, db, url } = await createTestApp();
+    const history = createSaveHistory();
+    const flows = [
+      { path: ltc, section: 'ltc.lifetimeCare', answers: { careFacilityType: 'inHome', careSafety: 2 } },
+      { path: lifetimeCare, section: 'lifetimeCare', answers: { careFacilityType: 'nursingHome', careSafety: 4 } },
+    ];
+    const expected: string[] = [];
+    const save = async ({ path, section }: (typeof flows)[number], body: object, headers = {}) => {
+      const answer = await call('POST', path, { as: 'ada', body, headers });
+      expect(answer.status).toBe(200);
+      history.note('ada', answer);
+      expected.push(`${section} ${answer.headers.get('x-request-id')}`);
+    };
+    for (const headers of [{}, { 'if-match': '*' }]) {
+      // The second turn repeats the answers of the first: it changes the newest answers alone. The third changes both.
+      for (const turn of [0, 0, 1]) {
+        for (const flow of flows)
+          await save(
+            flow,
+            { ...flow.answers, ...(turn === 1 && { careSafety: Object.keys(headers).length }) },
+            headers,
+          );
+      }
+      for (const flow of flows) await save(flow, { careSafety: flow.answers.careSafety }, headers);
+    }
+    expect(history.faultsOf(url.slice('file:'.length))).toEqual([]);
+    const { rows } = await db.$client.execute('SELECT section, request_id, actor FROM audit_events ORDER BY id');
+    expect(rows.map(({ section, request_id }) => `${section} ${request_id}`)).toEqual(expected);
+    expect(new Set(rows.map(({ actor }) => actor))).toEqual(new Set(['person']));
+  });
 
   test.each([
     { loss: 'its event alone', sql: 'DELETE FROM audit_events WHERE id = (SELECT max(id) FROM audit_events)' },

@@ -41,6 +41,21 @@ async function schemaObjects(db: Database): Promise<string[]> {
   return rows.map(({ type, name, tbl_name, sql }) => `${type} ${name} ${tbl_name} ${String(sql).replace(/\s+/g, ' ')}`);
 }
 
+/** A row of the fixture as the migration stores it: with both lists of a pair, and NULL for a section without answers. */
+function withWholeSections(row: Record<string, unknown>) {
+  const both: Record<string, string | null> = {
+    '{}': null,
+    '{"hobbies":{}}': null,
+    '{"livingStatus":"upgrade","policySupport":{}}': '{"livingStatus":"upgrade"}',
+  };
+  return Object.fromEntries(
+    Object.entries(row).map(([name, value]) => {
+      const text = String(value).replace('{"customSelections":[]}', '{"selections":[],"customSelections":[]}');
+      return [name, value === null ? null : text in both ? both[text] : typeof value === 'string' ? text : value];
+    }),
+  );
+}
+
 describe.each([
   { place: 'a file', open: async () => `file:${join(temporaryFolder(), 'planning.db')}` },
   ...(hasSqld
@@ -67,7 +82,7 @@ describe.each([
     const { users = [], ...others } = await allRows(db);
     const { users: usersBefore, ...othersBefore } = before;
     expect(others).toEqual(othersBefore);
-    expect(users.map(({ revision: _, ...row }) => row)).toEqual(usersBefore ?? []);
+    expect(users.map(({ revision: _, ...row }) => row)).toEqual((usersBefore ?? []).map(withWholeSections));
     const revisions = users.map(({ revision }) => String(revision));
     for (const revision of revisions) expect(revision).toMatch(/^[0-9a-f]{16}$/);
     expect(new Set(revisions).size).toBe(users.length);

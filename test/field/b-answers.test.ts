@@ -1,6 +1,11 @@
 import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
+import type { InStatement } from '@libsql/client';
+import { drizzle } from 'drizzle-orm/libsql';
 import fc from 'fast-check';
 import * as v from 'valibot';
+import { openDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
 import { toHundredths } from '../../src/fields';
 import { CemeteryRecord } from '../../src/modules/cemeteries/model';
 import { identityHash, totalCoverageRequest } from '../../src/modules/coverage/model';
@@ -10,6 +15,8 @@ import { StaffRecord } from '../../src/modules/sales/model';
 import { profileAnswers, type UserBody } from '../../src/modules/users/model';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
+import { temporaryFolder } from '../support/database';
+import { earlierMigrations } from '../support/journal-folder';
 import { amount } from '../support/long';
 
 type User = UserBody['user'];
@@ -144,7 +151,7 @@ describe('a stored section that is sent back', () => {
     );
   });
 
-  test.each(sections)('B17 B18 B19 is what validation made of it before: $path', ({ path, schema }) => {
+  test.each(sections)('B17 B18 B19 validation returns its own output unchanged: $path', ({ path, schema }) => {
     fc.assert(
       fc.property(bodies[path], (body) => {
         const once: unknown = v.parse<v.GenericSchema>(schema, body);
@@ -216,7 +223,7 @@ describe('a stored section that is sent back', () => {
     ['a legacy that is null', ltc, { selections: [item(1)] }, { leaveFinancialLegacy: null }, undefined],
     ['a legacy with null', ltc, { selections: [item(1)] }, { leaveFinancialLegacy: { selections: null } }, undefined],
   ];
-  test.each(forms)('B5 is taken in the form of %s', async (_, path, before, sent, expected) => {
+  test.each(forms)('B5 a save accepts %s', async (_, path, before, sent, expected) => {
     const as = newPerson();
     await save(path, as, before);
     const { user } = await save(path, as, sent);
@@ -248,7 +255,7 @@ describe('a stored section that is sent back', () => {
 });
 
 describe('a section', () => {
-  test('B8 is {} in every response while it holds nothing', async () => {
+  test('B8 a section is {} in every response while it holds nothing', async () => {
     const empty = { profile: {}, insurance: {}, ltc: {}, purchase: {}, lifeInsurance: {}, lifetimeCare: {} };
     const as = newPerson();
     expect((await save(ltc, as, {})).user).toMatchObject(empty);
@@ -296,28 +303,76 @@ describe('a section', () => {
       { hobbies: { selections: [], customSelections: [typed('"selections": "hobbies":{}')] } },
     ],
   ];
-  test.each(old)(
-    'B8 holds both lists though an earlier version stored %s, and is not changed by being read or sent back',
-    async (_, stored, read) => {
-      const as = newPerson();
-      await testApp.db.$client.execute({
-        sql: 'INSERT INTO users (id, lifetime_care, version, created_at, updated_at) VALUES (?, ?, 3, 0, 0)',
-        args: [as, stored],
-      });
-      const first = await testApp.call('GET', '/v2/private/user', { as });
-      expect(first.body).toMatchObject({ user: { lifetimeCare: read } });
+  test('B8 the migration adds the other list of a pair, and a save of the same answers changes nothing', async () => {
+    const url = `file:${join(temporaryFolder(), 'planning.db')}`;
+    const db = await openDatabase({ url, timeoutMs: 10_000 });
+    await migrateDatabase(db, await earlierMigrations(8));
+    const insert = 'INSERT INTO users (id, lifetime_care, version, created_at, updated_at) VALUES (?, ?, 3, 0, 0)';
+    await db.$client.batch(
+      old.map(([as, stored]) => ({ sql: insert, args: [as, stored] })),
+      'write',
+    );
+    await migrateDatabase(db);
+    const upgraded = await createTestApp({ db });
+    for (const [as, , read] of old) {
+      const first = await upgraded.call('GET', '/v2/private/user', { as });
+      expect(
+        v.parse(v.object({ user: v.looseObject({ lifetimeCare: v.unknown() }) }), first.body).user.lifetimeCare,
+      ).toEqual(read);
       for (const body of [read, {}, { hobbies: Object(read).hobbies ?? null }]) {
         for (const headers of [undefined, { 'if-match': '*' }]) {
-          const again = await testApp.call('POST', lifetimeCare, { as, body, ...(headers && { headers }) });
+          const again = await upgraded.call('POST', lifetimeCare, { as, body, ...(headers && { headers }) });
           expect([again.status, again.text]).toEqual([200, first.text]);
         }
       }
-      const matched = await testApp.call('POST', '/v2/private/engine/matches', { as });
-      expect(matched.body).toMatchObject({ user: { lifetimeCare: read } });
+    }
+    db.$client.close();
+  });
+
+  test.each([undefined, { 'if-match': '*' }])(
+    'B8 the next save adds the other list when an earlier version has stored one list after the migration: %j',
+    async (headers) => {
+      for (const [, stored, read] of old) {
+        const as = newPerson();
+        await testApp.db.$client.execute({
+          sql: 'INSERT INTO users (id, lifetime_care, version, created_at, updated_at) VALUES (?, ?, 3, 0, 0)',
+          args: [as, stored],
+        });
+        expect((await testApp.call('GET', '/v2/private/user', { as })).status).toBe(200);
+        expect((await testApp.call('POST', '/v2/private/engine/matches', { as })).status).toBe(200);
+        const saved = await testApp.call('POST', lifetimeCare, { as, body: {}, ...(headers && { headers }) });
+        expect(saved.body).toMatchObject({ user: { lifetimeCare: read } });
+        const again = await testApp.call('POST', lifetimeCare, { as, body: {}, ...(headers && { headers }) });
+        expect(again.text).toBe(saved.text);
+      }
     },
   );
 
-  test('B8 is the same when an empty list is cleared, first or later', async () => {
+  test('B8 a save merges each column once, and a read calls no JSON function', async () => {
+    const statements: string[] = [];
+    const { $client } = testApp.db;
+    const execute = (statement: InStatement) => {
+      statements.push(typeof statement === 'string' ? statement : statement.sql);
+      return $client.execute(statement);
+    };
+    const db = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
+    const { call } = await createTestApp({ db });
+    const as = newPerson();
+    const calls = (sql: string | undefined, name: string) => (sql ?? '').split(name).length - 1;
+    for (const { path } of sections) {
+      for (const headers of [{}, { 'if-match': '*' }]) {
+        statements.length = 0;
+        expect((await call('POST', path, { as, body: {}, headers })).status).toBe(200);
+        const columns = path === ltc || path === lifetimeCare ? 2 : 1;
+        expect(statements.map((sql) => [path, calls(sql, 'json_patch(')])).toEqual([[path, columns]]);
+      }
+    }
+    statements.length = 0;
+    await call('GET', '/v2/private/user', { as });
+    expect(statements.map((sql) => calls(sql, 'json_'))).toEqual([0]);
+  });
+
+  test('B8 a section stays the same when an empty list is cleared, first or later', async () => {
     const as = newPerson();
     const saved = await save(lifeInsurance, as, { customSelections: [typed('x')] });
     for (const body of [{ selections: null }, { selections: [] }, { selections: null }]) {
@@ -325,7 +380,7 @@ describe('a section', () => {
     }
   });
 
-  test('B8 is previewed as it would be saved when a list is cleared', async () => {
+  test('B8 a preview has the answers that a save would store when a list is cleared', async () => {
     const as = newPerson();
     await save(lifetimeCare, as, { selections: [], customSelections: [typed('x')] });
     const cleared = { customSelections: null };
@@ -354,7 +409,7 @@ describe('a number', () => {
     [1e300, 1e300],
     [2 ** 52 + 1, 2 ** 52 + 1],
     [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY],
-  ])('B17 is rounded by its decimal form, half away from zero: %p is %p', (sent, kept) => {
+  ])('B17 rounds a number by its decimal form, half away from zero: %p is %p', (sent, kept) => {
     expect(toHundredths(sent)).toBe(kept);
   });
 
@@ -369,7 +424,7 @@ describe('a number', () => {
     ],
     [ltc, { policyValue: 1e12 + 0.004 }, { ltc: { lifetimeCare: { policyValue: 1e12 } } }],
     [lifetimeCare, { careSafety: -0 }, { lifetimeCare: { careSafety: 0 } }],
-  ])('B17 is rounded before its bounds are checked: %s %j', async (path, body, expected) => {
+  ])('B17 rounds a number before it checks the bounds: %s %j', async (path, body, expected) => {
     expect((await save(path, newPerson(), body)).user).toMatchObject(expected);
   });
 
@@ -378,7 +433,7 @@ describe('a number', () => {
     [profile, { weightKg: 9.994 }],
     [ltc, { careCosts: -0.005 }],
     [ltc, { policyValue: 1e12 + 0.006 }],
-  ])('B17 is refused when it is out of bounds once rounded: %s %j', async (path, body) => {
+  ])('B17 refuses a number that is out of bounds once rounded: %s %j', async (path, body) => {
     expect(await errorsOf(path, body)).toHaveLength(1);
   });
 });
@@ -418,11 +473,11 @@ describe('a list', () => {
       { hobbies: [item(1), typed('t1'), item(1), typed(' t1 ')] },
       { lifetimeCare: { hobbies: { selections: [item(1)], customSelections: [typed('t1')] } } },
     ],
-  ])('B18 is stored without what it repeats: %s %j', async (path, body, expected) => {
+  ])('B18 stores a list without repeated items: %s %j', async (path, body, expected) => {
     expect((await save(path, newPerson(), body)).user).toMatchObject(expected);
   });
 
-  test('B18 is counted before what it repeats is removed', async () => {
+  test('B18 counts the items of a list before repeated items are removed', async () => {
     expect(await errorsOf(lifetimeCare, { familyHistory: Array(101).fill('stroke') })).toEqual([
       { pointer: '/familyHistory', rule: 'max_length', message: 'must have at most 100 items' },
     ]);
@@ -461,7 +516,7 @@ describe('a text', () => {
       { customSelections: [typed('e\u0301'.repeat(200))] },
       { lifetimeCare: { hobbies: { customSelections: [typed('\u00e9'.repeat(200))] } } },
     ],
-  ])('B19 is trimmed and composed: %s %j', async (path, body, expected) => {
+  ])('B19 trims and composes a text: %s %j', async (path, body, expected) => {
     expect((await save(path, newPerson(), body)).user).toMatchObject(expected);
   });
 

@@ -47,7 +47,7 @@ describe('B2 an entity tag', () => {
     );
   });
 
-  test('B2 is not that of an erased record that was created again in the same instant', async () => {
+  test('B2 an ETag of an erased record does not match the record that is created again in the same instant', async () => {
     const testApp = await createTestApp();
     const { call, db } = testApp;
     const tags: string[] = [];
@@ -60,7 +60,7 @@ describe('B2 an entity tag', () => {
     await expectStrange(testApp, 'ada', tags.slice(0, -1));
   });
 
-  test('B2 is not that of another database with the same history', async () => {
+  test('B2 an ETag of another database with the same history does not match', async () => {
     const [one, other] = await Promise.all([createTestApp(), createTestApp()]);
     const tags = await Promise.all(
       [one, other].map(async ({ call }) =>
@@ -70,7 +70,7 @@ describe('B2 an entity tag', () => {
     await expectStrange(other, 'ada', tags.slice(0, 1));
   });
 
-  test('B2 is not that of a version which a restored backup repeats', async () => {
+  test('B2 an ETag does not match when a restored backup repeats the version', async () => {
     const testApp = await createTestApp();
     const { call, db } = testApp;
     await call('POST', profile, { as: 'ada', body: { firstName: 'Ada' } });
@@ -119,22 +119,19 @@ describe('B2 an entity tag', () => {
     await expectStrange(testApp, 'old', [first]);
   });
 
-  test.each(privateRoutes)(
-    'B2 is kept apart by caller in any cache: $method $path varies by Authorization',
-    async (route) => {
-      const { call } = await createTestApp();
-      for (const options of [{}, { as: 'ada', roles: ['salesManager'] }, { as: 'ada', body: '{' }]) {
-        const { headers } = await call(
-          route.method,
-          route.path,
-          route.method === 'GET' ? { ...options, body: undefined } : options,
-        );
-        expect((headers.get('vary') ?? '').split(', ')).toContain('Authorization');
-      }
-    },
-  );
+  test.each(privateRoutes)('B2 a private response varies by Authorization: $method $path', async (route) => {
+    const { call } = await createTestApp();
+    for (const options of [{}, { as: 'ada', roles: ['salesManager'] }, { as: 'ada', body: '{' }]) {
+      const { headers } = await call(
+        route.method,
+        route.path,
+        route.method === 'GET' ? { ...options, body: undefined } : options,
+      );
+      expect((headers.get('vary') ?? '').split(', ')).toContain('Authorization');
+    }
+  });
 
-  test('B2 is no reason for a public response to vary', async () => {
+  test('B2 a public response does not vary by Authorization', async () => {
     const { call } = await createTestApp();
     for (const path of ['/health/live', '/icons/term-life.svg', '/problems/forbidden'])
       expect((await call('GET', path)).headers.get('vary') ?? '').not.toContain('Authorization');

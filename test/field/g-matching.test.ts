@@ -41,19 +41,46 @@ describe('a match of a busy record', () => {
   const save = (testApp: Pick<TestApp, 'now'>, store: ReturnType<typeof createUserStore>, weightKg: number) =>
     store.saveSection({ userId: 'ada', section: 'profile', patch: { weightKg }, requestId: null, now: testApp.now });
 
-  test.each([1, 2, 3, 5, 19])('G8 is stored however often it is overtaken by a save: %d times', async (times) => {
+  test.each([1, 2, 3, 5, 11])('G8 matches the newest answers when saves overtake the match %d times', async (times) => {
     const { app, testApp } = await movingApp(async (store, count) => {
       if (count <= times) await save({ now: new Date('2026-03-10T12:00:00Z') }, store, 50 + count);
     });
     const answer = await app.call('POST', paths.matches, { as: 'ada' });
     expect(answer.status).toBe(200);
     const { user } = v.parse(UserBody, answer.body);
-    expect(user.profile).toEqual({ seriousIllness: true, weightKg: 50 + Math.min(times, 3) });
+    expect(user.profile).toEqual({ seriousIllness: true, weightKg: 50 + times });
     expect((await testApp.call('GET', paths.user, { as: 'ada' })).text).toBe(answer.text);
     expect((await testApp.call('GET', paths.user, { as: 'ada' })).headers.get('etag')).toBe(answer.headers.get('etag'));
   });
 
-  test('G8 never replaces matches that were stored meanwhile by those of older answers', async () => {
+  test('G8 returns 429 and stores no matches when a save overtakes each attempt', async () => {
+    const { app, store } = await movingApp(async (own, count) => {
+      await save({ now: new Date('2026-03-10T12:00:00Z') }, own, 50 + count);
+    });
+    const answer = await app.call('POST', paths.matches, { as: 'ada' });
+    expect([answer.status, answer.headers.get('retry-after')]).toEqual([429, '1']);
+    expect((await store.findAnswers('ada'))?.insurance).toBeNull();
+  });
+
+  test('G8 matches a record that another client saves in a loop', async () => {
+    const { call } = await createTestApp();
+    for (const as of ['ada', 'bob', 'eve']) {
+      let isMatched = false;
+      const saveInLoop = async () => {
+        for (let count = 0; !isMatched; count += 1) {
+          await call('POST', paths.profile, { as, body: { seriousIllness: count % 2 === 0 } });
+        }
+      };
+      await call('POST', paths.profile, { as, body: { tobacco: true } });
+      const saving = saveInLoop();
+      const { status } = await call('POST', paths.matches, { as });
+      isMatched = true;
+      await saving;
+      expect(status).toBe(200);
+    }
+  });
+
+  test('G8 keeps the matches that another request stored meanwhile', async () => {
     const { app, testApp } = await movingApp(async (store, count) => {
       if (count > 3) return;
       await save({ now: new Date('2026-03-10T12:00:00Z') }, store, 50 + count);
@@ -61,7 +88,7 @@ describe('a match of a busy record', () => {
       const read = await store.findAnswers('ada');
       const matches = JSON.stringify({ bestMatch: null, remainingMatches: [] });
       const by = { requestId: null, now: new Date('2026-03-10T12:00:00Z') };
-      await store.replaceMatches({ userId: 'ada', read, matches, mayHaveMoved: false, ...by });
+      await store.replaceMatches({ userId: 'ada', read, matches, ...by });
     });
     const answer = await app.call('POST', paths.matches, { as: 'ada' });
     expect(answer.status).toBe(200);
@@ -71,7 +98,7 @@ describe('a match of a busy record', () => {
     expect((await testApp.call('GET', paths.user, { as: 'ada' })).text).toBe(answer.text);
   });
 
-  test('G8 is refused by If-Match as soon as a save has overtaken it', async () => {
+  test('G8 returns 412 when If-Match is stale after a save overtakes the match', async () => {
     const { app, testApp, store } = await movingApp(async (own) => {
       await save({ now: new Date('2026-03-10T12:00:00Z') }, own, 51);
     });
@@ -80,7 +107,7 @@ describe('a match of a busy record', () => {
     expect((await store.findAnswers('ada'))?.insurance).toBeNull();
   });
 
-  test('G8 is stored among many saves and matches at one instant', async () => {
+  test('G8 stores each match among many saves and matches at one instant', async () => {
     const testApp = await createTestApp();
     await testApp.call('POST', paths.profile, { as: 'ada', body: { seriousIllness: true } });
     const calls = Array.from({ length: 60 }, (_, index) =>
@@ -124,7 +151,7 @@ describe('the icon of a product', () => {
     'blob:https://host.example/x',
     'ftp://host.example/x.svg',
     'https://',
-  ])('G10 is refused: %j', (icon) => {
+  ])('G10 refuses the icon %j', (icon) => {
     expect(parseCatalog(withIcon(icon)).faults?.join()).toContain('productIcon must ');
   });
 
@@ -139,7 +166,7 @@ describe('the icon of a product', () => {
     'http://host.example:8080/x.svg',
     'HTTPS://host.example/x.svg',
     'https://host.example',
-  ])('G10 is taken: %j', (icon) => {
+  ])('G10 accepts the icon %j', (icon) => {
     expect(parseCatalog(withIcon(icon)).faults).toBeUndefined();
   });
 });
@@ -198,7 +225,7 @@ describe('an application that ends late', () => {
     return { ...hand, start, list, number, pass, reconcile: () => service.reconcile('one', () => false) };
   };
 
-  test('G11 by a refusal of an old attempt leaves it to the attempt that has taken it over', async () => {
+  test('G11 a refusal of an old attempt leaves the application to the attempt that has taken it over', async () => {
     const { answer, arrived, start, list, number, pass, reconcile } = await set();
     const first = start().catch((error: unknown) => error);
     await arrived(0);
@@ -214,7 +241,7 @@ describe('an application that ends late', () => {
     expect(await number()).toBe(1);
   });
 
-  test('G11 does not become the purchase over a newer one', async () => {
+  test('G11 an older application does not replace the purchase of a newer one', async () => {
     const { answer, arrived, start, list, number, pass, reconcile } = await set();
     const older = start('Augusta').catch((error: unknown) => error);
     await arrived(0);
@@ -237,7 +264,7 @@ describe('an application that ends late', () => {
     [2, 1],
     [6.9, 1],
     [7.1, 0],
-  ])('G11 after %d days is settled by the service %d times', async (days, times) => {
+  ])('G11 the service settles an application after %d days %d times', async (days, times) => {
     const { answer, arrived, start, pass, reconcile } = await set();
     start().catch(() => undefined);
     await arrived(0);

@@ -6,8 +6,9 @@ import {
   StoredSelectionLists,
   selectionListFields,
   selectionListsPatch,
+  sharedFields,
 } from '../../answers';
-import { Amount, fields, list } from '../../fields';
+import { fields, list } from '../../fields';
 
 export const financialPriorities = [
   'payingFuneral',
@@ -65,10 +66,10 @@ export function toLifeInsurancePatch(sent: LifeInsuranceAnswers) {
 export const LifetimeCareAnswers = fields({
   hobbies: AnySelections,
   ...selectionListFields('hobbies'),
-  careFacilityType: v.nullish(v.picklist(careFacilityTypes)),
-  facilityLocationPriority: v.nullish(v.picklist(facilityLocationPriorities)),
+  careFacilityType: sharedFields.careFacilityType,
+  facilityLocationPriority: sharedFields.facilityLocationPriority,
   familyHistory: v.nullish(list(v.picklist(familyHistories))),
-  careSafety: v.nullish(Amount),
+  careSafety: sharedFields.careSafety,
 });
 export type LifetimeCareAnswers = v.InferOutput<typeof LifetimeCareAnswers>;
 

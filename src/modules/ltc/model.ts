@@ -1,5 +1,11 @@
 import * as v from 'valibot';
-import { careFacilityTypes, facilityLocationPriorities, Selections, StoredSelection } from '../../answers';
+import {
+  careFacilityTypes,
+  facilityLocationPriorities,
+  Selections,
+  StoredSelection,
+  sharedFields,
+} from '../../answers';
 import { Amount, fields, list, oneOrMany } from '../../fields';
 
 export const relationshipStatuses = ['married', 'divorced', 'dating', 'flySolo'] as const;
@@ -14,11 +20,11 @@ export const insuranceCovers = [
 
 /** The lifetime-care step of the long-term-care flow, as a frontend sends it. */
 export const LtcLifetimeCareAnswers = fields({
-  careFacilityType: v.nullish(v.picklist(careFacilityTypes)),
-  facilityLocationPriority: v.nullish(v.picklist(facilityLocationPriorities)),
+  careFacilityType: sharedFields.careFacilityType,
+  facilityLocationPriority: sharedFields.facilityLocationPriority,
   relationshipStatus: v.nullish(oneOrMany(relationshipStatuses)),
   propertyStatus: v.nullish(oneOrMany(propertyStatuses)),
-  careSafety: v.nullish(Amount),
+  careSafety: sharedFields.careSafety,
   careCosts: v.nullish(Amount),
   policyValue: v.nullish(
     v.pipe(Amount, v.description('The amount that the person sets aside; rounded to two decimals')),

@@ -19,7 +19,7 @@ export type FactKind = 'number' | 'ratio' | 'text' | 'flag' | 'list';
 
 type Sections = { [Section in AnswerSection]: NonNullable<Answers[Section]> };
 
-/** What a person answers to the questions that two sections ask, each of them once. */
+/** Answers to the questions that two sections share. */
 type SharedAnswers = Pick<Sections['lifetimeCare'], SharedQuestion>;
 
 interface FactDefinition {
@@ -120,7 +120,7 @@ export const factDefinitions = {
 
 export type FactName = keyof typeof factDefinitions;
 
-/** What is known of a person. A fact without an answer is absent. */
+/** Facts of a person; unanswered facts are absent. */
 export type Facts = ReadonlyMap<FactName, FactValue>;
 
 /** The facts of a person on a day; a person without a record has none but those of the day. */
@@ -149,12 +149,17 @@ export function isAsked(fact: FactName, facts: Facts): boolean {
 
 /**
  * The newest answer to each question that two sections ask: of the section that answered it last, else of the deep dive,
- * which follows the long-term-care flow. The location of a facility counts only while the type of care has one, in the
- * section that answers it and in the newest answer.
+ * which follows the long-term-care flow. When the newest answer is cleared, the question is unanswered: the person has
+ * withdrawn the answer, and an older one does not replace it. The location of a facility counts only while the type of
+ * care has one, in the section that answers it and in the newest answer.
  */
-function sharedAnswers({ ltcLifetimeCare, lifetimeCare }: Sections, newest: NewestAnswers): SharedAnswers {
-  const pick = <Value>(question: SharedQuestion, ofLtc: Value | undefined, ofDeepDive: Value | undefined) =>
-    newest[question] === 'ltcLifetimeCare' ? (ofLtc ?? ofDeepDive) : (ofDeepDive ?? ofLtc);
+function sharedAnswers(sections: Sections, newest: NewestAnswers): SharedAnswers {
+  const { ltcLifetimeCare, lifetimeCare } = sections;
+  const pick = <Value>(question: SharedQuestion, ofLtc: Value | undefined, ofDeepDive: Value | undefined) => {
+    const section = newest[question];
+    if (section !== undefined && sections[section][question] === undefined) return undefined;
+    return section === 'ltcLifetimeCare' ? (ofLtc ?? ofDeepDive) : (ofDeepDive ?? ofLtc);
+  };
   const careFacilityType = pick('careFacilityType', ltcLifetimeCare.careFacilityType, lifetimeCare.careFacilityType);
   const location = (section: SharedAnswers) =>
     typesWithFacility.has(section.careFacilityType ?? careFacilityType ?? '')

@@ -39,8 +39,9 @@ export function createMatchingRoutes(deps: AppDeps) {
           parameters: saveConditionParameters,
           summary: 'Match insurance products to the saved answers',
           description:
-            'Stores and returns `user.insurance.matches`. If two flows ask the same question, the newest answer counts. With ' +
-            '`explain=true` each match explains every point; explanations are not stored.',
+            'Stores and returns `user.insurance.matches`. If two flows ask the same question, the newest answer counts; ' +
+            'if that is cleared, the question is unanswered. With `explain=true` each match explains every point; ' +
+            'explanations are not stored. Returns 429 if other requests of the caller change the record during each attempt.',
           operationId: 'matchProducts',
           requestBody: requestExamples({ 'no parameters': {} }),
         },

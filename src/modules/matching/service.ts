@@ -12,10 +12,9 @@ import type { Matches } from './model';
 import { printMatches } from './print-matches';
 import { createCatalogStore } from './store';
 
-/** Attempts to match a record that changes meanwhile. After them, matches are stored over the newer answers. */
-const strictAttempts = 2;
-/** A further attempt fails only if another request stored matches meanwhile. */
-const maxAttempts = 20;
+/** Attempts to store a match before another request changes the record. */
+const maxAttempts = 12;
+const backoffStepMs = 10;
 
 export interface MatchRequest {
   readonly userId: string;
@@ -32,18 +31,16 @@ export function createMatchingService(
 
   return {
     /**
-     * Matches the saved answers, stores the result over the version of the record that it was made from, and gives
-     * the record, and the matches with the explanation that is not stored. If the record keeps changing, the result is
-     * stored over newer answers, as if they had been saved just after the match.
+     * Matches the saved answers, stores the result over the version of the record that it was made from, and returns the
+     * record and the matches with the explanation that is not stored. Matches of older answers are never stored.
      *
-     * @throws AppError `precondition-failed`, or `rate-limited` when the caller's own requests keep replacing the matches
+     * @throws AppError `precondition-failed`, or `rate-limited` when the caller's own requests keep changing the record
      */
     async matchUser({
       userId,
       preconditions,
       requestId,
     }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
-      const namesTags = Object.values(preconditions).some((list) => list !== undefined && list !== 'any');
       for (let attempt = 1; attempt <= maxAttempts; attempt += 1) {
         const read = await users.findAnswers(userId);
         if (!isPreconditionMet(preconditions, read && entityTag.format(read))) throw staleRecord(read);
@@ -53,14 +50,14 @@ export function createMatchingService(
           userId,
           read,
           matches: printMatches(rank(facts, catalog)),
-          mayHaveMoved: attempt > strictAttempts && !namesTags,
           requestId,
           now: deps.clock(),
         });
         if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };
+        await Bun.sleep(Math.random() * attempt * backoffStepMs);
       }
       throw new AppError('rate-limited', {
-        detail: 'Other requests of the caller kept replacing the matches before these could be stored.',
+        detail: 'Other requests of the caller change the record faster than its matches can be stored.',
         headers: { 'retry-after': '1' },
       });
     },

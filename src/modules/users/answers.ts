@@ -41,10 +41,14 @@ export function parseAnswers(stored: Readonly<Record<AnswerSection | 'newestAnsw
   };
 }
 
-/** The shared questions that a patch of a section answers; a question that it clears keeps its older answer. */
+/** Whether a section asks questions that another section asks too. */
+export function sharesQuestions(section: AnswerSection): section is SharingSection {
+  return sharingSections.some((each) => each === section);
+}
+
+/** The shared questions that a patch of a section answers; to clear an answer is not to answer. */
 export function newestAnswersOf(section: AnswerSection, patch: Readonly<Record<string, unknown>>): NewestAnswers {
-  const sharing = sharingSections.find((each) => each === section);
-  if (sharing === undefined) return {};
+  if (!sharesQuestions(section)) return {};
   const answered = sharedQuestions.filter((question) => patch[question] !== undefined && patch[question] !== null);
-  return Object.fromEntries(answered.map((question) => [question, sharing]));
+  return Object.fromEntries(answered.map((question) => [question, section]));
 }

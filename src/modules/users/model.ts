@@ -116,7 +116,12 @@ export type Purchase = v.InferOutput<typeof Purchase>;
 export const User = v.object({
   id: v.string(),
   createdAt: v.pipe(v.string(), v.description('ISO 8601, UTC')),
-  updatedAt: v.pipe(v.string(), v.description('ISO 8601, UTC; moves only when an answer or a result changes')),
+  updatedAt: v.pipe(
+    v.string(),
+    v.description(
+      'ISO 8601, UTC; changes with an answer, a result, or the section whose answer to a shared question is the newest',
+    ),
+  ),
   profile: Profile,
   insurance: Insurance,
   ltc: v.object({ lifetimeCare: v.optional(LtcLifetimeCare) }),

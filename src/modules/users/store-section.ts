@@ -1,17 +1,20 @@
-import { type SQL, sql } from 'drizzle-orm';
+import { type Placeholder, type SQL, sql } from 'drizzle-orm';
 import { users } from '../../db/schema';
-import type { AnswerSection } from './answers';
+import { randomRevision } from '../../db/schema/users';
+import type { RequestId } from '../audit/store';
+import { type AnswerSection, sharesQuestions } from './answers';
 
 /** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
 export type MergePatch = Readonly<Record<string, unknown>>;
 
 interface Merge {
-  /** The patch as JSON. */
-  readonly patch?: SQL;
   /** Whether the patch clears one of a pair of lists alone. */
   readonly clears: boolean;
   /** Save only the fields that hold no answer. */
   readonly onlyEmpty?: boolean;
+  /** The patch as JSON. */
+  readonly patch?: SQL;
+  readonly userId?: SQL;
 }
 
 /** The members that hold two lists of selections, by their section. */
@@ -27,45 +30,115 @@ export function clearsOneList(section: AnswerSection, patch: MergePatch): boolea
 }
 
 /**
- * A section with a patch merged into it. On an insert `json_patch` must run too: a plain value would keep the nulls that
- * a patch drops. A section that holds no answer any more is NULL.
+ * A section with a patch merged into it; NULL when it holds no answer. An insert needs `json_patch` too: a plain value
+ * would keep the nulls of the patch.
  */
 export function mergedSection(
   section: AnswerSection,
-  stored: SQL,
-  { patch = sql`${sql.placeholder('patch')}`, clears, onlyEmpty = false }: Merge,
+  {
+    clears,
+    onlyEmpty = false,
+    patch = sql`${sql.placeholder('patch')}`,
+    userId = sql`${sql.placeholder('userId')}`,
+  }: Merge,
 ): SQL {
-  let merged = sql`json_patch(${stored}, ${patch})`;
-  // What is stored goes over the patch again, and not the patch under it, so that the members keep their order.
-  if (onlyEmpty) merged = sql`json_patch(${merged}, ${stored})`;
-  if (listPairs[section] === undefined) return sql`nullif(${merged}, '{}')`;
-  return sql`nullif((SELECT ${withBothLists(section, sql`json`, clears)} FROM (SELECT ${merged} AS json)), '{}')`;
+  const stored = storedJson(section, userId);
+  const patched = sql`json_patch(${stored}, ${patch})`;
+  // Stored values are merged last so that the members keep their order.
+  const merged = onlyEmpty ? sql`json_patch(${patched}, ${stored})` : patched;
+  const pair = listPairs[section];
+  if (pair === undefined) return sql`nullif(${merged}, '{}')`;
+  return sql`(SELECT nullif(${withBothLists(pair, clears)}, '{}') FROM (SELECT ${merged} AS json))`;
 }
 
-/** Whether `merged` differs from what is stored. `json_patch` gives the same text for the same content. */
-export function isChangedBy(section: AnswerSection, merged: SQL): SQL {
-  return sql`(coalesce(${merged}, '{}') IS NOT coalesce(${answeredSection(section)}, '{}'))`;
+/** The section that answered each shared question last, with those of a patch (as JSON) merged in. */
+export function mergedNewest(
+  newest: SQL = sql`${sql.placeholder('newest')}`,
+  userId: SQL = sql`${sql.placeholder('userId')}`,
+): SQL {
+  return sql`nullif(json_patch(${storedJson('newestAnswers', userId)}, ${newest}), '{}')`;
 }
 
-/** A section as it is answered; NULL, or `{}` in old rows, where it holds nothing. */
-export function answeredSection(section: AnswerSection): SQL {
-  return withBothLists(section, sql`${users[section]}`, false);
+function storedJson(column: AnswerSection | 'newestAnswers', userId: SQL): SQL {
+  return sql`coalesce((SELECT ${users[column]} FROM ${users} WHERE ${users.id} = ${userId}), '{}')`;
 }
 
 /**
- * A section whose pair of lists is whole, as JSON: earlier versions stored one list without the other, or neither. In a
- * text of JSON a quotation mark is escaped, so these keys are found nowhere else. With `clears`, a pair is removed that
- * has only a list without items left. The lists have one order, so that clearing an empty list changes nothing.
+ * The merged section `json` with both lists of a pair. An earlier version stores one list without the other; during an
+ * upgrade it may still do so, and the next save adds the other. Quotation marks inside JSON strings are escaped, so
+ * `instr` finds keys only. With `clears`, a pair whose last items are cleared is removed. The two lists have one order,
+ * so that clearing an empty list changes nothing.
  */
-function withBothLists(section: AnswerSection, json: SQL, clears: boolean): SQL {
-  const pair = listPairs[section];
-  if (pair === undefined) return json;
+function withBothLists(pair: string, clears: boolean): SQL {
   const emptied = clears ? `'{}', '{"selections":[]}', '{"customSelections":[]}'` : `'{}'`;
-  const list = (name: string) =>
-    sql`${sql.raw(`'${name}'`)}, json(coalesce(json_extract(${json}, ${sql.raw(`'$.${pair}.${name}'`)}), '[]'))`;
-  return sql`CASE WHEN instr(${json}, ${sql.raw(`'"${pair}":'`)}) = 0
-      OR (instr(${json}, '"selections":') > 0 AND instr(${json}, '"customSelections":') > 0) THEN ${json}
-    WHEN json_extract(${json}, ${sql.raw(`'$.${pair}'`)}) IN (${sql.raw(emptied)})
-    THEN json_remove(${json}, ${sql.raw(`'$.${pair}'`)})
-    ELSE json_set(${json}, ${sql.raw(`'$.${pair}'`)}, json_object(${list('selections')}, ${list('customSelections')})) END`;
+  const list = (name: string) => `'${name}', json(coalesce(json_extract(json, '$.${pair}.${name}'), '[]'))`;
+  return sql.raw(`CASE WHEN instr(json, '"${pair}":') = 0
+      OR (instr(json, '"selections":') > 0 AND instr(json, '"customSelections":') > 0) THEN json
+    WHEN json_extract(json, '$.${pair}') IN (${emptied}) THEN json_remove(json, '$.${pair}')
+    ELSE json_set(json, '$.${pair}', json_object(${list('selections')}, ${list('customSelections')})) END`);
+}
+
+/** The columns that a save of a section merges into, with their merged values. */
+export function savedColumns(section: AnswerSection, merge: Merge): Readonly<Record<string, SQL>> {
+  const merged = { [section]: mergedSection(section, merge) };
+  return sharesQuestions(section) ? { ...merged, newestAnswers: mergedNewest() } : merged;
+}
+
+/**
+ * The record's id and the merged values as a table `saved` of one row. SQLite computes each value once, since the table has
+ * no FROM. The update joins the id: with a parameter in its place, SQLite plans the statement at each execution.
+ */
+export function savedRow(section: AnswerSection, merge: Merge): SQL {
+  const { [section]: merged, newestAnswers } = savedColumns(section, merge);
+  const newest = newestAnswers && sql`, ${newestAnswers} AS ${nameOf('newestAnswers')}`;
+  return sql`(SELECT ${sql.placeholder('userId')} AS id, ${merged} AS ${nameOf(section)}${newest}) AS saved`;
+}
+
+/**
+ * The column changes of a save to an existing record.
+ *
+ * @param source the table that holds the merged values
+ */
+export function changesOf(section: AnswerSection, source: 'excluded' | 'saved') {
+  const merged = (column: AnswerSection | 'newestAnswers') => sql`${sql.identifier(source)}.${nameOf(column)}`;
+  const differs = (column: AnswerSection | 'newestAnswers') => sql`${merged(column)} IS NOT ${users[column]}`;
+  const shares = sharesQuestions(section);
+  const isChanged = shares ? sql`(${differs(section)} OR ${differs('newestAnswers')})` : sql`(${differs(section)})`;
+  return {
+    [section]: merged(section),
+    ...(shares && { newestAnswers: merged('newestAnswers') }),
+    ...movedBy(isChanged, sql`${sql.placeholder('now')}`),
+    ...changedBy(isChanged),
+  };
+}
+
+function nameOf(column: AnswerSection | 'newestAnswers') {
+  return sql.identifier(users[column].name);
+}
+
+/** A clock that was set back must not make a record look older than it was, or than its own beginning. */
+export function laterThanStored(now: SQL): SQL {
+  return sql`max(${users.updatedAt}, ${now})`;
+}
+
+/** The next version of a record, if it changes. */
+export function movedBy(isChanged: SQL, now: SQL) {
+  return {
+    version: sql`${users.version} + ${isChanged}`,
+    revision: sql`CASE WHEN ${isChanged} THEN ${randomRevision} ELSE ${users.revision} END`,
+    updatedAt: sql`CASE WHEN ${isChanged} THEN ${laterThanStored(now)} ELSE ${users.updatedAt} END`,
+  };
+}
+
+/** What the database writes into the audit trail, if the record changes. */
+export function changedBy(
+  isChanged: SQL,
+  requestId: RequestId | Placeholder = sql.placeholder('requestId'),
+  now: number | Placeholder = sql.placeholder('now'),
+) {
+  return {
+    requestId: sql`${requestId}`,
+    requestVersion: sql`${users.version} + ${isChanged}`,
+    requestedAt: sql`${now}`,
+  };
 }

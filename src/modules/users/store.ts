@@ -8,8 +8,18 @@ import type { RequestId } from '../audit/store';
 import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from './answers';
 import type { RecordVersion } from './entity-tag';
 import type { Purchase } from './model';
-import { changedBy, changesOf, laterThanStored, movedBy, storedSection } from './store-changes';
-import { answeredSection, clearsOneList, type MergePatch, mergedSection } from './store-section';
+import {
+  changedBy,
+  changesOf,
+  clearsOneList,
+  laterThanStored,
+  type MergePatch,
+  mergedNewest,
+  mergedSection,
+  movedBy,
+  savedColumns,
+  savedRow,
+} from './store-section';
 import { noteWritten } from './written-versions';
 
 interface SectionSave {
@@ -40,7 +50,7 @@ const { profile, insurance, ltcLifetimeCare, purchase, lifeInsurance, lifetimeCa
 const beforeInsurance = sql<string>`format('"profile":%s,"insurance":', coalesce(${profile}, '{}'))`;
 const afterInsurance = sql<string>`format(',"ltc":%s,"purchase":%s,"lifeInsurance":%s,"lifetimeCare":%s',
   coalesce('{"lifetimeCare":' || ${ltcLifetimeCare} || '}', '{}'), coalesce(${purchase}, '{}'),
-  coalesce(${answeredSection('lifeInsurance')}, '{}'), coalesce(${answeredSection('lifetimeCare')}, '{}'))`;
+  coalesce(${lifeInsurance}, '{}'), coalesce(${lifetimeCare}, '{}'))`;
 
 /** The database puts the members together: to hand each column through the driver and Drizzle takes longer. */
 export const answeredColumns = {
@@ -68,30 +78,24 @@ export function createUserStore(db: Database) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
   const findAnswers = onFirstUse(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
   const findAnswered = onFirstUse(() => db.select(answeredColumns).from(users).where(isOfUser).prepare());
-  const isSameRecord = and(isOfUser, eq(users.createdAt, sql.placeholder('createdAt')));
   const isSameVersion = and(
-    isSameRecord,
+    isOfUser,
+    eq(users.createdAt, sql.placeholder('createdAt')),
     eq(users.version, sql.placeholder('version')),
     eq(users.revision, sql.placeholder('revision')),
   );
-  const matchesUpdate = () =>
-    db.update(users).set({
-      insurance: sql`${sql.placeholder('insurance')}`,
-      version: sql`${users.version} + 1`,
-      revision: randomRevision,
-      updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
-      ...changedBy(sql`true`),
-    });
   const updateMatches = onFirstUse(() =>
-    matchesUpdate()
+    db
+      .update(users)
+      .set({
+        insurance: sql`${sql.placeholder('insurance')}`,
+        version: sql`${users.version} + 1`,
+        revision: randomRevision,
+        updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
+        ...changedBy(sql`true`),
+      })
       .where(isSameVersion)
       .returning({ ...ownVersion, updatedAt })
-      .prepare(),
-  );
-  const updateMatchesOfMoved = onFirstUse(() =>
-    matchesUpdate()
-      .where(and(isSameRecord, sql`${insurance} IS ${sql.placeholder('storedInsurance')}`))
-      .returning(answeredColumns)
       .prepare(),
   );
   const saves = new Map<string, ReturnType<typeof prepareSave>>();
@@ -100,11 +104,11 @@ export function createUserStore(db: Database) {
     const { onlyEmpty, ifMatch, ifNoneMatch } = save;
     const isOther = ifNoneMatch && not(isListed(ifNoneMatch, 'ifNoneMatch'));
     if (ifMatch !== undefined) {
-      const stored = sql`coalesce(${answeredSection(section)}, '{}')`;
       return db
         .update(users)
-        .set(changesOf(section, mergedSection(section, stored, { clears, onlyEmpty })))
-        .where(and(isOfUser, isListed(ifMatch, 'ifMatch'), isOther))
+        .set(changesOf(section, 'saved'))
+        .from(savedRow(section, { clears, onlyEmpty }))
+        .where(and(eq(users.id, sql`saved.id`), isListed(ifMatch, 'ifMatch'), isOther))
         .returning(answeredColumns)
         .prepare();
     }
@@ -112,8 +116,7 @@ export function createUserStore(db: Database) {
       .insert(users)
       .values({
         id: sql.placeholder('userId'),
-        [section]: mergedSection(section, storedSection(section), { clears, onlyEmpty }),
-        newestAnswers: sql`${sql.placeholder('newest')}`,
+        ...savedColumns(section, { clears, onlyEmpty }),
         version: 1,
         createdAt: sql.placeholder('now'),
         updatedAt: sql.placeholder('now'),
@@ -123,7 +126,7 @@ export function createUserStore(db: Database) {
       })
       .onConflictDoUpdate({
         target: users.id,
-        set: changesOf(section, sql`excluded.${sql.identifier(users[section].name)}`),
+        set: changesOf(section, 'excluded'),
         ...(isOther && { setWhere: isOther }),
       })
       .returning(answeredColumns)
@@ -181,15 +184,12 @@ export function createUserStore(db: Database) {
      * already are not written again.
      *
      * @param matches as JSON
-     * @param mayHaveMoved whether answers may have changed since: then the matches are stored as if they had been made
-     *   just before, unless other matches were stored meanwhile, which may be of newer answers
      * @returns undefined when the record has moved on since it was read
      */
     async replaceMatches(replacement: {
       userId: string;
       read: StoredAnswers | undefined;
       matches: string;
-      mayHaveMoved: boolean;
       requestId: RequestId;
       now: Date;
     }): Promise<AnsweredRecord | undefined> {
@@ -207,32 +207,26 @@ export function createUserStore(db: Database) {
       const own = { createdAt, version, revision };
       const record = { id: userId, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
       if (insurance === read.insurance) return noted({ ...record, ...own, updatedAt });
-      const update = { userId, createdAt, insurance, requestId, now };
-      if (replacement.mayHaveMoved) {
-        const [moved] = await updateMatchesOfMoved().execute({ ...update, storedInsurance: read.insurance });
-        return noted(moved);
-      }
-      const [updated] = await updateMatches().execute({ ...update, version, revision });
+      const [updated] = await updateMatches().execute({ userId, ...own, insurance, requestId, now });
       return noted(updated && { ...record, ...updated });
     },
 
     /**
-     * The answers that a record would hold with the patches merged into it; of nobody's without a record. The patches are
-     * the newest answers, and of two patches that answer one question the deep dive's.
+     * Returns the saved answers with the patches merged in; without a record, the patches alone. The patches are the newest
+     * answers, and of two patches that answer one question the deep dive's.
      */
     async mergeAnswers(userId: string, patches: AnswerPatches): Promise<Answers> {
+      const id = sql`${userId}`;
       const merged = (section: AnswerSection) => {
-        const stored = sql`coalesce((SELECT ${answeredSection(section)} FROM ${users} WHERE ${users.id} = ${userId}), '{}')`;
         const patch = patches[section] ?? {};
         const clears = clearsOneList(section, patch);
-        return mergedSection(section, stored, { patch: sql`${JSON.stringify(patch)}`, clears });
+        return mergedSection(section, { patch: sql`${JSON.stringify(patch)}`, clears, userId: id });
       };
       const newest = { ...answered(patches, 'ltcLifetimeCare'), ...answered(patches, 'lifetimeCare') };
       const row = await db.get<Record<AnswerSection | 'newestAnswers', string | null>>(sql`SELECT
         ${merged('profile')} AS profile, ${merged('ltcLifetimeCare')} AS ltcLifetimeCare,
         ${merged('lifeInsurance')} AS lifeInsurance, ${merged('lifetimeCare')} AS lifetimeCare,
-        json_patch(coalesce((SELECT ${newestAnswers} FROM ${users} WHERE ${users.id} = ${userId}), '{}'),
-          ${JSON.stringify(newest)}) AS newestAnswers`);
+        ${mergedNewest(sql`${JSON.stringify(newest)}`, id)} AS newestAnswers`);
       return parseAnswers(row);
     },
   };
