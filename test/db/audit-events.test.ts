@@ -121,6 +121,27 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     expect(await storyOf({ db }, 'bob')).toEqual(saved('-'));
   });
 
+  test('has the section of a save that changes the newest answer alone', async () => {
+    const db = await open(await url());
+    const store = createUserStore(db);
+    const patch = { careSafety: 1 };
+    for (const section of [
+      'ltcLifetimeCare',
+      'lifetimeCare',
+      'ltcLifetimeCare',
+      'lifetimeCare',
+      'lifetimeCare',
+    ] as const) {
+      await store.saveSection({ userId: 'ada', section, patch, requestId: 'request-1', now });
+    }
+    await db.$client.execute(`UPDATE users SET newest_answers = '{"careSafety":"ltcLifetimeCare"}'`);
+    const saved = (section: string, actor: string, request = 'request-1') => `saved ${section} ${actor} ${request}`;
+    expect(await storyOf({ db }, 'ada')).toEqual([
+      ...['ltc.lifetimeCare', 'lifetimeCare', 'ltc.lifetimeCare', 'lifetimeCare'].map((name) => saved(name, 'person')),
+      saved('ltc.lifetimeCare', 'unknown', '-'),
+    ]);
+  });
+
   test('begins with the upgrade of a filled database, whose rows stay as they were', async () => {
     const target = await url();
     const older = await openDatabase({ url: target, timeoutMs: 5000 });

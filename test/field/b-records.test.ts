@@ -85,7 +85,7 @@ describe('B2 an entity tag', () => {
     await expectStrange(testApp, 'ada', [lost]);
   });
 
-  test('B2 moves with every kind of change and with no other request', async () => {
+  test('B2 an ETag changes with every kind of change and with no other request', async () => {
     const testApp = await createTestApp({ carrier: sandbox.carrier() });
     const { call, db } = testApp;
     const moves: [path: string, body: unknown][] = [
@@ -107,7 +107,7 @@ describe('B2 an entity tag', () => {
     expect(tagOf(await call('GET', user, { as: 'ada' }))).toBe(tags.at(-1) ?? '');
   });
 
-  test('B2 moves with the version that an older build writes beside this one', async () => {
+  test('B2 an ETag changes with the version that an older build writes beside this one', async () => {
     const testApp = await createTestApp();
     const { call, db } = testApp;
     await db.$client.execute(

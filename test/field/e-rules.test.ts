@@ -108,7 +108,7 @@ describe('an application and the profile', () => {
       profile: { ...applicant, lastName: 'Byrom' },
     },
     {
-      name: 'takes a correction by the profile after an application',
+      name: 'keeps a correction that the profile saved after an earlier application',
       steps: [
         ['coverage', { ...applicant, lastName: 'Byrom' }],
         ['profile', { lastName: 'Byron' }],
@@ -117,7 +117,7 @@ describe('an application and the profile', () => {
       profile: applicant,
     },
   ];
-  test.each(cases)('E1 $name', async ({ steps, profile }) => {
+  test.each(cases)('E1 an application $name', async ({ steps, profile }) => {
     expect((await userAfter(steps)).profile).toEqual(profile);
   });
 
@@ -365,7 +365,7 @@ describe('a question that two flows ask', () => {
       met: ['nursing', 'affordable'],
     },
   ];
-  test.each(cases)('E2 $name', async ({ steps, met }) => {
+  test.each(cases)('E2 a shared question $name', async ({ steps, met }) => {
     await createCatalogStore(testApp.db).add(catalogOf(conditions), {
       source: 'imported',
       contentHash: 'e2',
