@@ -331,12 +331,13 @@ describe('a question that two flows ask', () => {
       met: ['home'],
     },
     {
-      name: 'hides a location that its own section hides',
+      name: 'counts a location by the newest type of care, whichever section has it',
       steps: [
-        ['ltc', { ...home, ...premium }],
+        ['ltc', home],
         ['deepDive', nursing],
+        ['ltc', premium],
       ],
-      met: ['nursing'],
+      met: ['nursing', 'premium'],
     },
     {
       name: 'counts a location again when its type of care comes back',
@@ -348,13 +349,13 @@ describe('a question that two flows ask', () => {
       met: ['assisted', 'premium'],
     },
     {
-      name: 'counts the newest location that is shown',
+      name: 'counts the newest location and no older one when a type of care with a facility comes back',
       steps: [
-        ['ltc', { ...nursing, ...premium }],
+        ['ltc', { ...assisted, ...premium }],
         ['deepDive', { ...home, ...affordable }],
-        ['ltc', assisted],
+        ['ltc', nursing],
       ],
-      met: ['assisted', 'premium'],
+      met: ['nursing', 'affordable'],
     },
     {
       name: 'counts the location of a section that leaves the type of care to the other',
@@ -409,7 +410,7 @@ describe('a question that two flows ask', () => {
     expect(await metIn({})).toEqual(['assisted', 'premium']);
     expect(await metIn({ ltc: home })).toEqual(['home']);
     expect(await metIn({ ltc: nursing })).toEqual(['nursing', 'premium']);
-    expect(await metIn({ ltc: home, lifetimeCare: nursing })).toEqual(['nursing', 'premium'].slice(0, 1));
+    expect(await metIn({ ltc: home, lifetimeCare: nursing })).toEqual(['nursing', 'premium']);
     expect(await metIn({})).toEqual(['assisted', 'premium']);
   });
 

@@ -150,8 +150,8 @@ export function isAsked(fact: FactName, facts: Facts): boolean {
 /**
  * The newest answer to each question that two sections ask: of the section that answered it last, else of the deep dive,
  * which follows the long-term-care flow. When the newest answer is cleared, the question is unanswered: the person has
- * withdrawn the answer, and an older one does not replace it. The location of a facility counts only while the type of
- * care has one, in the section that answers it and in the newest answer.
+ * withdrawn the answer, and an older one does not replace it. The location of a facility counts only while the newest
+ * type of care has one.
  */
 function sharedAnswers(sections: Sections, newest: NewestAnswers): SharedAnswers {
   const { ltcLifetimeCare, lifetimeCare } = sections;
@@ -161,14 +161,14 @@ function sharedAnswers(sections: Sections, newest: NewestAnswers): SharedAnswers
     return section === 'ltcLifetimeCare' ? (ofLtc ?? ofDeepDive) : (ofDeepDive ?? ofLtc);
   };
   const careFacilityType = pick('careFacilityType', ltcLifetimeCare.careFacilityType, lifetimeCare.careFacilityType);
-  const location = (section: SharedAnswers) =>
-    typesWithFacility.has(section.careFacilityType ?? careFacilityType ?? '')
-      ? section.facilityLocationPriority
-      : undefined;
   return {
     careFacilityType,
     facilityLocationPriority: typesWithFacility.has(careFacilityType ?? '')
-      ? pick('facilityLocationPriority', location(ltcLifetimeCare), location(lifetimeCare))
+      ? pick(
+          'facilityLocationPriority',
+          ltcLifetimeCare.facilityLocationPriority,
+          lifetimeCare.facilityLocationPriority,
+        )
       : undefined,
     careSafety: pick('careSafety', ltcLifetimeCare.careSafety, lifetimeCare.careSafety),
   };
