@@ -10,13 +10,13 @@ const kinds = {
     code: 201,
     status: 422,
     title: 'Some fields are not valid',
-    detail: 'The request was read, but at least one field breaks a rule. Nothing was stored.',
+    detail: 'At least one field breaks a rule. Nothing was stored.',
   },
   'unsupported-media-type': {
     code: 202,
     status: 415,
     title: 'The body must be application/json',
-    detail: 'The request carries a body whose Content-Type is missing or is not JSON in UTF-8.',
+    detail: 'The Content-Type of the body is missing or is not JSON in UTF-8.',
   },
   'payload-too-large': {
     code: 203,
@@ -28,7 +28,7 @@ const kinds = {
     code: 204,
     status: 400,
     title: 'The request could not be read',
-    detail: 'The request broke off, or is not well-formed HTTP.',
+    detail: 'The request is incomplete, or is not well-formed HTTP.',
   },
   unauthenticated: {
     code: 210,
@@ -46,7 +46,7 @@ const kinds = {
     code: 232,
     status: 404,
     title: 'There is no record yet',
-    detail: 'The signed-in person has no record: it is made by the first save.',
+    detail: 'The signed-in person has no record. The first save creates it.',
   },
   'internal-error': {
     code: 300,
