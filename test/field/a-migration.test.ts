@@ -1,7 +1,11 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
+import { eq } from 'drizzle-orm';
+import * as v from 'valibot';
 import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import { countParts } from '../../src/db/row-counts';
+import { applications } from '../../src/db/schema';
 import { temporaryDatabase, temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { hasSqld, startSqld } from '../support/sqld';
@@ -120,6 +124,30 @@ test('A3 each JSON check on a nullable column lets NULL pass in a SQLite whose j
     checksOf(row).some((check) => !check.includes(`."${row.name}" IS NULL OR `)),
   );
   expect(refusing.map(({ place }) => place)).toEqual([]);
+});
+
+test('G5 an abandoned application has a state of the previous build, which may settle it', async () => {
+  const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 10_000 });
+  await migrateDatabase(db, await earlierMigrations(8));
+  for (const sql of [await fixture('users-0000'), await fixture('applications-0002'), earlierRows]) {
+    await db.$client.executeMultiple(sql);
+  }
+  await migrateDatabase(db);
+  const counts = async () =>
+    Object.fromEntries(Object.entries(await countParts(db, 'applications')).filter(([, count]) => count !== 0));
+  expect(await counts()).toEqual({ submitted: 1, unknown: 1 });
+  await db.update(applications).set({ abandonedAt: 9 }).where(eq(applications.id, 'open'));
+  expect(await counts()).toEqual({ submitted: 1, abandoned: 1 });
+  const earlierStates = v.picklist(['submitting', 'submitted', 'declined', 'unknown']);
+  const { rows } = await db.$client.execute('SELECT state FROM applications');
+  for (const { state } of rows) expect(v.is(earlierStates, state)).toBe(true);
+  await db.$client.execute(
+    "UPDATE applications SET state = 'submitting', attempt = attempt + 1 WHERE state = 'unknown'",
+  );
+  expect(await counts()).toEqual({ submitted: 1, abandoned: 1 });
+  await db.$client.execute("UPDATE applications SET state = 'submitted', application_number = 5 WHERE id = 'open'");
+  expect(await counts()).toEqual({ submitted: 2 });
+  db.$client.close();
 });
 
 test('F1 each trigger is on one line, since the loader of a dump ends a statement at a semicolon that ends a line', async () => {

@@ -1,11 +1,15 @@
 import { createLog } from '../../src/log';
 import type { Carrier } from '../../src/modules/coverage/carrier/carrier';
-import { createCoverageService } from '../../src/modules/coverage/service';
+import { type CoverageDeps, createCoverageService } from '../../src/modules/coverage/service';
 import { type TestApp, testConfig } from './app';
 
 /** The service behind the routes of a test app, as its reconciler has it, with a carrier of the test's own. */
 export function coverageServiceOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now) {
-  return createCoverageService({
+  return createCoverageService(coverageDepsOf(testApp, carrier, machineClock));
+}
+
+export function coverageDepsOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now): CoverageDeps {
+  return {
     db: testApp.db,
     clock: () => testApp.now,
     machineClock,
@@ -13,5 +17,5 @@ export function coverageServiceOf(testApp: TestApp, carrier: Carrier, machineClo
     carrier,
     newId: () => Bun.randomUUIDv7(),
     log: createLog('debug', { write: (line) => testApp.logLines.push(line) }),
-  });
+  };
 }

@@ -311,7 +311,8 @@ describe('the metrics of what is stored', () => {
     };
     const there = async () => {
       const { rows } = await db.$client.execute(
-        "SELECT 'applications:' || state AS name, count(*) AS n FROM applications GROUP BY state ORDER BY 1",
+        `SELECT 'applications:' || CASE WHEN abandoned_at IS NOT NULL AND state IN ('submitting', 'unknown')
+          THEN 'abandoned' ELSE state END AS name, count(*) AS n FROM applications GROUP BY 1 ORDER BY 1`,
       );
       return rows.map((row) => `${row.name} ${row.n}`);
     };
@@ -328,9 +329,13 @@ describe('the metrics of what is stored', () => {
       "UPDATE applications SET state = 'submitting' WHERE state = 'unknown'",
       "UPDATE applications SET state = 'unknown', attempt = attempt + 1",
       'UPDATE applications SET attempt = attempt + 1',
+      'UPDATE applications SET abandoned_at = 1 WHERE rowid % 2',
+      "UPDATE applications SET state = 'submitting'",
       'INSERT OR IGNORE INTO applications SELECT * FROM applications',
       'DELETE FROM applications WHERE rowid % 2',
       "UPDATE applications SET state = 'declined'",
+      "UPDATE applications SET state = 'unknown'",
+      'UPDATE applications SET abandoned_at = NULL',
     ]) {
       await db.$client.execute(change);
       expect(await counted()).toEqual(await there());

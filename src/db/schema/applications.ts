@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { check, index, integer, primaryKey, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core';
 import type { Applicant, CarrierPricing } from '../../modules/coverage/carrier/carrier';
 
-export const applicationStates = ['submitting', 'submitted', 'declined', 'unknown', 'abandoned'] as const;
+export const applicationStates = ['submitting', 'submitted', 'declined', 'unknown'] as const;
 export const applicationFlows = ['ltc', 'life'] as const;
 
 /** Stands for the person of an application whose person was erased: no token has an empty `sub`. */
@@ -30,20 +30,27 @@ export const applications = sqliteTable(
     /** Which carrier gave the number; null for numbers of earlier builds. */
     carrier: text('carrier'),
     pricing: text('pricing', { mode: 'json' }).$type<CarrierPricing>(),
-    /** Counts how often somebody has taken it on, so that only the last of them may settle it. */
+    /** Counts takeovers; only the latest attempt may settle. */
     attempt: integer('attempt').notNull(),
     attemptStartedAt: integer('attempt_started_at').notNull(),
-    /** How often the carrier has refused the request itself. */
+    /** How often the carrier has refused the request itself, counting only refusals after `reconcileAt`. */
     refusals: integer('refusals').notNull().default(0),
-    /** Not to be sent again before this instant of the machine's clock. */
+    /** The `Retry-After` of the carrier, by the machine's clock: no request is sent before it. */
     retryAt: integer('retry_at'),
+    /** The reconciler sends no request before this instant of the machine's clock; a person may. */
+    reconcileAt: integer('reconcile_at'),
+    /**
+     * When the reconciler gave up on an open application. `state` stays `unknown`, because earlier builds know only
+     * the four states.
+     */
+    abandonedAt: integer('abandoned_at'),
     createdAt: integer('created_at').notNull(),
     settledAt: integer('settled_at'),
   },
   (table) => [
     uniqueIndex('applications_once').on(table.userId, table.flow, table.identityHash, table.generation),
     index('applications_by_user').on(table.userId, table.createdAt, table.id),
-    uniqueIndex('applications_by_number').on(table.applicationNumber, table.carrier),
+    index('applications_by_number').on(table.applicationNumber, table.carrier),
     index('applications_open').on(table.attemptStartedAt).where(sql`${table.state} IN ('submitting', 'unknown')`),
     check('applications_applicant_is_json', sql`json_valid(${table.applicant})`),
     check('applications_pricing_is_json', sql`${table.pricing} IS NULL OR json_valid(${table.pricing})`),

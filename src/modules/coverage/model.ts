@@ -40,10 +40,10 @@ export const ApplicationsBody = v.object({
         id: v.string(),
         flow: v.picklist(applicationFlows),
         state: v.pipe(
-          v.picklist(applicationStates),
+          v.picklist([...applicationStates, 'abandoned']),
           v.description(
-            '`submitting` and `unknown` are open; `abandoned`: the carrier keeps refusing the request itself, and the next ' +
-              'attempt starts a new application',
+            '`submitting` and `unknown` are open; `abandoned`: the carrier kept refusing the request itself, and only a ' +
+              'request of the person sends it again, under the same id',
           ),
         ),
         appNumber: v.nullable(v.number()),

@@ -1,6 +1,5 @@
-import type { AppDeps } from '../../deps';
 import { startRounds } from '../../rounds';
-import { createCoverageService } from './service';
+import { type CoverageDeps, createCoverageService } from './service';
 
 const everyMs = 5_000;
 
@@ -8,12 +7,15 @@ const everyMs = 5_000;
  * Settles open applications at once and then every few seconds. `stop` lets the application that is being settled end,
  * and begins no other; whoever cannot wait for it may leave, and it is settled later.
  */
-export function startReconciler(deps: AppDeps): { stop(): Promise<void> } {
+export function startReconciler(deps: CoverageDeps): { stop(): Promise<void> } {
   const service = createCoverageService(deps);
   const holder = deps.newId();
+  let isNamed = false;
   const rounds = startRounds({
     everyMs,
     async work(isStopping) {
+      if (!isNamed) await service.nameCarrier();
+      isNamed = true;
       const settled = await service.reconcile(holder, isStopping);
       if (settled > 0) deps.log.info({ settled }, 'applications were settled');
     },

@@ -141,14 +141,17 @@ function coverageDetail(flow: string, operationId: string) {
 }
 
 function toApplication(row: ListedApplication): ApplicationsBody['data']['applications'][number] {
+  // An earlier build may settle an abandoned application, and leaves its mark.
+  const isAbandoned = row.abandonedAt !== null && row.state !== 'submitted' && row.state !== 'declined';
+  const settledAt = isAbandoned ? row.abandonedAt : row.settledAt;
   return {
     id: row.id,
     flow: row.flow,
-    state: row.state,
+    state: isAbandoned ? 'abandoned' : row.state,
     appNumber: row.applicationNumber,
     supersedes: row.supersedes,
     createdAt: new Date(row.createdAt).toISOString(),
     // It was begun after the one before, by a time that may be later than the clock's.
-    settledAt: row.settledAt === null ? null : new Date(Math.max(row.settledAt, row.createdAt)).toISOString(),
+    settledAt: settledAt === null ? null : new Date(Math.max(settledAt, row.createdAt)).toISOString(),
   };
 }

@@ -25,12 +25,13 @@ const staleMarginMs = 2_000;
 const pollMs = 50;
 /** Whoever was slower finds the application of the faster one the second time. */
 const openingAttempts = 3;
-/** An application that the carrier does not know this long after is left to the person. */
+/** The reconciler stops retrying an application after this time. */
 const reconciledForMs = 7 * dayMs;
 const reconciledAtOnce = 20;
-/** The carrier refuses the request itself so often, over some 18 hours, before the application is abandoned. */
+/** After so many refusals of the request itself, over some 18 hours, the application is abandoned. */
 const maxRefusals = 8;
-const firstRefusalWaitMs = 60_000;
+/** Before the reconciler asks again after a refusal, and after a number that is taken. */
+const firstWaitMs = 60_000;
 /** When the cap holds a person whose applications stay open. */
 const openRetrySeconds = 60 * 60;
 
@@ -45,14 +46,14 @@ export interface CoverageRequest {
   readonly requestId: string;
 }
 
-type Deps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'carrier' | 'newId' | 'log'> &
+export type CoverageDeps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'carrier' | 'newId' | 'log'> &
   Partial<Pick<AppDeps, 'metrics'>>;
 
 /**
  * Starts applications at the carrier so that none is ever doubled or lost: each is written down before the carrier
  * is called, under a reference that every attempt uses, and moves by one conditional update at a time.
  */
-export function createCoverageService({ db, clock, machineClock, config, carrier, newId, log, metrics }: Deps) {
+export function createCoverageService({ db, clock, machineClock, config, carrier, newId, log, metrics }: CoverageDeps) {
   const store = createApplicationStore(db);
   const users = createUserStore(db);
   const nowMs = () => clock().getTime();
@@ -83,12 +84,11 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
       if (opened !== undefined) return { application: opened, isNew: true };
       await checkCap(userId);
     }
-    // Nobody else opens it, so the person was erased since the identity was saved.
+    // The person was erased after the identity was saved.
     throw new AppError('application-in-progress');
   };
 
   const isOver = ({ state, settledAt }: ApplicationRow): boolean => {
-    if (state === 'abandoned') return true;
     if (state !== 'submitted' && state !== 'declined') return false;
     return nowMs() - (settledAt ?? 0) >= reusedForMs[state];
   };
@@ -105,12 +105,12 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
     if (cappingSince === undefined) return;
     const leftMs = Math.min(cappingSince + dayMs - nowMs(), dayMs);
     throw new AppError('rate-limited', {
-      detail: 'The caller has started as many applications as a day allows. Nothing was stored or sent to the carrier.',
+      detail: 'The caller has started as many applications as a day allows. No application was started.',
       headers: { 'retry-after': String(leftMs > 0 ? Math.ceil(leftMs / 1000) : openRetrySeconds) },
     });
   };
 
-  /** Before anything is stored; an application that is answered again is not counted. */
+  /** Runs before the key and the identity are stored. An application that is answered again is not counted. */
   const checkCapOfNew = async ({ userId, flow, applicant }: CoverageRequest): Promise<void> => {
     const newest = await store.findNewest({ userId, flow, identityHash: identityHash(applicant) });
     if (newest === undefined || isOver(newest)) await checkCap(userId);
@@ -119,35 +119,52 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
   /** Asks the carrier on behalf of the attempt that `application` stands for, and stores the outcome. */
   const submit = async (application: ApplicationRow, mayBeKnown: boolean, requestId: RequestId): Promise<void> => {
     const { id: clientReference, flow, applicant } = application;
-    const refusals = application.refusals + 1;
-    const refused = { refusals, retryAt: machineMs() + Math.min(firstRefusalWaitMs * 4 ** (refusals - 1), maxWaitMs) };
     const decision = await carrier
       .start({ clientReference, flow, applicant }, mayBeKnown)
       .catch(async (error: unknown) => {
         if (!(error instanceof CarrierError)) throw error;
-        const { isRefusal, retryAfterMs, code } = error;
+        const { retryAfterMs, code } = error;
         const retryAt = retryAfterMs === undefined ? null : machineMs() + retryAfterMs;
-        const isAbandoned = isRefusal && refusals >= maxRefusals;
-        const waiting = isRefusal ? refused : { refusals: application.refusals, retryAt };
-        const next = { state: isAbandoned ? 'abandoned' : 'unknown', ...waiting } as const;
+        const waiting = afterFailure(application, error);
+        const isAbandoned =
+          error.isRefusal && waiting.refusals >= maxRefusals && (await store.isNeverAccepted(application));
+        const next = { ...waiting, retryAt, abandonedAt: isAbandoned ? nowMs() : null };
         await store.markUnsettled(application, error, next, { requestId, now: nowMs() });
         if (isAbandoned) log.error({ application: clientReference, code }, 'an application is abandoned');
         throw error;
       });
     const doing = { requestId, now: nowMs() };
-    if ((await store.settle(application, decision, carrier.id, refused, doing)) === 'settled') return;
+    // The wait doubles, since it is as long as the application is old.
+    const ageMs = nowMs() - application.createdAt;
+    const ifTaken = { reconcileAt: machineMs() + Math.min(Math.max(ageMs, firstWaitMs), maxWaitMs) };
+    if ((await store.settle(application, decision, carrier.id, ifTaken, doing)) === 'settled') return;
     metrics?.applicationNumberTaken();
     log.error({ application: clientReference }, 'the carrier gave a number that another application holds');
     throw new CarrierError('bad-answer', decision.reply);
   };
 
-  /** How long the carrier has asked to leave an application alone; undefined once that is over. */
-  const waitOf = ({ state, refusals, retryAt }: ApplicationRow): number | undefined => {
-    // The person may have the same data sent again after a refusal: an operator may have corrected its cause.
-    if (state !== 'unknown' || refusals > 0 || retryAt === null) return undefined;
-    const leftMs = retryAt - machineMs();
-    return leftMs > 0 && leftMs <= maxWaitMs ? leftMs : undefined;
+  /** When the reconciler asks again. A refusal before that instant, which a person's request may get, is not counted. */
+  const afterFailure = (
+    { refusals, reconcileAt }: ApplicationRow,
+    { isRefusal, mayBeAccepted }: CarrierError,
+  ): Pick<ApplicationRow, 'refusals' | 'reconcileAt'> => {
+    if (!isRefusal) return { refusals, reconcileAt: mayBeAccepted ? null : reconcileAt };
+    if (untilMs(reconcileAt) > 0) return { refusals, reconcileAt };
+    return {
+      refusals: refusals + 1,
+      reconcileAt: machineMs() + Math.min(firstWaitMs * 4 ** refusals, maxWaitMs),
+    };
   };
+
+  /** Until an instant of the machine's clock; 0 for one that a clock which was set back has put too far away. */
+  const untilMs = (instant: number | null): number => {
+    const left = (instant ?? 0) - machineMs();
+    return left <= maxWaitMs ? Math.max(left, 0) : 0;
+  };
+
+  /** How long the carrier has asked to leave an application alone; undefined once that is over. */
+  const waitOf = ({ state, retryAt }: ApplicationRow): number | undefined =>
+    state === 'unknown' ? untilMs(retryAt) || undefined : undefined;
 
   /** Brings an application to an end that can be answered: by this caller, or by waiting for the one who is at it. */
   const untilSettled = async (
@@ -160,7 +177,6 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
       const application = await store.find(opened.application);
       if (application === undefined) throw new AppError('application-in-progress');
       if (application.state === 'submitted' || application.state === 'declined') return application;
-      if (application.state === 'abandoned') throw new AppError('carrier-bad-answer');
       const retryAfterMs = waitOf(application);
       if (retryAfterMs !== undefined) {
         throw new CarrierError('unavailable', 'not asked: the carrier asks to wait', { wasAsked: false, retryAfterMs });
@@ -182,9 +198,9 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
      */
     async start(request: CoverageRequest): Promise<AnsweredRecord> {
       const { userId, applicant, preconditions, requestId } = request;
-      await checkKey(request);
       await checkCapOfNew(request);
-      // The application keeps the applicant, who may be somebody else: a spouse. The profile keeps its answers.
+      await checkKey(request);
+      // The applicant may be another person, such as a spouse.
       const profile = { section: 'profile', patch: { ...applicant }, onlyEmpty: true } as const;
       const saved = await users.saveSection({ userId, ...profile, preconditions, requestId, now: clock() });
       if (saved === undefined) throw staleRecord(await users.find(userId));
@@ -245,6 +261,9 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
       }
       return settled;
     },
+
+    /** Completes what earlier builds stored. */
+    nameCarrier: () => store.nameCarrier(carrier.id),
 
     /** Lets another process reconcile. */
     stopReconciling: (holder: string) => releaseLease(db, 'reconciler', holder),

@@ -1,4 +1,4 @@
-import { and, eq, type SQL, sql } from 'drizzle-orm';
+import { and, eq, inArray, lt, type SQL, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { applicationAttempts, applications, users } from '../../db/schema';
 import type { ApplicationRow } from '../../db/schema/applications';
@@ -23,18 +23,19 @@ export function createOutcomeStore(db: Database) {
      * Settles an application by what the carrier decided. An accepted one also becomes the purchase of its person,
      * unless that person has started another since, and is credited to the person's counselor. A refusal counts only
      * while no other attempt has taken the application over. Nothing is stored of one whose person was erased meanwhile.
+     * A person may get the number of an earlier application with the same identity again; it is credited once.
      *
-     * @returns 'number-taken' when another application holds the number that the carrier gave: this one is then unknown
+     * @returns 'number-taken' when the number belongs to another identity: the application is then unknown
      */
     async settle(
       application: ApplicationRow,
       decision: CarrierDecision,
       carrier: string,
-      ifTaken: Pick<ApplicationRow, 'refusals' | 'retryAt'>,
+      ifTaken: Pick<ApplicationRow, 'reconcileAt'>,
       doing: Doing,
     ): Promise<'settled' | 'number-taken'> {
       const { now } = doing;
-      const { id, userId, attempt, createdAt } = application;
+      const { id, userId, flow, identityHash, attempt, createdAt } = application;
       const attempted = recordAttempt(application, decision.kind, decision.reply, now);
       if (decision.kind === 'declined') {
         const declined = { state: 'declined', declineReason: decision.reason, settledAt: now } as const;
@@ -46,21 +47,26 @@ export function createOutcomeStore(db: Database) {
         return 'settled';
       }
       const { applicationNumber, pricing } = decision;
-      const submitted = { state: 'submitted', applicationNumber, carrier, pricing, settledAt: now } as const;
+      const submitted = {
+        ...({ state: 'submitted', applicationNumber, carrier, pricing, settledAt: now } as const),
+        abandonedAt: null,
+      };
       const isLatest = sql`NOT EXISTS (SELECT 1 FROM applications
         WHERE user_id = ${userId} AND (created_at, id) > (${createdAt}, ${id}))`;
-      const isFree = sql`NOT EXISTS (SELECT 1 FROM applications AS other
-        WHERE other.application_number = ${applicationNumber} AND other.carrier = ${carrier} AND other.id <> ${id})`;
+      const isHeld = sql`EXISTS (SELECT 1 FROM applications AS other
+        WHERE other.application_number = ${applicationNumber} AND other.carrier = ${carrier} AND other.id <> ${id}`;
+      const isFree = sql`NOT ${isHeld}
+        AND (other.user_id, other.flow, other.identity_hash) <> (${userId}, ${flow}, ${identityHash}))`;
       const isAcceptable = and(isOpen(application), isFree);
       const isAccepted = sql`EXISTS (SELECT 1 FROM applications
         WHERE id = ${id} AND user_id = ${userId} AND state = 'submitted')`;
       const results = await writeBatch(db, [
         attempted,
-        creditStatement(db, { applicationId: id, userId, now }, isAcceptable),
+        creditStatement(db, { applicationId: id, userId, now }, and(isAcceptable, sql`NOT ${isHeld})`)),
         eventOf(db, application, 'accepted', doing, isAcceptable),
         db.update(applications).set(submitted).where(isAcceptable),
         purchaseUpdate(db, partnerOf(submitted), doing).where(and(eq(users.id, userId), isLatest, isAccepted)),
-        // What is still open now was not acceptable.
+        // An application that is still open was not accepted.
         db
           .update(applications)
           .set({ state: 'unknown', ...ifTaken })
@@ -86,27 +92,34 @@ export function createOutcomeStore(db: Database) {
     },
 
     /**
-     * Stores that it is not known what the carrier decided, or that the application is abandoned. Without a request it
-     * goes into the audit trail only when it is abandoned.
+     * Stores that the carrier's decision is unknown, or that the application is abandoned. The audit trail has an event
+     * if a request asked, or if the application is abandoned.
      */
     async markUnsettled(
       application: ApplicationRow,
       error: CarrierError,
-      next: Pick<ApplicationRow, 'refusals' | 'retryAt'> & { readonly state: 'unknown' | 'abandoned' },
+      next: Pick<ApplicationRow, 'refusals' | 'retryAt' | 'reconcileAt' | 'abandonedAt'>,
       doing: Doing,
     ): Promise<void> {
       const isOwn = isOpen(application, application.attempt);
-      const isAbandoned = next.state === 'abandoned';
+      const isAbandoned = next.abandonedAt !== null;
       const isTold = isAbandoned || doing.requestId !== null;
       const action = isAbandoned ? 'abandoned' : 'unsettled';
       await writeBatch(db, [
-        ...(error.wasAsked ? [recordAttempt(application, error.kind, error.reply, doing.now)] : []),
+        recordAttempt(application, error.mayBeAccepted ? error.kind : notAccepted(error), error.reply, doing.now),
         ...(isTold ? [eventOf(db, application, action, doing, isOwn)] : []),
         db
           .update(applications)
-          .set({ ...next, ...(isAbandoned && { settledAt: doing.now }) })
+          .set({ state: 'unknown', ...next })
           .where(isOwn),
       ]);
+    },
+
+    /** Whether no attempt before the latest one can have reached an acceptance, by what is stored of each. */
+    async isNeverAccepted({ id, attempt }: ApplicationRow): Promise<boolean> {
+      const isRefused = inArray(applicationAttempts.outcome, notAcceptedOutcomes);
+      const isEarlier = and(eq(applicationAttempts.applicationId, id), lt(applicationAttempts.attempt, attempt));
+      return (await db.$count(applicationAttempts, and(isEarlier, isRefused))) === attempt - 1;
     },
   };
 
@@ -131,6 +144,12 @@ export function createOutcomeStore(db: Database) {
   }
 }
 
+const notAcceptedOutcomes = ['refused', 'not-asked'] as const;
+
+function notAccepted({ wasAsked }: CarrierError): (typeof notAcceptedOutcomes)[number] {
+  return wasAsked ? 'refused' : 'not-asked';
+}
+
 /** The event of an application, if the application is in the state that it needs. */
 export function eventOf(
   db: Database,
@@ -144,7 +163,7 @@ export function eventOf(
   return eventStatement(db, { userId, actor, action, applicationId: id, requestId, now }, isSo);
 }
 
-/** As the partial index says it, so that the index is used. */
+/** Matches the partial index's condition so that SQLite uses it. */
 export const isOpenState = sql`${applications.state} IN ('submitting', 'unknown')`;
 
 /** Whether an application is its person's still and not settled. */
@@ -157,7 +176,7 @@ export function isOpen({ id, userId }: ApplicationRow, attempt?: number) {
   );
 }
 
-/** What a person's record says of a submitted application. */
+/** `purchase.partner` of a submitted application. */
 export function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, 'applicationNumber' | 'pricing'>) {
   if (applicationNumber === null || pricing === null) throw new Error('A submitted application has no number');
   return { appNumber: applicationNumber, pricing };

@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, gt, lt, ne, or, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, isNotNull, isNull, lt, ne, or, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
 import { applications, idempotencyKeys, users } from '../../db/schema';
@@ -6,7 +6,7 @@ import { type ApplicationRow, erasedUserId } from '../../db/schema/applications'
 import type { Applicant } from './carrier/carrier';
 import { createOutcomeStore, type Doing, eventOf, isOpen, isOpenState } from './store-outcomes';
 
-/** What the database finds out when it makes an application. */
+/** Columns that the database computes when it creates an application. */
 const openedColumns = { supersedes: applications.supersedes, createdAt: applications.createdAt };
 const Opened = v.object({ supersedes: v.nullable(v.string()), created_at: v.number() });
 const firstPatienceMs = 2_500;
@@ -18,6 +18,7 @@ const listedColumns = {
   id: applications.id,
   flow: applications.flow,
   state: applications.state,
+  abandonedAt: applications.abandonedAt,
   applicationNumber: applications.applicationNumber,
   supersedes: applications.supersedes,
   createdAt: applications.createdAt,
@@ -113,6 +114,20 @@ export function createApplicationStore(db: Database) {
       return row?.createdAt;
     },
 
+    /**
+     * Names the carrier of numbers that earlier builds stored without one, unless another carrier is named already:
+     * then it is unknown which of them gave the number.
+     */
+    async nameCarrier(carrier: string): Promise<void> {
+      const isAnotherNamed = sql`EXISTS (SELECT 1 FROM applications AS other WHERE other.carrier <> ${carrier})`;
+      const isUnnamed = and(isNotNull(applications.applicationNumber), isNull(applications.carrier));
+      if ((await db.$count(applications, isUnnamed)) === 0) return;
+      await db
+        .update(applications)
+        .set({ carrier })
+        .where(and(isUnnamed, sql`NOT ${isAnotherNamed}`));
+    },
+
     /** The hash of the body that a key was first used with. */
     async findKey({ userId, path, key }: KeyUse): Promise<string | undefined> {
       const [row] = await db
@@ -164,6 +179,8 @@ export function createApplicationStore(db: Database) {
           attemptStartedAt: sql`${attemptStartedAt}`.as('attempt_started_at'),
           refusals: sql`0`.as('refusals'),
           retryAt: sql`NULL`.as('retry_at'),
+          reconcileAt: sql`NULL`.as('reconcile_at'),
+          abandonedAt: sql`NULL`.as('abandoned_at'),
           createdAt: sql`${createdAfterOthers}`.as('created_at'),
           settledAt: sql`NULL`.as('settled_at'),
         })
@@ -179,16 +196,20 @@ export function createApplicationStore(db: Database) {
         ...{ id, userId, flow, identityHash, generation, applicant, supersedes, createdAt },
         ...{ state: 'submitting', attempt: 1, attemptStartedAt },
         ...{ declineReason: null, applicationNumber: null, carrier: null, pricing: null, settledAt: null },
-        ...{ refusals: 0, retryAt: null },
+        ...{ refusals: 0, retryAt: null, reconcileAt: null, abandonedAt: null },
       };
     },
 
-    /** Takes on an application that nobody settles any more; undefined when another caller did. */
+    /**
+     * Takes over an application that no caller settles; undefined when another caller did. An abandoned one begins
+     * again under the same reference, so that the carrier never holds two.
+     */
     async takeOver(application: ApplicationRow, attemptStartedAt: number): Promise<ApplicationRow | undefined> {
-      const { state, attempt } = application;
+      const { state, attempt, abandonedAt } = application;
+      const revived = abandonedAt === null ? {} : { abandonedAt: null, refusals: 0, reconcileAt: null };
       const [row] = await db
         .update(applications)
-        .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt, retryAt: null })
+        .set({ state: 'submitting', attempt: attempt + 1, attemptStartedAt, retryAt: null, ...revived })
         .where(and(isOpen(application, attempt), eq(applications.state, state)))
         .returning();
       return row;
@@ -214,8 +235,9 @@ export function createApplicationStore(db: Database) {
           and(
             sql`CASE ${applications.state} WHEN 'unknown' THEN ${untouchedMs} >= ${patienceMs}
                 AND coalesce(${applications.retryAt}, 0) NOT BETWEEN ${now} + 1 AND ${now + maxWaitMs}
+                AND coalesce(${applications.reconcileAt}, 0) NOT BETWEEN ${now} + 1 AND ${now + maxWaitMs}
               WHEN 'submitting' THEN ${untouchedMs} > ${staleAfterMs} END`,
-            isOpenState,
+            isAwaited,
             ne(applications.userId, erasedUserId),
             gt(applications.createdAt, createdAfter),
           ),
@@ -233,6 +255,8 @@ export interface ListedPage {
   readonly after: string | undefined;
 }
 
+const isAwaited = and(isOpenState, isNull(applications.abandonedAt));
+
 function isUnderCap(userId: string, { since }: ApplicationCap) {
-  return and(eq(applications.userId, userId), or(gt(applications.createdAt, since), isOpenState));
+  return and(eq(applications.userId, userId), or(gt(applications.createdAt, since), isAwaited));
 }

@@ -81,6 +81,8 @@ export type CarrierDecision =
 interface FailureDetails {
   readonly cause?: unknown;
   readonly wasAsked?: boolean;
+  /** Whether an earlier try of the same call may have been accepted. */
+  readonly mayBeAccepted?: boolean;
   readonly status?: number;
   readonly retryAfterMs?: number | undefined;
 }
@@ -92,8 +94,8 @@ export class CarrierError extends Error {
   readonly reply: string;
   /** False when the call was not sent: the circuit is open, or the carrier has asked to wait. */
   readonly wasAsked: boolean;
-  /** Whether the carrier refuses the request itself (4xx), so that the same request will be refused again. */
-  readonly isRefusal: boolean;
+  /** Whether the carrier may have accepted: not if it was not asked, or if each of its responses was a 4xx. */
+  mayBeAccepted: boolean;
   /** How long the carrier asks to wait before the next request. */
   readonly retryAfterMs: number | undefined;
   /** For the log: the kind of failure, with the status of the carrier's response if there is one. */
@@ -102,15 +104,20 @@ export class CarrierError extends Error {
   constructor(
     kind: CarrierError['kind'],
     reply: string,
-    { cause, wasAsked = true, status, retryAfterMs }: FailureDetails = {},
+    { cause, wasAsked = true, mayBeAccepted = false, status, retryAfterMs }: FailureDetails = {},
   ) {
     super(`The carrier has not decided (${kind})`, { cause });
     this.kind = kind;
     this.reply = reply;
     this.wasAsked = wasAsked;
-    this.isRefusal = kind === 'bad-answer' && status !== undefined && status >= 400 && status < 500;
+    this.mayBeAccepted = mayBeAccepted || (wasAsked && (status === undefined || status < 400 || status >= 500));
     this.retryAfterMs = retryAfterMs;
     this.code = status === undefined ? kind : `${kind} ${status}`;
+  }
+
+  /** Whether the carrier refuses the request itself (4xx), so that the same request will be refused again. */
+  get isRefusal(): boolean {
+    return this.kind === 'bad-answer' && !this.mayBeAccepted;
   }
 }
 

@@ -77,10 +77,11 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     path: string,
     init: CarrierRequest,
     deadlineMs: number,
-  ): Promise<Exchanged> => {
+  ): Promise<Answered> => {
     const current = breakers[endpoint];
     const leftMs = () => deadlineMs - performance.now();
     let lastFailure: unknown;
+    let mayBeAccepted = false;
     const retrying = retry(
       handleWhen((error) => isPassing(error) && leftMs() > retryAfterOf(error)),
       { maxAttempts: attempts - 1, backoff },
@@ -93,8 +94,12 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
             return exchange(`${url}${path}`, whole, Math.max(1, Math.min(timeoutMs, leftMs())));
           });
           if (isPassingStatus(answer.status)) throw new CarrierError('unavailable', kept(answer), answer);
-          return answer;
+          return { ...answer, mayBeAccepted };
         } catch (error) {
+          if (error instanceof CarrierError) {
+            mayBeAccepted ||= error.mayBeAccepted;
+            error.mayBeAccepted = mayBeAccepted;
+          }
           lastFailure = error;
           throw error;
         }
@@ -168,6 +173,8 @@ interface Exchanged {
   readonly retryAfterMs: number | undefined;
 }
 
+type Answered = Exchanged & Pick<CarrierError, 'mayBeAccepted'>;
+
 /** One attempt. A body is read only as far as an honest response goes, and only as UTF-8. */
 async function exchange(url: string, init: RequestInit, timeoutMs: number): Promise<Exchanged> {
   try {
@@ -224,8 +231,8 @@ function retryAfterOf(error: unknown): number {
 }
 
 /** @throws CarrierError for a response that is not in the agreed form, or speaks of another application */
-function readDecision(answer: Exchanged, clientReference: string): CarrierDecision {
-  const { status } = answer;
+function readDecision(answer: Answered, clientReference: string): CarrierDecision {
+  const { status, mayBeAccepted } = answer;
   const value = parseJson(answer.reply);
   const referring = v.safeParse(Referring, value);
   const isOurs = referring.success && (referring.output.clientReference ?? clientReference) === clientReference;
@@ -237,7 +244,7 @@ function readDecision(answer: Exchanged, clientReference: string): CarrierDecisi
     const refused = v.safeParse(Refused, value);
     if (refused.success) return { kind: 'declined', reason: refused.output.decision, reply: kept(answer) };
   }
-  throw new CarrierError('bad-answer', kept(answer), { status });
+  throw new CarrierError('bad-answer', kept(answer), { status, mayBeAccepted });
 }
 
 function parseJson(text: string): unknown {
