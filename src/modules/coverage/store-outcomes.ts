@@ -53,16 +53,16 @@ export function createOutcomeStore(db: Database) {
       };
       const isLatest = sql`NOT EXISTS (SELECT 1 FROM applications
         WHERE user_id = ${userId} AND (created_at, id) > (${createdAt}, ${id}))`;
-      const isHeld = sql`EXISTS (SELECT 1 FROM applications AS other
+      const holders = sql`SELECT 1 FROM applications AS other
         WHERE other.application_number = ${applicationNumber} AND other.carrier = ${carrier} AND other.id <> ${id}`;
-      const isFree = sql`NOT ${isHeld}
+      const isFree = sql`NOT EXISTS (${holders}
         AND (other.user_id, other.flow, other.identity_hash) <> (${userId}, ${flow}, ${identityHash}))`;
       const isAcceptable = and(isOpen(application), isFree);
       const isAccepted = sql`EXISTS (SELECT 1 FROM applications
         WHERE id = ${id} AND user_id = ${userId} AND state = 'submitted')`;
       const results = await writeBatch(db, [
         attempted,
-        creditStatement(db, { applicationId: id, userId, now }, and(isAcceptable, sql`NOT ${isHeld})`)),
+        creditStatement(db, { applicationId: id, userId, now }, and(isAcceptable, sql`NOT EXISTS (${holders})`)),
         eventOf(db, application, 'accepted', doing, isAcceptable),
         db.update(applications).set(submitted).where(isAcceptable),
         purchaseUpdate(db, partnerOf(submitted), doing).where(and(eq(users.id, userId), isLatest, isAccepted)),

@@ -99,7 +99,7 @@ describe('a total coverage', () => {
   });
 
   test.each([
-    ['Declined', 'does not write'],
+    ['Declined', 'does not offer a policy'],
     ['Notfiled', 'state'],
   ])('that the carrier refuses is 422, and repeated for a day without asking: %s', async (lastName, detail) => {
     const { testApp, start, list } = await setUp();
