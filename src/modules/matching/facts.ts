@@ -154,23 +154,20 @@ export function isAsked(fact: FactName, facts: Facts): boolean {
  * type of care has one.
  */
 function sharedAnswers(sections: Sections, newest: NewestAnswers): SharedAnswers {
-  const { ltcLifetimeCare, lifetimeCare } = sections;
-  const pick = <Value>(question: SharedQuestion, ofLtc: Value | undefined, ofDeepDive: Value | undefined) => {
+  const sharing: Readonly<Record<'ltcLifetimeCare' | 'lifetimeCare', SharedAnswers>> = sections;
+  const pick = <Question extends SharedQuestion>(question: Question): SharedAnswers[Question] => {
     const section = newest[question];
-    if (section !== undefined && sections[section][question] === undefined) return undefined;
-    return section === 'ltcLifetimeCare' ? (ofLtc ?? ofDeepDive) : (ofDeepDive ?? ofLtc);
+    return section === undefined
+      ? (sharing.lifetimeCare[question] ?? sharing.ltcLifetimeCare[question])
+      : sharing[section][question];
   };
-  const careFacilityType = pick('careFacilityType', ltcLifetimeCare.careFacilityType, lifetimeCare.careFacilityType);
+  const careFacilityType = pick('careFacilityType');
   return {
     careFacilityType,
     facilityLocationPriority: typesWithFacility.has(careFacilityType ?? '')
-      ? pick(
-          'facilityLocationPriority',
-          ltcLifetimeCare.facilityLocationPriority,
-          lifetimeCare.facilityLocationPriority,
-        )
+      ? pick('facilityLocationPriority')
       : undefined,
-    careSafety: pick('careSafety', ltcLifetimeCare.careSafety, lifetimeCare.careSafety),
+    careSafety: pick('careSafety'),
   };
 }
 
