@@ -6,7 +6,8 @@ const mark = 'qzkanarix';
 const birthDate = '1951-07-19';
 const amount = 987_654_321.17;
 const count = 987_654_321;
-const measure = 147.31;
+/** Not the seconds of a timestamp when it is reversed. */
+const measure = 167.86;
 
 /** A text that no one may find where it does not belong. */
 export function canary(what = 'text'): string {
