@@ -68,13 +68,14 @@ function allowed(headers: ReadonlyMap<string, string>): string[] {
 function leaksOf(sent: Sent, { text, headers }: RawAnswer): string[] {
   const { instance: _, requestId: __, ...problem } = parseRecord(text);
   const errors = Array.isArray(problem.errors) ? problem.errors.map((error) => ({ ...error, pointer: '' })) : [];
-  const told = JSON.stringify([problem, [...headers.values()].filter((value) => value !== sentRequestId(sent))]);
-  const untold = JSON.stringify({ ...problem, errors });
+  const values = [...headers.values()].filter((value) => value !== sentRequestId(sent));
+  const told = JSON.stringify([problem, values]);
+  const withoutPointers = JSON.stringify([{ ...problem, errors }, values]);
   return [
     ...(told.toLowerCase().includes(valueMark) ? ['a value came back'] : []),
     ...(told.includes(String(numberMark)) ? ['a number came back'] : []),
-    ...(untold.toLowerCase().includes(keyMark) ? ['the name of a field came back outside its place'] : []),
-    ...(ourWords.test(told) ? ['something of the inside was told'] : []),
+    ...(withoutPointers.toLowerCase().includes(keyMark) ? ['the name of a field came back outside its place'] : []),
+    ...(ourWords.test(withoutPointers) ? ['something of the inside was told'] : []),
     ...(text.length > 40_000 ? ['the refusal is too long'] : []),
   ];
 }
