@@ -24,7 +24,7 @@ async function compileWith(types: Readonly<Record<string, string>>, files: reado
 
 const frontend = await createFrontend();
 const installed = join(frontend, 'node_modules', packageJson.name);
-const service = await startService({ environment: { AUTH_SECRET: testSecret } });
+const service = await startService({ environment: { AUTH_SECRET: testSecret, CARRIER_BREAKER_FAILURES: '1000' } });
 
 describe('the package of the client', () => {
   test('is all that a frontend gets, with no other package', async () => {

@@ -38,7 +38,10 @@ const pages = Bun.serve({
   },
 });
 atEnd(() => pages.stop(true));
-const service = await startService({ environment: { AUTH_SECRET: testSecret, CORS_ORIGINS: pages.url.origin } });
+// Each journey meets the carrier's faults: after some of them the circuit breaker would answer in the carrier's place.
+const service = await startService({
+  environment: { AUTH_SECRET: testSecret, CORS_ORIGINS: pages.url.origin, CARRIER_BREAKER_FAILURES: '1000' },
+});
 
 /** The journey as one module. */
 async function bundled(path: string, format: 'esm' | 'cjs'): Promise<string> {
