@@ -54,6 +54,13 @@ export async function findViolations(page: Page, within = 'html'): Promise<(read
   // The policies of the pages keep out a script that the page itself would load.
   const session = await page.context().newCDPSession(page);
   await session.send('Runtime.evaluate', { expression: await Bun.file(axe).text() });
+  // An element that is still fading in has too little contrast.
+  await page.waitForFunction(() =>
+    document.getAnimations().every(({ playState, effect }) => {
+      const isEndless = effect?.getComputedTiming().endTime === Number.POSITIVE_INFINITY;
+      return playState !== 'running' || isEndless;
+    }),
+  );
   const { violations }: AxeResults = await page.evaluate(
     `axe.run(${JSON.stringify(within)}, { resultTypes: ['violations'] })`,
   );

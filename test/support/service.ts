@@ -24,6 +24,8 @@ export interface Start {
   readonly environment?: Record<string, string>;
   /** Whether what it writes to standard error is a part of its output, and not shown. */
   readonly hasErrorsInOutput?: boolean;
+  /** A command that runs it, such as `strace` with its options. */
+  readonly under?: readonly string[];
   /** How many file descriptors it may have; as many as the tests without it. */
   readonly descriptors?: number;
 }
@@ -35,9 +37,10 @@ export async function startService({
   cwd = temporaryFolder(),
   environment = {},
   hasErrorsInOutput = false,
+  under = [],
   descriptors,
 }: Start = {}): Promise<Service> {
-  const command = [process.execPath, ...(program ?? [await programOf('src/main')]), ...args];
+  const command = [...under, process.execPath, ...(program ?? [await programOf('src/main')]), ...args];
   const limited = ['sh', '-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, ...command];
   const child = Bun.spawn(descriptors === undefined ? command : limited, {
     cwd,
