@@ -10,4 +10,6 @@ export const schemaCompatibility = sqliteTable('schema_compatibility', {
   minReader: integer('min_reader').notNull(),
   /** Made by chance with the database, so that a replica of another one is told from its own. */
   databaseId: text('database_id').notNull(),
+  /** 1 if a start in development or with `--demo` created the database. No other database takes demo data. */
+  forDevelopment: integer('for_development').notNull().default(0),
 });

@@ -1,0 +1,1 @@
+ALTER TABLE `schema_compatibility` ADD `for_development` integer DEFAULT 0 NOT NULL;
