@@ -1,14 +1,14 @@
 import { describe, expect, test } from 'bun:test';
 import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
-import { parser as promql } from '@prometheus-io/lezer-promql';
+import { dirname, join } from 'node:path';
 import type { Command } from 'commander';
 import packageJson from '../package.json';
 import { createProgram } from '../src/cli/program';
 import { Settings } from '../src/config';
 import { problemKinds } from '../src/errors';
 import { createTestApp } from './support/app';
-import { inlineCode, readMarkdown } from './support/markdown';
+import { inlineCode, readMarkdown, type Shown } from './support/markdown';
+import { blockFaults, inlineCommandFaults, isPromql, settingFaults } from './support/page-blocks';
 import { runAsReader } from './support/reader-session';
 import { differences, isLike } from './support/shown-answer';
 
@@ -81,22 +81,14 @@ describe('the README', () => {
     'has commands that go well, in the order in which they are read, and answer what it shows',
     async () => {
       const steps = shown.filter(({ kind }) => kind === 'sh' || kind === 'command');
-      const session = await runAsReader(steps);
-      const wrong = session.steps.flatMap(({ line, stdout, statuses }) => {
-        const answer = shown[shown.findIndex((each) => each.line === line) + 1];
-        const { differs, status } = compare(stdout, answer);
-        const isAnswered = statuses.every((each) => each === status);
-        return [...differs, ...(isAnswered ? [] : [`curl got ${statuses}`])].map((what) => `line ${line}: ${what}`);
-      });
-      const failure = session.exitCode === 0 ? [] : [session.stderr.replaceAll(/^curl: status \d+\n/gm, '')];
-      expect([...wrong, ...failure]).toEqual([]);
+      const session = await expectToRun(shown, steps);
       expect(session.steps.flatMap(({ statuses }) => statuses).length).toBeGreaterThan(12);
     },
     // It starts some thirty processes, on a machine that may be busy with other tests.
     120_000,
   );
 
-  test('has no block that is of no kind, and no answer without the command before it', () => {
+  test('has no block that no check accepts, and no answer without the command before it', async () => {
     const strange = shown.filter(
       ({ kind, note }, index) =>
         !(kind === 'sh' && ['', 'stopped'].includes(note)) &&
@@ -104,7 +96,9 @@ describe('the README', () => {
         kind !== 'command' &&
         !(kind in takenBy),
     );
-    expect(strange).toEqual([]);
+    const faults = await Promise.all(strange.map((block) => blockFaults(block, { shown, hasPath: () => true })));
+    expect(faults.flat()).toEqual([]);
+    expect(strange.filter(({ kind }) => kind === 'sh' || answers.includes(kind))).toEqual([]);
     const unanswered = shown.filter(
       ({ text }, index) => /^curl /m.test(text) && !answers.includes(shown[index + 1]?.kind ?? ''),
     );
@@ -198,17 +192,133 @@ describe('the README', () => {
       }
     }
   });
+});
 
-  test('has links to headings that there are', () => {
-    const headings = [...prose.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
-      heading
-        .toLowerCase()
-        .replaceAll(/[^\w -]/g, '')
-        .replaceAll(' ', '-'),
+const pages = await Promise.all(
+  ['README.md', ...new Bun.Glob('docs/**/*.md').scanSync(root)].sort().map(async (path) => ({
+    path,
+    ...readMarkdown(await read(path)),
+  })),
+);
+const inDocs = pages.filter(({ path }) => path !== 'README.md');
+
+describe('the pages in docs', () => {
+  test.each(inDocs)('$path shows only what a check accepts', async ({ shown }) => {
+    const { app } = await createTestApp();
+    const patterns = [...app.routes.map(({ path }) => path), '/metrics'].map(
+      (path) => new RegExp(`^${path.replaceAll(/:[^/]+/g, '[^/]+')}/?$`),
     );
-    const links = [...prose.matchAll(/\]\(#([^)]+)\)/g)].map(([, link = '']) => link);
-    expect(links.length).toBeGreaterThan(8);
-    expect(links.filter((link) => !headings.includes(link))).toEqual([]);
+    const hasPath = (path: string) => patterns.some((pattern) => pattern.test(path));
+    const faults = await Promise.all(shown.map((block) => blockFaults(block, { shown, hasPath })));
+    expect(faults.flat()).toEqual([]);
+  });
+
+  test.each(inDocs)(
+    '$path has commands marked `run` that succeed, and print what it shows',
+    async ({ shown }) => {
+      const steps = shown.filter(({ kind, note }) => kind === 'sh' && ['run', 'stopped'].includes(note));
+      if (steps.length > 0) await expectToRun(shown, steps);
+    },
+    120_000,
+  );
+
+  test.each(inDocs)('$path names commands, options and settings that exist', ({ prose }) => {
+    const named = inlineCode(prose);
+    expect(named.flatMap(inlineCommandFaults)).toEqual([]);
+    expect(named.flatMap(settingFaults)).toEqual([]);
+    const options = named.flatMap((piece) => /^--[a-z][a-z-]+/.exec(piece)?.[0] ?? []);
+    const known = new Set([...foreignOptions, '--help', '--version', ...optionsOf(createProgram())]);
+    expect(options.filter((option) => !known.has(option))).toEqual([]);
+    const paths = named.filter((piece) => /^(?:src|test|drizzle|docs)\/[\w./-]+$/.test(piece));
+    expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
+  });
+
+  test('link to pages, files and headings that exist, and so does the README', () => {
+    const anchors = new Map(pages.map(({ path, prose }) => [path, anchorsOf(prose)]));
+    const broken = pages.flatMap(({ path, prose }) =>
+      linksIn(prose)
+        .filter((link) => !/^(?:https?|mailto):/.test(link))
+        .filter((link) => {
+          const [file = '', anchor] = link.split('#');
+          const target = file === '' ? path : join(dirname(path), file);
+          if (!existsSync(join(root, target))) return true;
+          return anchor !== undefined && !anchors.get(target)?.includes(anchor);
+        })
+        .map((link) => `${path}: ${link}`),
+    );
+    expect(broken).toEqual([]);
+    const unlinked = inDocs.filter(
+      ({ path }) =>
+        !pages.some(
+          (page) => page.path !== path && linksIn(page.prose).some((link) => isLinkTo(page.path, link, path)),
+        ),
+    );
+    expect(unlinked.map(({ path }) => path)).toEqual([]);
+  });
+});
+
+describe('the check of a block', () => {
+  const check = (kind: string, text: string, note = '') => {
+    const block = { kind, text, note, line: 1 };
+    return blockFaults(block, { shown: [block], hasPath: (path) => path === '/health/ready' });
+  };
+
+  test.each([
+    ['sh', 'DATABASE_URL=file:a.db bun planning doctor --json > found.json 2>&1', ''],
+    [
+      'sh',
+      'curl -sf http://127.0.0.1:3000/health/ready |\n  jq .status && sudo -u planning planning backup "$file"',
+      '',
+    ],
+    ['sh', 'for each in a b; do\n  systemctl restart planning@$each # waits\ndone', ''],
+    ['sh', "cat > a.json <<'END'\nnot a command\nEND\nbun run check", ''],
+    ['sh', 'docker compose exec planning-1 bun --no-install src/cli/main.js doctor', ''],
+    ['json', '{ "a": 1 }', ''],
+    ['env', '# the port\nPORT=3000', ''],
+    ['yaml', 'groups:\n  - name: a\n    rules:\n      - alert: B\n        expr: up == 0', ''],
+    ['promql', 'up == 0', ''],
+    ['sql', 'SELECT count(*) FROM users;', ''],
+    ['nginx', 'upstream planning { server 127.0.0.1:3000; }', ''],
+    [
+      'haproxy',
+      'defaults\n  mode http\n  timeout connect 1s\n  timeout client 1s\n  timeout server 1s\nlisten a\n  bind 127.0.0.1:8099',
+      '',
+    ],
+    ['caddyfile', ':8080 {\n  reverse_proxy 127.0.0.1:3000\n}', ''],
+    ['ini', '[Service]\nExecStart=/usr/local/bin/bun', 'planning.service'],
+  ])('accepts a block %s: %s', async (kind, text, note) => {
+    expect(await check(kind, text, note)).toEqual([]);
+  });
+
+  test.each([
+    ['mermaid', 'graph', 'add a check to `blockChecks`'],
+    ['sh', 'if true; then', 'end of file'],
+    ['sh', 'bun planning retsore a.db', 'has no command “retsore”'],
+    ['sh', 'bun planning doctor --jsno', 'has no option --jsno'],
+    ['sh', 'planning backup', 'needs an argument or option more'],
+    ['sh', 'curl http://127.0.0.1:3000/ready', 'no path /ready'],
+    ['sh', 'bun run lint', 'no script “lint”'],
+    ['sh', 'bun --no-install src/mian.js', 'no file src/mian.js'],
+    ['sh', 'DATABASE_ADDRESS=a planning doctor', 'no setting DATABASE_ADDRESS'],
+    ['sh', 'frobnicate --all', 'add it to `foreignPrograms`'],
+    ['text', '$ planning doctor', 'belongs in a block `sh`'],
+    ['env', 'PROT=3000', 'no setting PROT'],
+    ['promql', 'rate(a[5m] > 1', 'rate'],
+    ['sql', 'SELECT a FROM persons;', 'no such table'],
+  ])('reports a fault of a block %s: %s', async (kind, text, fault) => {
+    expect((await check(kind, text)).join()).toContain(fault);
+  });
+
+  test.each([
+    ['nginx', 'upstraem planning {}', 'unknown directive'],
+    ['haproxy', 'defaults\n  mdoe http', 'unknown keyword'],
+    ['caddyfile', ':8080 {\n  reverse_porxy a\n}', 'unrecognized directive'],
+    ['promtool', 'groups:\n  - name: a\n    rules:\n      - alert: B\n        expr: up ==', 'could not parse'],
+    ['systemd-analyze', '[Service]\nExecStart=/bin/true\nRestrat=always', 'Restrat'],
+  ])('reports what %s reports', async (program, text, fault) => {
+    const kind = { promtool: 'yaml', 'systemd-analyze': 'ini' }[program] ?? program;
+    const expected = Bun.which(program) === null ? '' : fault;
+    expect((await check(kind, text, 'planning.service')).join()).toContain(expected);
   });
 });
 
@@ -252,6 +362,39 @@ function section(name: string): string {
   return prose.split(/^## /m).find((each) => each.startsWith(`${name}\n`)) ?? '';
 }
 
+/** Runs commands of a page, and expects that they succeed and print what the page shows after them. */
+async function expectToRun(shown: readonly Shown[], steps: readonly Shown[]) {
+  const session = await runAsReader(steps);
+  const wrong = session.steps.flatMap(({ line, stdout, statuses }) => {
+    const answer = shown[shown.findIndex((each) => each.line === line) + 1];
+    const { differs, status } = compare(stdout, answer);
+    const isAnswered = statuses.every((each) => each === status);
+    return [...differs, ...(isAnswered ? [] : [`curl got ${statuses}`])].map((what) => `line ${line}: ${what}`);
+  });
+  const failure = session.exitCode === 0 ? [] : [session.stderr.replaceAll(/^curl: status \d+\n/gm, '')];
+  expect([...wrong, ...failure]).toEqual([]);
+  return session;
+}
+
+function linksIn(prose: string): string[] {
+  const withoutCode = prose.replaceAll(/`[^`]*`/g, '');
+  return [...withoutCode.matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link);
+}
+
+function isLinkTo(from: string, link: string, path: string): boolean {
+  return !link.includes(':') && join(dirname(from), link.replace(/#.*/, '')) === path;
+}
+
+/** The anchors that GitHub gives the headings of a page. */
+function anchorsOf(prose: string): string[] {
+  return [...prose.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\w -]/g, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
 /** What differs between what a command printed and the answer that is shown after it, if one is; and its status. */
 function compare(stdout: string, answer: (typeof shown)[number] | undefined) {
   if (answer?.kind === 'text') return { differs: linesUnlike(stdout.trim(), answer.text), status: 200 };
@@ -278,16 +421,6 @@ function linesUnlike(printed: string, text: string): string[] {
 /** Whether a command, perhaps one that ends in “…”, is how another begins, by whole words. */
 function isStartOf(start: string, command: string): boolean {
   return `${command} `.startsWith(`${start.replace(/ ?…$/, '')} `);
-}
-
-function isPromql(expression: string): boolean {
-  let isRight = true;
-  promql.parse(expression).iterate({
-    enter: ({ type }) => {
-      if (type.isError) isRight = false;
-    },
-  });
-  return isRight;
 }
 
 function optionsOf(command: Command): string[] {

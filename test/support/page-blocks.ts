@@ -1,0 +1,293 @@
+import { Database as Sqlite } from 'bun:sqlite';
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parser as promql } from '@prometheus-io/lezer-promql';
+import type { Command } from 'commander';
+import { CommanderError } from 'commander';
+import { parse } from 'shell-quote';
+import packageJson from '../../package.json';
+import { createProgram } from '../../src/cli/program';
+import { Settings } from '../../src/config';
+import { copyTemplate, temporaryFolder } from './database';
+import type { Shown } from './markdown';
+import { runToEnd } from './run-to-end';
+
+/** A page whose blocks are checked. */
+export interface Page {
+  readonly shown: readonly Shown[];
+  /** Whether the service has this path. */
+  readonly hasPath: (path: string) => boolean;
+}
+
+type Check = (block: Shown, page: Page) => readonly string[] | Promise<readonly string[]>;
+
+/**
+ * How a block of each language is checked; a check returns the faults. A test runs the blocks `sh run` and `sh stopped` of
+ * a page from top to bottom in one shell, and compares what they print with the `json` or `text` block that follows.
+ */
+export const blockChecks: Readonly<Record<string, Check>> = {
+  sh: shellFaults,
+  bash: shellFaults,
+  command: shellFaults,
+  json: ({ text }) => faultsOfThrown(() => JSON.parse(text)),
+  text: ({ text }) => (/^\s*(?:[$#] |bun |planning )/m.test(text) ? ['a command belongs in a block `sh`'] : []),
+  env: ({ text }) => text.split('\n').flatMap(assignmentFaults),
+  yaml: yamlFaults,
+  promql: ({ text }) => text.split('\n').filter((line) => line !== '' && !line.startsWith('#') && !isPromql(line)),
+  sql: sqlFaults,
+  nginx: nginxFaults,
+  haproxy: ({ text }) => programFaults(['haproxy', '-c', '-f'], withCertificates(text)),
+  caddyfile: ({ text }) => programFaults(['caddy', 'adapt', '--adapter', 'caddyfile', '--config'], text),
+  ini: unitFaults,
+};
+
+/** Returns the faults of a block of a page, each with its line. */
+export async function blockFaults(block: Shown, page: Page): Promise<string[]> {
+  const check = blockChecks[block.kind];
+  const faults =
+    check === undefined
+      ? [
+          `no test checks a block of the kind “${block.kind}”: use one of ${Object.keys(blockChecks).join(', ')}, ` +
+            'or add a check to `blockChecks` in test/support/page-blocks.ts',
+        ]
+      : await check(block, page);
+  return faults.map((fault) => `line ${block.line}: ${fault}`);
+}
+
+/** Returns what is wrong with a command that a sentence names, if it is one of `planning` or a script. */
+export function inlineCommandFaults(code: string): string[] {
+  if (!/^(?:(?:bun )?planning|bun run) /.test(code)) return [];
+  const words = code
+    .replaceAll(/[[\]…]/g, '')
+    .split(/\s+/)
+    .filter(Boolean);
+  const choices = words.reduce<string[][]>(
+    (all, word) => all.flatMap((before) => word.split('|').map((choice) => [...before, choice])),
+    [[]],
+  );
+  return choices.flatMap((choice) => ownCommandFaults(choice, true) ?? []);
+}
+
+/** Returns the faults of the settings that a text names by itself, such as `DATABASE_URL`. */
+export function settingFaults(code: string): string[] {
+  const families = new Set(Object.keys(Settings.entries).map((key) => key.split('_')[0]));
+  const isSetting = /^[A-Z]+(?:_[A-Z]+)+$/.test(code) && families.has(code.split('_')[0]) && !code.startsWith('NODE_');
+  return isSetting && !(code in Settings.entries) ? [`there is no setting ${code}`] : [];
+}
+
+export function isPromql(expression: string): boolean {
+  let isRight = true;
+  promql.parse(expression).iterate({
+    enter: ({ type }) => {
+      if (type.isError) isRight = false;
+    },
+  });
+  return isRight;
+}
+
+/** Programs that are not ours; the checks look at no argument of theirs, except at addresses of the service. */
+const foreignPrograms = new Set(
+  (
+    '. apt-get awk cat caddy cd chmod chown cmp cp crontab curl cut date df diff docker du echo exit export false find ' +
+    'grep groupadd haproxy head id install journalctl jq kill kubectl ln ls mkdir mktemp mount mv nginx openssl printf ' +
+    'promtool ps pwd read rm rsync scp sed set sh sha256sum sleep sort sqld sqlite3 ssh stat su systemctl ' +
+    'systemd-analyze tail tar tee test touch trap tr true umask useradd wait wc xargs [ node npx'
+  ).split(' '),
+);
+const keywords = new Set('! do done elif else exec fi for if in nohup then time until while { }'.split(' '));
+const services = /^(?:https?:\/\/(?:127\.0\.0\.1|localhost):300\d|https:\/\/planning\.example(?:\.com)?)(\/[^?#]*)/;
+
+async function shellFaults({ text, kind }: Shown, { hasPath }: Page): Promise<string[]> {
+  const shell = kind === 'bash' ? 'bash' : 'sh';
+  const syntax = await runToEnd(
+    Bun.spawn([shell, '-n', '-c', text], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }),
+  );
+  if (syntax.exitCode !== 0) return [syntax.stderr.trim()];
+  return commandsIn(text).flatMap((words) => commandFaults(words, hasPath));
+}
+
+/** Lists the simple commands of a script, without redirections. */
+function commandsIn(script: string): string[][] {
+  const withoutDocuments = script.replaceAll(/<<-?\s*(['"]?)(\w+)\1(.*)\n(?:.*\n)*?\s*\2$/gm, '$3');
+  const commands: string[][] = [[]];
+  for (const line of withoutDocuments.replaceAll(/\\\n\s*/g, ' ').split('\n')) {
+    commands.push([]);
+    let isRedirected = false;
+    for (const token of parse(line, (name) => `$${name}`)) {
+      if (typeof token !== 'string' && 'comment' in token) break;
+      if (typeof token !== 'string' && token.op !== 'glob') {
+        isRedirected = /[<>]/.test(token.op) && !token.op.includes('(');
+        if (isRedirected && /^\d$/.test(commands.at(-1)?.at(-1) ?? '')) commands.at(-1)?.pop();
+        if (!isRedirected) commands.push([]);
+      } else if (isRedirected) isRedirected = false;
+      else commands.at(-1)?.push(typeof token === 'string' ? token : token.pattern);
+    }
+  }
+  return commands.filter((words) => words.length > 0);
+}
+
+function commandFaults(words: readonly string[], hasPath: Page['hasPath']): string[] {
+  const [program = '', ...rest] = words;
+  if (/^[A-Z_a-z]+=/.test(program))
+    return [...settingFaults(program.replace(/=.*/, '')), ...commandFaults(rest, hasPath)];
+  if (program === '' || ['}', 'done', 'fi', 'for'].includes(program)) return [];
+  if (keywords.has(program)) return commandFaults(rest, hasPath);
+  if (program === 'sudo' || program === 'env' || program === 'timeout') {
+    const start = rest.findIndex(
+      (word, index) => !/^-|^[\d.]+[smh]?$/.test(word) && !/^-[ug]$/.test(rest[index - 1] ?? ''),
+    );
+    return start < 0 ? [] : commandFaults(rest.slice(start), hasPath);
+  }
+  const own = ownCommandFaults(words, false);
+  if (own !== undefined) return own;
+  const paths = words.flatMap((word) => services.exec(word)?.[1] ?? []);
+  return [
+    ...paths.filter((path) => !hasPath(path)).map((path) => `the service has no path ${path}`),
+    ...(foreignPrograms.has(program) || /^(?:\.{0,2}\/|\$)/.test(program)
+      ? []
+      : [`no test knows the program “${program}”: add it to \`foreignPrograms\` in test/support/page-blocks.ts`]),
+  ];
+}
+
+/** Returns the faults of a command of this project, or undefined for another program. */
+function ownCommandFaults(words: readonly string[], isExcerpt: boolean): string[] | undefined {
+  const [program = '', first = '', second = ''] = words;
+  const isRunner = ['bun', 'npm', 'planning'].includes(program) || program.endsWith('/planning');
+  const entryPoint = ['docker', 'kubectl'].includes(program) || !isRunner ? /^src\/cli\/main\.js$/ : ownEntryPoint;
+  const start = words.findIndex((word) => entryPoint.test(word));
+  if (start >= 0)
+    return planningFaults(
+      words.slice(start + 1).filter((word) => word !== '--'),
+      isExcerpt,
+    );
+  if (program !== 'bun' && program !== 'npm') return undefined;
+  if (['install', 'test', 'x'].includes(first) || first.startsWith('--version')) return [];
+  if (first.startsWith('-') || first.includes('/')) {
+    const file = words.find((word) => /\.(?:js|ts)$/.test(word)) ?? '';
+    const source = file.replace(/^(?:\.\/)?(?:dist\/)?/, '').replace(/\.js$/, '.ts');
+    return existsSync(join(root, source)) ? [] : [`there is no file ${file}`];
+  }
+  const script = first === 'run' ? second : first;
+  return script in packageJson.scripts ? [] : [`package.json has no script “${script}”`];
+}
+
+const root = join(import.meta.dirname, '../..');
+const ownEntryPoint = /(?:^|\/)planning$|src\/cli\/main\.(?:js|ts)$/;
+
+/** Parses a command line of `planning` as the program does, without its action. */
+function planningFaults(words: readonly string[], isExcerpt: boolean): string[] {
+  let command: Command = createProgram();
+  let rest = [...words];
+  const name = () => [command.parent?.name(), command.name()].filter((part) => part !== undefined).join(' ');
+  for (;;) {
+    const next = command.commands.find((each) => each.name() === rest[0]);
+    if (next === undefined) break;
+    command = next;
+    rest = rest.slice(1);
+  }
+  rest = rest.filter((word) => !['--help', '--version'].includes(word));
+  const isGroup = command.commands.length > 0;
+  if (isGroup) return rest.length === 0 ? [] : [`“${name()}” has no command “${rest[0]}”`];
+  command.exitOverride().configureOutput({ writeErr: () => undefined, writeOut: () => undefined });
+  try {
+    const { operands, unknown } = command.parseOptions(rest);
+    const least = command.registeredArguments.filter(({ required }) => required).length;
+    const most = command.registeredArguments.some(({ variadic }) => variadic)
+      ? Number.POSITIVE_INFINITY
+      : command.registeredArguments.length;
+    const missing = command.options.filter(
+      (option) => option.mandatory && command.getOptionValue(option.attributeName()) === undefined,
+    );
+    const isShort = operands.length < least || missing.length > 0;
+    return [
+      ...unknown.map((option) => `“${name()}” has no option ${option}`),
+      ...(operands.length > most ? [`“${name()}” takes no more than ${most} arguments`] : []),
+      ...(isShort && !isExcerpt && !words.includes('--help') ? [`“${name()}” needs an argument or option more`] : []),
+    ];
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    // A placeholder such as DATE stands for a value that the option would take.
+    return error.code === 'commander.invalidArgument' && /[A-Z]{2,}|\$/.test(rest.join(' ')) ? [] : [error.message];
+  }
+}
+
+function assignmentFaults(line: string): string[] {
+  if (/^\s*(?:#|$)/.test(line)) return [];
+  const key = /^(?:export )?([A-Z_]+)=/.exec(line)?.[1];
+  if (key === undefined) return [`“${line}” is no assignment`];
+  return key in Settings.entries ? [] : [`there is no setting ${key}`];
+}
+
+async function yamlFaults({ text }: Shown): Promise<readonly string[]> {
+  const faults = faultsOfThrown(() => Bun.YAML.parse(text));
+  if (faults.length > 0 || !/^groups:/m.test(text)) return faults;
+  return await programFaults(['promtool', 'check', 'rules'], text);
+}
+
+/** Prepares each statement on a migrated database. */
+async function sqlFaults({ text }: Shown): Promise<readonly string[]> {
+  const path = join(temporaryFolder(), 'page.db');
+  await copyTemplate(path);
+  const database = new Sqlite(path);
+  const statements = text.split(/;\s*$/m).filter((statement) => statement.trim() !== '');
+  const faults = statements.flatMap((statement) => faultsOfThrown(() => database.query(`EXPLAIN ${statement}`)));
+  database.close();
+  return faults;
+}
+
+function nginxFaults({ text }: Shown): Promise<readonly string[]> {
+  const isWhole = /^\s*events\s*\{/m.test(text);
+  const isServer = /^\s*(?:server|upstream|map|limit_\w+zone)\b/m.test(text);
+  const http = isServer ? text : `server { listen 127.0.0.1:8099; ${text} }`;
+  const whole = isWhole ? text : `events {}\nhttp {\naccess_log off;\n${http}\n}`;
+  return programFaults(['nginx', '-t', '-e', 'stderr', '-g', 'pid /dev/null;', '-c'], withCertificates(whole));
+}
+
+/** Verifies a unit together with the other units of its page; a note such as `planning.service` names each. */
+async function unitFaults({ note, text }: Shown, { shown }: Page): Promise<readonly string[]> {
+  if (!/^[\w@-]+\.(?:service|timer|socket)$/.test(note)) return ['the fence must name the unit: ```ini NAME.service'];
+  if (Bun.which('systemd-analyze') === null) return /^\[\w+\]$/m.test(text) ? [] : ['it has no section'];
+  const folder = temporaryFolder();
+  for (const unit of shown.filter(({ kind }) => kind === 'ini'))
+    writeFileSync(join(folder, unit.note), `${unit.text}\n`);
+  const env = { ...process.env, SYSTEMD_UNIT_PATH: `${folder}:` };
+  const command = ['systemd-analyze', 'verify', '--man=no', join(folder, note)];
+  const { stderr } = await runToEnd(Bun.spawn(command, { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }));
+  // The programs and users of a unit are not on this machine.
+  return stderr
+    .split('\n')
+    .filter((line) => line.includes(note) && !/is not executable|Failed to prepare filename/.test(line));
+}
+
+/** Runs a checker on a file with this text, where the checker is installed. */
+async function programFaults(command: readonly string[], text: string): Promise<readonly string[]> {
+  if (Bun.which(command[0] ?? '') === null) return text.trim() === '' ? ['it is empty'] : [];
+  const file = join(temporaryFolder(), 'block');
+  writeFileSync(file, `${text}\n`);
+  const child = Bun.spawn([...command, file], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' });
+  const { exitCode, stdout, stderr } = await runToEnd(child);
+  return exitCode === 0 ? [] : [`${stdout}${stderr}`.replaceAll(file, command[0] ?? '').trim()];
+}
+
+/** Replaces the paths of certificates and keys by those of a certificate that is there. */
+function withCertificates(text: string): string {
+  if (!/\bssl_certificate|\bcrt\b/.test(text) || Bun.which('openssl') === null) return text;
+  const file = join(temporaryFolder(), 'tls.pem');
+  const request = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=x'];
+  Bun.spawnSync(['openssl', ...request, '-keyout', file, '-out', `${file}.crt`], {
+    stdio: ['ignore', 'ignore', 'ignore'],
+  });
+  Bun.spawnSync(['sh', '-c', `cat '${file}.crt' >> '${file}'`]);
+  return text
+    .replaceAll(/(\bssl_certificate(?:_key)?\s+)[^;]+/g, `$1${file}`)
+    .replaceAll(/(\bcrt\s+)\S+/g, `$1${file}`);
+}
+
+function faultsOfThrown(work: () => unknown): string[] {
+  try {
+    work();
+    return [];
+  } catch (error) {
+    return [error instanceof Error ? error.message : String(error)];
+  }
+}
