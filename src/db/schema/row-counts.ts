@@ -8,3 +8,9 @@ export const rowCounts = sqliteTable('row_counts', {
   tableName: text('table_name').primaryKey(),
   rowCount: integer('row_count').notNull(),
 });
+
+/** When a recurring task, such as a backup, last succeeded, in epoch milliseconds. Metrics show its age. */
+export const completedTasks = sqliteTable('completed_tasks', {
+  task: text('task', { enum: ['audit-retention', 'backup'] }).primaryKey(),
+  completedAt: integer('completed_at').notNull(),
+});
