@@ -1,5 +1,5 @@
 export { applicationAttempts, applications, idempotencyKeys, leases } from './applications';
-export { auditEvents } from './audit';
+export { auditEvents, auditRetention } from './audit';
 export { catalogVersions, conditions, productDisqualifiers, productRules, products } from './catalog';
 export { cemeteries } from './cemeteries';
 export { referenceLists, referenceOptions } from './reference';
