@@ -10,6 +10,7 @@ import { listedFields } from './log-fields';
 import { openLogOutput } from './log-output';
 import { startAuditRetention } from './modules/audit/retention';
 import { startReconciler } from './modules/coverage/reconciler';
+import { startSummingActivities } from './modules/sales/sums';
 import { announce } from './start/announce';
 import { openCarrier } from './start/carrier';
 import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
@@ -68,6 +69,7 @@ async function start(): Promise<void> {
   const { carrier, loadCarrier, sandbox } = await openCarrier(config, clock, telemetry);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
   let retention: ReturnType<typeof startAuditRetention> | undefined;
+  let summing: ReturnType<typeof startSummingActivities> | undefined;
   let publicUrl = config.publicUrl ?? addressOf(config.host, config.port);
   const deps: AppDeps = {
     config,
@@ -101,7 +103,7 @@ async function start(): Promise<void> {
       log.warn('requests were cut off');
       await app.stop(true);
     }
-    await Promise.race([Promise.all([isReconciled, retention?.stop()]), timeout]);
+    await Promise.race([Promise.all([isReconciled, retention?.stop(), summing?.stop()]), timeout]);
     await sandbox?.stop();
     await finishedLogging();
     await tracing?.stop();
@@ -140,6 +142,7 @@ async function start(): Promise<void> {
   publicUrl = config.publicUrl ?? address;
   reconciler = startReconciler(deps);
   retention = startAuditRetention(deps, config.auditRetentionDays);
+  summing = startSummingActivities(deps);
   announce(address, { config, log, tokens: tokens.kept, demo });
 }
 

@@ -1,10 +1,11 @@
-import { and, eq, gte, inArray, lt, or, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
+import { and, eq, inArray, or, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { activities, applications, staff, users } from '../../db/schema';
 import type { activityKinds, StaffRow } from '../../db/schema/sales';
 import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
 import { eventStatement, type Operator } from '../audit/store';
 import { type ActivityRecord, creditedKinds, ownActivityPrefix, type StaffRecord } from './model';
+import { teamTotals } from './sums';
 
 /** What one of a team sold in a month. */
 export interface MonthOfSales {
@@ -32,30 +33,20 @@ export function createSalesStore(db: Database) {
      * sold something in this team then. Nobody for a manager who is not in `staff` and never was.
      */
     async findTeamMonth(managerId: string, { from, until }: { from: number; until: number }): Promise<MonthOfSales[]> {
-      // A correction lowers earnings; it is not a sale.
-      const count = (kind: (typeof activityKinds)[number]) =>
-        sql<number>`sum(${activities.kind} = ${kind} AND ${activities.amountCents} >= 0)`;
+      const total = (column: string) => sql<number>`${sql.identifier(column)}`.as(column);
       const sales = db.$with('sales').as(
         db
           .select({
-            staffId: activities.staffId,
-            monthlyPlan: count('monthlyPlan').as('monthly_plan'),
-            semiAnnualPlan: count('semiAnnualPlan').as('semi_annual_plan'),
-            cemeteryPlan: count('cemeteryPlan').as('cemetery_plan'),
-            quote: count('quote').as('quote'),
-            quoteAndContract: count('quoteAndContract').as('quote_and_contract'),
-            application: count('application').as('application'),
-            earningsCents: sql<number>`sum(${activities.amountCents})`.as('earnings_cents'),
+            staffId: sql<string>`staff_id`.as('staff_id'),
+            monthlyPlan: total('monthly_plan'),
+            semiAnnualPlan: total('semi_annual_plan'),
+            cemeteryPlan: total('cemetery_plan'),
+            quote: total('quote'),
+            quoteAndContract: total('quote_and_contract'),
+            application: total('application'),
+            earningsCents: total('amount_cents'),
           })
-          .from(activities)
-          .where(
-            and(
-              eq(activities.managerId, managerId),
-              gte(activities.occurredAt, from),
-              lt(activities.occurredAt, until),
-            ),
-          )
-          .groupBy(activities.staffId),
+          .from(sql`(${teamTotals(managerId, { from, until })})`),
       );
       const orZero = (column: SQLWrapper) => sql<number>`coalesce(${column}, 0)`;
       return db
