@@ -28,3 +28,23 @@ export function startRounds({ everyMs, work, onFailure }: Rounds): { stop(): Pro
     },
   };
 }
+
+/** The longest that one slice of a computation holds the event loop. */
+const sliceMs = 5;
+
+/** Runs a long computation step by step, and lets the event loop go on every few milliseconds. */
+export async function inSlices<Result>(steps: Generator<undefined, Result, undefined>): Promise<Result> {
+  let sliceStartMs = performance.now();
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+    if (performance.now() - sliceStartMs < sliceMs) continue;
+    await nextTurn();
+    sliceStartMs = performance.now();
+  }
+}
+
+/** Resolves when the event loop has served what was ready. */
+export function nextTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,7 +1,8 @@
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { describeError } from '../../log';
-import { type CompiledCatalog, compileCatalog } from './match';
+import { inSlices } from '../../rounds';
+import { type CompiledCatalog, compileInSteps } from './match';
 import type { CatalogStore } from './store';
 
 /** How long an import by another process may stay unseen here. */
@@ -29,10 +30,7 @@ export function createCurrentCatalog({
     if (latest !== undefined && latest.id !== compiled?.version) {
       const stored = await store.find(latest.id);
       if (stored !== undefined) {
-        compiled = compileCatalog({
-          ...stored,
-          products: stored.products.map((product) => ({ ...product, productIcon: absolute(product.productIcon) })),
-        });
+        compiled = await inSlices(compileInSteps(stored, absolute));
         metrics?.catalogLoaded(compiled.version);
       }
     }

@@ -101,8 +101,24 @@ export function penaltyOf(products: readonly { readonly rules: readonly { points
   return highest - lowest + 1;
 }
 
-/** Makes the active products of a catalogue ready. */
-export function compileCatalog({ version, penaltyHundredths, conditions, products }: StoredCatalog): CompiledCatalog {
+/** Compiles the active products of a catalogue in one go. */
+export function compileCatalog(stored: StoredCatalog): CompiledCatalog {
+  const steps = compileInSteps(stored);
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}
+
+/**
+ * The same, one product a step: thousands of them would hold the event loop for too long.
+ *
+ * @param toIcon makes what a match shows of a stored icon
+ */
+export function* compileInSteps(
+  { version, penaltyHundredths, conditions, products }: StoredCatalog,
+  toIcon: (stored: string) => string = (stored) => stored,
+): Generator<undefined, CompiledCatalog, undefined> {
   const compiledConditions: CompiledCondition[] = [];
   const places = new Map<string, number>();
   const placeOf = (when: Condition): number => {
@@ -112,31 +128,29 @@ export function compileCatalog({ version, penaltyHundredths, conditions, product
     return place;
   };
   const byCode = new Map(conditions.map(({ code, when }) => [code, placeOf(when)]));
-  return {
-    version,
-    penaltyHundredths,
-    conditions: compiledConditions,
-    products: products
-      .filter(({ isActive }) => isActive)
-      .map((product) => {
-        const disqualifying = product.disqualifiers.flatMap((code) => {
-          const condition = byCode.get(code);
-          return condition === undefined ? [] : [{ code, condition }];
-        });
-        const compiledRules = product.rules.map((rule) => ({
-          ...rule,
-          condition: placeOf(rule.when),
-          printedText: asciiJson(rule.text),
-        }));
-        const reads = new Set(
-          [...disqualifying, ...compiledRules].flatMap(({ condition }) => [
-            ...(compiledConditions[condition]?.reads ?? []),
-          ]),
-        );
-        const printedStart = asciiJson(constantsOf(product)).slice(0, -1);
-        return { ...product, compiledRules, disqualifying, reads: [...reads].sort(), printedStart };
-      }),
-  };
+  const compiledProducts: CompiledProduct[] = [];
+  for (const stored of products) {
+    if (!stored.isActive) continue;
+    const product = { ...stored, productIcon: toIcon(stored.productIcon) };
+    const disqualifying = product.disqualifiers.flatMap((code) => {
+      const condition = byCode.get(code);
+      return condition === undefined ? [] : [{ code, condition }];
+    });
+    const compiledRules = product.rules.map((rule) => ({
+      ...rule,
+      condition: placeOf(rule.when),
+      printedText: asciiJson(rule.text),
+    }));
+    const reads = new Set(
+      [...disqualifying, ...compiledRules].flatMap(({ condition }) => [
+        ...(compiledConditions[condition]?.reads ?? []),
+      ]),
+    );
+    const printedStart = asciiJson(constantsOf(product)).slice(0, -1);
+    compiledProducts.push({ ...product, compiledRules, disqualifying, reads: [...reads].sort(), printedStart });
+    yield;
+  }
+  return { version, penaltyHundredths, conditions: compiledConditions, products: compiledProducts };
 }
 
 /** A product for one person. */

@@ -1,8 +1,13 @@
-import { and, asc, desc, eq, lt, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, lt, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema';
+import { inSlices, nextTurn } from '../../rounds';
 import type { Catalog, CatalogProduct } from './catalog-model';
-import { penaltyOf, type StoredCatalog } from './match';
+import { penaltyOf, type StoredCatalog, type StoredProduct } from './match';
+
+type ProductRow = typeof products.$inferSelect;
+type RuleRow = typeof productRules.$inferSelect;
+type CodeRow = typeof productDisqualifiers.$inferSelect;
 
 export type CatalogSource = 'shipped' | 'imported';
 
@@ -47,44 +52,46 @@ export function createCatalogStore(db: Database) {
         .from(conditions)
         .where(eq(conditions.catalogVersion, version))
         .orderBy(asc(conditions.position));
-      const productRows = await inPages((limit, offset) =>
+      const productRows = await inPages((last: ProductRow | undefined) =>
         db
           .select()
           .from(products)
-          .where(eq(products.catalogVersion, version))
+          .where(and(eq(products.catalogVersion, version), last && gt(products.id, last.id)))
           .orderBy(asc(products.id))
-          .limit(limit)
-          .offset(offset),
+          .limit(rowsAtOnce),
       );
-      const ruleRows = await inPages((limit, offset) =>
+      const ruleRows = await inPages((last: RuleRow | undefined) =>
         db
           .select()
           .from(productRules)
-          .where(eq(productRules.catalogVersion, version))
+          .where(
+            and(
+              eq(productRules.catalogVersion, version),
+              last && sql`(${productRules.productId}, ${productRules.id}) > (${last.productId}, ${last.id})`,
+            ),
+          )
           .orderBy(asc(productRules.productId), asc(productRules.id))
-          .limit(limit)
-          .offset(offset),
+          .limit(rowsAtOnce),
       );
-      const codeRows = await inPages((limit, offset) =>
+      const codeRows = await inPages((last: CodeRow | undefined) =>
         db
           .select()
           .from(productDisqualifiers)
-          .where(eq(productDisqualifiers.catalogVersion, version))
+          .where(
+            and(
+              eq(productDisqualifiers.catalogVersion, version),
+              last &&
+                sql`(${productDisqualifiers.productId}, ${productDisqualifiers.code}) > (${last.productId}, ${last.code})`,
+            ),
+          )
           .orderBy(asc(productDisqualifiers.productId), asc(productDisqualifiers.code))
-          .limit(limit)
-          .offset(offset),
+          .limit(rowsAtOnce),
       );
-      const rulesByProduct = Map.groupBy(ruleRows, ({ productId }) => productId);
-      const codesByProduct = Map.groupBy(codeRows, ({ productId }) => productId);
       return {
         version,
         penaltyHundredths: row.penaltyHundredths,
         conditions: conditionRows,
-        products: productRows.toSorted(byPosition).map((product) => ({
-          ...product,
-          disqualifiers: (codesByProduct.get(product.id) ?? []).sort(byPosition).map(({ code }) => code),
-          rules: (rulesByProduct.get(product.id) ?? []).sort(byPosition),
-        })),
+        products: await inSlices(assemble(productRows, ruleRows, codeRows)),
       };
     },
 
@@ -206,16 +213,42 @@ type PositionedProduct = Omit<CatalogProduct, 'rules'> & {
 };
 
 const chunkBytes = 300_000;
-const rowsAtOnce = 2_000;
+const rowsAtOnce = 1_000;
 const abandonedAfterMs = 60 * 60_000;
 
-/** All rows of a query, some at a time: a libSQL server refuses an answer over 10 MB. */
-async function inPages<Row>(select: (limit: number, offset: number) => Promise<Row[]>): Promise<Row[]> {
+/** The products with their rules and disqualifiers, one a step. */
+function* assemble(
+  productRows: readonly ProductRow[],
+  ruleRows: readonly RuleRow[],
+  codeRows: readonly CodeRow[],
+): Generator<undefined, StoredProduct[], undefined> {
+  const rulesByProduct = Map.groupBy(ruleRows, ({ productId }) => productId);
+  yield;
+  const codesByProduct = Map.groupBy(codeRows, ({ productId }) => productId);
+  yield;
+  const assembled: StoredProduct[] = [];
+  for (const product of productRows.toSorted(byPosition)) {
+    assembled.push({
+      ...product,
+      disqualifiers: (codesByProduct.get(product.id) ?? []).sort(byPosition).map(({ code }) => code),
+      rules: (rulesByProduct.get(product.id) ?? []).sort(byPosition),
+    });
+    yield;
+  }
+  return assembled;
+}
+
+/**
+ * All rows of a query, some at a time: a libSQL server refuses a response over 10 MB, and thousands of rows of a file hold
+ * the event loop for too long.
+ */
+async function inPages<Row>(select: (last: Row | undefined) => Promise<Row[]>): Promise<Row[]> {
   const rows: Row[] = [];
   for (;;) {
-    const page = await select(rowsAtOnce, rows.length);
+    const page = await select(rows.at(-1));
     rows.push(...page);
     if (page.length < rowsAtOnce) return rows;
+    await nextTurn();
   }
 }
 
