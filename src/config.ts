@@ -112,9 +112,13 @@ export const Settings = v.object({
     'requests of one caller; `0`, as in development, switches every rate limit off; `600` in production',
   ),
   TRUSTED_PROXY_COUNT: setting(integerText(0, 10), 'proxies in front that append to `X-Forwarded-For`', '0'),
+  DRAIN_MS: setting(
+    integerText(0, 600_000),
+    'how long after SIGTERM new requests are accepted while readiness fails; `0` in development, `15000` in production',
+  ),
   SHUTDOWN_TIMEOUT_MS: setting(
     integerText(0, 600_000),
-    'how long requests in flight may take to finish after SIGTERM',
+    'how long requests in flight may take to finish after `DRAIN_MS`',
     '8000',
   ),
   LOG_LEVEL: setting(
@@ -215,6 +219,8 @@ export function readConfig(environment: Environment, developmentSecret?: string)
       perMinute: settings.RATE_LIMIT_PER_MINUTE ?? (settings.NODE_ENV === 'production' ? 600 : 0),
       trustedProxyCount: settings.TRUSTED_PROXY_COUNT,
     },
+    /** In production longer than the health checks of common load balancers need to notice. */
+    drainMs: settings.DRAIN_MS ?? (settings.NODE_ENV === 'production' ? 15_000 : 0),
     shutdownTimeoutMs: settings.SHUTDOWN_TIMEOUT_MS,
     logLevel: settings.LOG_LEVEL,
     metricsToken: settings.METRICS_TOKEN,

@@ -64,6 +64,7 @@ export const logFields = {
   setting: v.pipe(v.string(), v.regex(/^\w{1,60}$/)),
   rule: Setting,
   durationMs: v.pipe(v.number(), v.finite(), v.minValue(0)),
+  drainMs: Whole,
   address: Setting,
   docs: Setting,
   database: Setting,

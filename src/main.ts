@@ -21,13 +21,6 @@ import { cannotListen, StartError } from './start/start-error';
 import { tokenSettings, watchTokens } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
 
-/**
- * How long after SIGTERM the service goes on accepting, with `Connection: close` on every answer and 503 from
- * `/health/ready`. Without it, a request that a caller has just sent on an idle connection would be lost when the
- * server closes that connection.
- */
-const closingMs = 500;
-
 /** How long the last lines of the log may take to be written, where a reader stalls or a disk is full. */
 const logPatienceMs = 1000;
 
@@ -94,9 +87,9 @@ async function start(): Promise<void> {
   const app = createApp(deps);
   await demo?.walkJourney(createApp, deps);
 
-  const drain = async (closingMs: number) => {
+  const drain = async (drainMs: number) => {
     const isReconciled = reconciler?.stop().catch((error: unknown) => log.error(describeError(error), 'not settled'));
-    await closeConnections(lifecycle, closingMs);
+    await closeConnections(lifecycle, drainMs);
     const timeout = Bun.sleep(config.shutdownTimeoutMs).then(() => false);
     const isDrained = await Promise.race([app.stop().then(() => true), timeout]);
     if (!isDrained) {
@@ -110,13 +103,13 @@ async function start(): Promise<void> {
     replica?.$client.close();
     db.$client.close();
   };
-  /** Whoever asks a second time does not want to wait. */
-  const stop = async (exitCode: number, closingMs: number) => {
+  /** A second signal ends the process at once. */
+  const stop = async (exitCode: number, drainMs: number) => {
     let finalCode = exitCode;
     try {
       if (!lifecycle.isDraining) {
-        log.info('stopping');
-        await drain(closingMs);
+        log.info({ drainMs }, 'stopping');
+        await drain(drainMs);
       }
     } catch (error) {
       finalCode = 1;
@@ -126,7 +119,7 @@ async function start(): Promise<void> {
       process.exit(finalCode);
     }
   };
-  process.on('SIGTERM', () => stop(0, closingMs));
+  process.on('SIGTERM', () => stop(0, config.drainMs));
   process.on('SIGINT', () => stop(0, 0));
   // Nobody may be reading, or the disk behind it may be full.
   process.stdout.on('error', () => undefined);
@@ -172,8 +165,10 @@ function addressOf(host: string, port: number): string {
 }
 
 /**
- * Resolves after `durationMs`, by a timer or by the clock of the next request: Bun's timers stand still while callers
- * open one connection after the other, which is what they do now.
+ * Accepts requests for `durationMs` while `/health/ready` returns 503 and every response has `Connection: close`, so that
+ * load balancers move on and no idle connection is left for the server to close under a request.
+ *
+ * The next request ends it too, because Bun's timers do not fire while clients open one connection after another.
  */
 function closeConnections(lifecycle: Lifecycle, durationMs: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();

@@ -153,7 +153,7 @@ describe('an acknowledged answer', () => {
 
 describe('SIGTERM', () => {
   test('under load lets every request in flight be answered and exits with 0', async () => {
-    const service = await startService({ environment: { LOG_LEVEL: 'error' } });
+    const service = await startService({ environment: { LOG_LEVEL: 'error', DRAIN_MS: '500' } });
     const token = await service.token();
     const statuses: number[] = [];
     const refused: unknown[] = [];

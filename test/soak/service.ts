@@ -40,6 +40,7 @@ export async function startSoakedService(): Promise<SoakedService> {
       METRICS_TOKEN: 'metrics-of-the-soak-that-nobody-scrapes',
       // On, as in production, but for people who are in no hurry.
       RATE_LIMIT_PER_MINUTE: '1000000',
+      DRAIN_MS: '0',
       CARRIER_APPLICATIONS_PER_DAY: '0',
     },
     // Ctrl-C is this process's to handle; the service is told to stop afterwards.

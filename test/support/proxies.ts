@@ -6,29 +6,44 @@ import { until } from './until';
 
 /** Debian keeps these in a folder of root's PATH. */
 const which = (name: string) => Bun.which(name, { PATH: `${process.env.PATH}:/usr/sbin:/usr/local/sbin` });
-const programs = { nginx: which('nginx'), haproxy: which('haproxy') };
+const programs = { nginx: which('nginx'), haproxy: which('haproxy'), caddy: which('caddy') };
 
 export type ProxyName = keyof typeof programs;
+export const proxyNames = ['nginx', 'haproxy', 'caddy'] as const satisfies readonly ProxyName[];
 
 /** Which proxies are missing; their tests are skipped. */
-export const missingProxies = (['nginx', 'haproxy'] as const).filter((name) => programs[name] === null);
+export const missingProxies = proxyNames.filter((name) => programs[name] === null);
 if (missingProxies.length > 0) {
   process.stderr.write(`No ${missingProxies.join(' and no ')} is installed here: the tests behind them are skipped.\n`);
 }
 
-/** What a configuration is made of. */
+/** The values that a configuration is written with. */
 export interface ProxyPlace {
   readonly folder: string;
   readonly port: number;
 }
 
+const optionsOf = (name: ProxyName, path: string, folder: string) =>
+  ({
+    nginx: ['-p', folder, '-c', path, '-e', 'stderr'],
+    haproxy: ['-f', path],
+    caddy: ['run', '--adapter', 'caddyfile', '--config', path],
+  })[name];
+
 /** Runs a real proxy on loopback with a configuration; ended with the tests. */
-export async function startProxy(name: ProxyName, configure: (place: ProxyPlace) => string): Promise<string> {
+export async function startProxy(
+  name: ProxyName,
+  configure: (place: ProxyPlace) => string | Promise<string>,
+): Promise<string> {
   const place = { folder: temporaryFolder(), port: await freePort() };
   const path = join(place.folder, `${name}.conf`);
-  await Bun.write(path, configure(place));
-  const options = name === 'nginx' ? ['-p', place.folder, '-c', path, '-e', 'stderr'] : ['-f', path];
-  const child = Bun.spawn([programs[name] ?? name, ...options], { stdout: 'ignore', stderr: 'pipe' });
+  await Bun.write(path, await configure(place));
+  const child = Bun.spawn([programs[name] ?? name, ...optionsOf(name, path, place.folder)], {
+    // Caddy stores its certificates below HOME.
+    env: { PATH: process.env.PATH, HOME: place.folder },
+    stdout: 'ignore',
+    stderr: 'pipe',
+  });
   const complaints = new Response(child.stderr).text();
   atEnd(async () => {
     // nginx's master ends its worker, which a kill would leave behind.
@@ -38,7 +53,98 @@ export async function startProxy(name: ProxyName, configure: (place: ProxyPlace)
   const address = `http://127.0.0.1:${place.port}`;
   await until(async () => {
     if (child.exitCode !== null) throw new Error(`${name} ended before it listened:\n${await complaints}`);
-    return (await fetch(address).catch(() => undefined)) !== undefined;
+    return (await fetch(address, { redirect: 'manual' }).catch(() => undefined)) !== undefined;
   });
   return address;
+}
+
+/** The main context of Debian's nginx.conf, reduced to what a process without root can use. */
+const nginxMain = (folder: string) => `
+daemon off;
+worker_processes 2;
+pid ${folder}/pid;
+error_log stderr;
+events {}
+http {
+  access_log off;
+  client_body_temp_path ${folder}/body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
+  include ${folder}/planning.conf;
+}
+`;
+const files = { nginx: 'nginx.conf', haproxy: 'haproxy.cfg', caddy: 'Caddyfile' } as const;
+
+export interface Published {
+  /** Address of the proxy with TLS. */
+  readonly https: string;
+  /** Certificate of the proxy, to be trusted. */
+  readonly ca: string;
+}
+
+/**
+ * Runs a proxy with its configuration of `docs/deploy`. Ports and the places of the certificate are replaced, and the
+ * texts of `replaced`; each must occur in the file.
+ */
+export async function startDocumentedProxy(
+  name: ProxyName,
+  instances: readonly [port: number, port: number],
+  replaced: Readonly<Record<string, string>> = {},
+): Promise<Published> {
+  const [httpsPort, ca] = [await freePort(), await certificate()];
+  const fixed = await Bun.file(join(import.meta.dirname, '../../docs/deploy', files[name])).text();
+  await startProxy(name, async ({ folder, port }) => {
+    await Promise.all([
+      Bun.write(`${folder}/fullchain.pem`, ca.certificate),
+      Bun.write(`${folder}/privkey.pem`, ca.key),
+      Bun.write(`${folder}/planning.pem`, `${ca.certificate}${ca.key}`),
+    ]);
+    const local = {
+      '127.0.0.1:3001': `127.0.0.1:${instances[0]}`,
+      '127.0.0.1:3002': `127.0.0.1:${instances[1]}`,
+      ...{
+        nginx: {
+          'listen 80;': `listen 127.0.0.1:${port};`,
+          'listen 443 ': `listen 127.0.0.1:${httpsPort} `,
+          '/etc/ssl/planning': folder,
+        },
+        haproxy: {
+          'bind :80': `bind 127.0.0.1:${port}`,
+          'bind :443': `bind 127.0.0.1:${httpsPort}`,
+          '/etc/haproxy': folder,
+        },
+        caddy: {
+          'planning.example {': `{\n\tadmin off\n\thttp_port ${port}\n\thttps_port ${httpsPort}\n\tlocal_certs\n\tskip_install_trust\n}\nhttps://127.0.0.1:${httpsPort} {\n\ttls ${folder}/fullchain.pem ${folder}/privkey.pem`,
+        },
+      }[name],
+      ...replaced,
+    };
+    const text = Object.entries(local).reduce((all, [from, to]) => {
+      if (!all.includes(from)) throw new Error(`docs/deploy/${files[name]} does not contain ${from}`);
+      return all.replaceAll(from, to);
+    }, fixed);
+    if (name !== 'nginx') return text;
+    await Bun.write(`${folder}/planning.conf`, text);
+    return nginxMain(folder);
+  });
+  return { https: `https://127.0.0.1:${httpsPort}`, ca: ca.certificate };
+}
+
+/** A certificate for 127.0.0.1 that signs itself. */
+async function certificate() {
+  const folder = temporaryFolder();
+  const [key, crt] = [join(folder, 'key.pem'), join(folder, 'crt.pem')];
+  const child = Bun.spawn(
+    [
+      ...['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'],
+      ...['-days', '2', '-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1'],
+      ...['-keyout', key, '-out', crt],
+    ],
+    { stdout: 'ignore', stderr: 'pipe' },
+  );
+  const complaint = await new Response(child.stderr).text();
+  if ((await child.exited) !== 0) throw new Error(`openssl made no certificate:\n${complaint}`);
+  return { certificate: await Bun.file(crt).text(), key: await Bun.file(key).text() };
 }
