@@ -50,7 +50,11 @@ describe('the settings', () => {
     expect(readConfig({}).rateLimit).toEqual({ perMinute: 0, trustedProxyCount: 0 });
     expect(readConfig(production).rateLimit).toEqual({ perMinute: 600, trustedProxyCount: 1 });
     expect(readConfig({ ...production, RATE_LIMIT_PER_MINUTE: '0' }).rateLimit.perMinute).toBe(0);
+  });
+
+  test('drain by default in production alone, and with the timeout in less than the 30 s of Kubernetes', () => {
     expect([readConfig({}).drainMs, readConfig(production).drainMs]).toEqual([0, 15_000]);
+    expect(readConfig(production).drainMs + readConfig(production).shutdownTimeoutMs).toBeLessThan(28_000);
   });
 
   test('take origins in the form that browsers send, and a wildcard for the port of a loopback host alone', () => {
