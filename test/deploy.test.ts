@@ -8,6 +8,7 @@ import { buildMovedBundle } from './support/bundle';
 import { freePort } from './support/free-port';
 import { startService } from './support/service';
 import { hasSqld, sqldVersion } from './support/sqld';
+import { until } from './support/until';
 
 const root = join(import.meta.dirname, '..');
 const read = (name: string) => Bun.file(join(root, name)).text();
@@ -26,7 +27,11 @@ const Service = v.object({
   image: v.string(),
   build: v.optional(v.literal('.')),
   command: v.optional(Command),
+  env_file: v.optional(v.literal('.env')),
   environment: v.record(v.string(), v.nullable(v.string())),
+  logging: v.object({ driver: v.literal('json-file'), options: v.record(v.string(), v.string()) }),
+  stop_grace_period: v.optional(v.string()),
+  ports: v.optional(v.array(v.string()), []),
   healthcheck: v.optional(v.object({ test: v.optional(v.tupleWithRest([v.literal('CMD')], v.string())) })),
   depends_on: v.optional(v.record(v.string(), v.object({ condition: v.string() })), {}),
 });
@@ -35,8 +40,8 @@ const { services } = v.parse(Compose, Bun.YAML.parse(await read('compose.yaml'))
 const own = Object.entries(services).filter(([, { build }]) => build !== undefined);
 const imageEnvironment = Object.fromEntries(valuesOf('ENV').flatMap((value) => value.split(' ').map(toPair)));
 
-/** What whoever runs compose.yaml is asked for. */
-const asked: Readonly<Record<string, string>> = {
+/** A `.env` with the settings that production requires. */
+const dotEnv: Readonly<Record<string, string>> = {
   AUTH_SECRET: 'a secret of production, 32 bytes long',
   AUTH_ISSUER: 'issuer',
   AUTH_AUDIENCE: 'audience',
@@ -52,40 +57,54 @@ function toPair(assignment: string): [string, string] {
   return [key, value];
 }
 
-type Environment = Readonly<Record<string, string | null>>;
+type Values = Readonly<Record<string, string>>;
 
-/** As compose fills it in: a key without a value is passed on if it is set, `${KEY:?message}` must be set. */
-function filledIn(environment: Environment): Record<string, string | undefined> {
-  const entries = Object.entries(environment).map(([key, value]) => {
-    const name = value === null ? key : /^\$\{([A-Z_]+):\?.+\}$/.exec(value)?.[1];
-    return [key, name === undefined ? (value ?? undefined) : asked[name]] as const;
+/** The environment of a container: that of the image, the `.env` file, and `environment`, in which `${KEY:?message}` must be set. */
+function environmentOf({ environment, env_file }: v.InferOutput<typeof Service>, file: Values): Values {
+  const own = Object.entries(environment).map(([key, value]) => {
+    const name = /^\$\{([A-Z_]+):\?.+\}$/.exec(value ?? '')?.[1];
+    const filled = name === undefined ? value : file[name];
+    if (filled === undefined) throw new Error(`${key} must be set`);
+    return [key, filled ?? ''] as const;
   });
-  return Object.fromEntries(entries);
-}
-
-/** What the file itself gives. */
-function written(environment: Environment): Record<string, string | undefined> {
-  return filledIn(
-    Object.fromEntries(Object.entries(environment).filter(([, value]) => value?.startsWith('$') === false)),
-  );
+  return { ...imageEnvironment, ...(env_file === '.env' ? file : {}), ...Object.fromEntries(own) };
 }
 
 describe('compose.yaml', () => {
-  test('gives the service only settings that it has', () => {
-    expect(own.map(([name]) => name)).toEqual(['migrate', 'planning-1', 'planning-2']);
-    for (const [, { environment }] of own) {
-      expect(Object.keys(environment).filter((key) => !(key in Settings.entries))).toEqual([]);
-    }
+  test.each(own)('F15 passes every setting of .env to %s, except those that the deployment fixes', (_, service) => {
+    const keys = Object.keys(Settings.entries);
+    const file = Object.fromEntries(keys.map((key) => [key, `value of ${key}`]));
+    const given = environmentOf(service, file);
+    expect(Object.keys(given).sort()).toEqual([...keys].sort());
+    const fixed = keys.filter((key) => given[key] !== file[key]);
+    expect(fixed.sort()).toEqual(['DATABASE_READ_URL', 'DATABASE_URL', 'HOST', 'NODE_ENV', 'PORT']);
   });
 
-  test.each(own)('gives %s what production must have, and asks for every secret', (_, { environment }) => {
-    expect(readConfig({ ...imageEnvironment, ...filledIn(environment) })).toMatchObject({
+  test.each(own)('starts %s in production with the settings of .env, and holds none of its secrets', (_, service) => {
+    expect(readConfig(environmentOf(service, dotEnv))).toMatchObject({
       isProduction: true,
       host: '0.0.0.0',
       database: { url: 'http://primary:8080' },
     });
-    for (const key of Object.keys(asked)) expect(environment[key] ?? '${').toStartWith('${');
-    expect(() => readConfig({ ...imageEnvironment, ...written(environment) })).toThrow('AUTH_ISSUER must be set');
+    expect(Object.keys(service.environment).filter((key) => /KEY|TOKEN|SECRET/.test(key))).toEqual([]);
+    expect(() => environmentOf(service, {})).toThrow('must be set');
+  });
+
+  test('F15 bounds the log of every container', () => {
+    for (const { logging } of Object.values(services)) {
+      expect(logging.options).toEqual({ 'max-size': expect.stringMatching(/^\d+m$/), 'max-file': expect.any(String) });
+    }
+  });
+
+  test.each(own)('F25 gives %s longer to stop than the drain and the shutdown timeout take', (_, service) => {
+    const { drainMs, shutdownTimeoutMs } = readConfig(environmentOf(service, dotEnv));
+    const seconds = Number(/^(\d+)s$/.exec(service.stop_grace_period ?? '')?.[1]);
+    expect(seconds * 1000).toBeGreaterThan(drainMs + shutdownTimeoutMs + 2000);
+  });
+
+  test('publishes ports on this machine only', () => {
+    const ports = Object.values(services).flatMap((service) => service.ports);
+    expect(ports).toEqual(['127.0.0.1:3001:3000', '127.0.0.1:3002:3000']);
   });
 
   test('waits for what is there, and for a server only if it tells its health', () => {
@@ -119,7 +138,7 @@ describe('the Dockerfile', () => {
     expect(valuesOf('COPY').filter((value) => value.startsWith('--from'))).toEqual(['--from=build /build/dist ./']);
   });
 
-  test('starts the bundle as whoever has no right but on data, and asks for its health', async () => {
+  test('F25 starts the bundle as a user that may write data only; the health check is liveness', async () => {
     expect(valuesOf('USER')).toEqual(['bun']);
     expect(valuesOf('VOLUME')).toEqual(['/app/data']);
     const { bundle } = await buildMovedBundle();
@@ -134,14 +153,16 @@ describe('the Dockerfile', () => {
       return (await child.exited) === 0;
     };
     expect(await isHealthy()).toBeFalse();
-    const environment = { ...imageEnvironment, ...asked, PORT };
+    // Nothing listens there: the database is away.
+    const away = { DATABASE_URL: 'http://127.0.0.1:1', DRAIN_MS: '3000' };
+    const environment = { ...imageEnvironment, ...dotEnv, ...away, PORT };
     const service = await startService({ program: argumentsOf(valuesOf('CMD')[0]), cwd: bundle, environment });
-    expect(await isHealthy()).toBeTrue();
+    const readiness = () => fetch(`http://127.0.0.1:${PORT}/health/ready`);
+    expect([await isHealthy(), (await readiness()).status]).toEqual([true, 503]);
     service.process.kill('SIGTERM');
-    // For half a second it goes on answering, so that its callers move on.
-    while ((await fetch(`http://127.0.0.1:${PORT}/health/live`)).headers.get('connection') !== 'close')
-      await Bun.sleep(5);
-    expect(await isHealthy()).toBeFalse();
+    await until(async () => (await readiness()).headers.get('connection') === 'close');
+    expect(await isHealthy()).toBeTrue();
     expect(await service.process.exited).toBe(0);
+    expect(await isHealthy()).toBeFalse();
   });
 });
