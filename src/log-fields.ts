@@ -59,7 +59,9 @@ export const logFields = {
   /** The id of an application, which the carrier is given as its reference. */
   application: Identifier,
   settled: Whole,
-  removed: Whole,
+  /** Audit events that are removed, because they are older than `days`. */
+  events: Whole,
+  days: Whole,
   /** A setting's key, and what is said of it. */
   setting: v.pipe(v.string(), v.regex(/^\w{1,60}$/)),
   rule: Setting,

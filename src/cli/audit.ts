@@ -1,75 +1,108 @@
-import { Argument, Command, InvalidArgumentError } from 'commander';
+import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { parseInstant } from '../calendar';
 import { readConfig } from '../config';
-import type { AuditEvent } from '../db/schema/audit';
-import { createAuditStore } from '../modules/audit/store';
-import { subject } from './arguments';
+import type { Database } from '../db/client';
+import { type AuditEvent, auditActions } from '../db/schema/audit';
+import { type AuditFilter, createAuditStore, noUserId } from '../modules/audit/store';
+import { identifier, subject } from './arguments';
+import { pruneCommand } from './audit-retention';
 import { withDatabase } from './command-database';
 import { currentOperator } from './operator';
 import { OperatorError } from './operator-error';
 
 interface AuditOptions {
+  readonly by?: string;
+  readonly action?: AuditEvent['action'];
   readonly since?: string;
+  readonly until?: string;
   readonly limit?: number;
   readonly json: boolean;
 }
 
 export function auditCommand(): Command {
   return new Command('audit')
-    .description('Print who did what to the data of a user when, the newest first')
-    .addArgument(
-      new Argument('<user>', 'id of a person or of one of the staff: the `sub` of the token').argParser(subject),
-    )
-    .option('--since <instant>', 'only what was done since this date, or date-time with Z or an offset')
-    .option('--limit <count>', 'at most so many events', positiveInteger)
+    .description('Print who did what to whose data, newest first: by user, actor, action and time')
+    .addArgument(new Argument('[user]', 'id of a person or member of staff: the `sub` of the token').argParser(subject))
+    .option('--by <actor>', 'only what this actor did: login name of an operator, or id of a user', identifier)
+    .addOption(new Option('--action <action>', 'only this action').choices(auditActions))
+    .option('--since <instant>', 'only events from this date, or date-time with Z or an offset, on')
+    .option('--until <instant>', 'only events before this date, or date-time with Z or an offset')
+    .option('--limit <count>', 'at most this many events', positiveInteger)
     .option('--json', 'print the events as JSON', false)
     .addHelpText(
       'after',
       `
-Of one of the staff it is also what they read of others, and who changed their place. An actor that is “unknown” has
-changed a record by other means than this build of the service. Events of an erased person are under the id that the
-erasure printed. This look is an event of its own. It prints as it reads, however many events there are.`,
+The conditions can be combined; at least one is needed. Without a user, each event has the id of its user, which is
+empty where an event concerns no user in particular. The events of a member of staff include what the person read.
+An actor that is “unknown” has changed a record by other means than this build of the service. Events of an erased
+person are under the id that the erasure printed. This look is recorded as an event of its own. The command prints
+as it reads and needs little memory, however many events there are.`,
     )
-    .action((userId: string, options: AuditOptions) => {
+    .enablePositionalOptions()
+    .addCommand(pruneCommand())
+    .action((userId: string | undefined, options: AuditOptions) => {
       const config = readConfig(process.env);
-      const sinceMs = instantOf(options.since, config.reportTimeZone);
+      const filter = filterOf(userId, options, config.reportTimeZone);
       return withDatabase(config, async (db) => {
-        const store = createAuditStore(db);
-        const look = { userId, action: 'read', actor: 'operator', section: 'audit' } as const;
-        const isAny = await store.recordLook({ ...look, ...currentOperator(), now: Date.now() });
-        if (!isAny) throw new OperatorError('The audit trail has nothing about this user.');
-        const print = options.json ? printJson : printLines;
-        await print(userId, store.pages(userId, { sinceMs, limit: options.limit }));
+        await recordLook(db, userId);
+        const pages = createAuditStore(db).pages({ ...filter, limit: options.limit });
+        await (options.json ? printJson : printLines)(userId, pages);
       });
     });
 }
 
+/** @throws OperatorError */
+function filterOf(userId: string | undefined, { by, action, since, until }: AuditOptions, zone: string): AuditFilter {
+  const sinceMs = instantOf('--since', since, zone);
+  const untilMs = instantOf('--until', until, zone);
+  const filter = { userId, by, action, sinceMs, untilMs };
+  if (Object.values(filter).every((value) => value === undefined)) {
+    throw new OperatorError('Name a user, or one of --by, --action, --since and --until.');
+  }
+  if (untilMs !== undefined && untilMs <= (sinceMs ?? 0)) {
+    throw new OperatorError('--until must be later than --since.');
+  }
+  return filter;
+}
+
+/** @throws OperatorError when the user has no events */
+async function recordLook(db: Database, userId: string | undefined): Promise<void> {
+  const store = createAuditStore(db);
+  const look = { action: 'read', actor: 'operator', section: 'audit', ...currentOperator(), now: Date.now() } as const;
+  if (userId === undefined) return store.record({ ...look, userId: noUserId });
+  const isAny = await store.recordLook({ ...look, userId });
+  if (!isAny) throw new OperatorError('The audit trail has nothing about this user.');
+}
+
 type Pages = AsyncIterable<readonly AuditEvent[]>;
 
-async function printLines(_userId: string, pages: Pages): Promise<void> {
-  await write(`${toLine(['time', 'action', 'section', 'actor', 'request', 'application'])}\n`);
+async function printLines(userId: string | undefined, pages: Pages): Promise<void> {
+  const userCell = (user: string) => (userId === undefined ? [user] : []);
+  await write(`${toLine(['time', 'action', 'section', 'actor', 'request', 'application', ...userCell('user')])}\n`);
   for await (const page of pages) {
-    const lines = page.map(({ occurredAt, action, section, actor, actorId, requestId, applicationId }) =>
+    const lines = page.map((event) =>
       toLine([
-        new Date(occurredAt).toISOString(),
-        action,
-        section ?? '',
-        actorId === null ? actor : `${actor} ${actorId}`,
-        requestId ?? '',
-        applicationId ?? '',
+        new Date(event.occurredAt).toISOString(),
+        event.action,
+        event.section ?? '',
+        event.actorId === null ? event.actor : `${event.actor} ${event.actorId}`,
+        event.requestId ?? '',
+        event.applicationId ?? '',
+        ...userCell(event.userId),
       ]),
     );
     await write(`${lines.join('\n')}\n`);
   }
 }
 
-/** One object, as other commands print it, but a line an event. */
-async function printJson(userId: string, pages: Pages): Promise<void> {
-  await write(`{\n  "user": ${JSON.stringify(userId)},\n  "events": [`);
+/** One object, as other commands print it, but a line for each event. */
+async function printJson(userId: string | undefined, pages: Pages): Promise<void> {
+  await write(`{\n  "user": ${JSON.stringify(userId ?? null)},\n  "events": [`);
   let separator = '\n';
   for await (const page of pages) {
     for (const event of page) {
-      await write(`${separator}    ${JSON.stringify(toShown(event))}`);
+      const user = userId === undefined ? { user: event.userId } : {};
+      await write(`${separator}    ${JSON.stringify({ ...toShown(event), ...user })}`);
       separator = ',\n';
     }
   }
@@ -81,8 +114,8 @@ export function toShown({ occurredAt, actor, actorId, action, section, applicati
   return { time: new Date(occurredAt).toISOString(), action, section, actor, actorId, requestId, applicationId };
 }
 
-/** Wide enough for what the service writes; only an operator's name, or a request's id of a caller's own, is longer. */
-const widths = [24, 9, 21, 8, 36];
+/** Wide enough for what the service writes. An operator's name, or a request id of a caller, may be longer. */
+const widths = [24, 9, 21, 8, 36, 36];
 
 function toLine(cells: readonly string[]): string {
   return cells
@@ -91,18 +124,20 @@ function toLine(cells: readonly string[]): string {
     .trimEnd();
 }
 
-/** Waits for a reader who is slower than the database. */
+/** Waits for a reader that is slower than the database. */
 async function write(text: string): Promise<void> {
   if (process.stdout.write(text)) return;
   await new Promise((resolve) => process.stdout.once('drain', resolve));
 }
 
 /** @throws OperatorError */
-function instantOf(text: string | undefined, timeZone: string): number {
-  if (text === undefined) return 0;
+function instantOf(option: string, text: string | undefined, timeZone: string): number | undefined {
+  if (text === undefined) return undefined;
   const instant = parseInstant(text, timeZone);
   if (instant !== undefined) return instant;
-  throw new OperatorError('--since must be a date that exists as YYYY-MM-DD, or such a date-time with Z or an offset.');
+  throw new OperatorError(
+    `${option} must be a date that exists as YYYY-MM-DD, or such a date-time with Z or an offset.`,
+  );
 }
 
 function positiveInteger(text: string): number {

@@ -16,6 +16,7 @@ import { createWriteProbe } from '../db/write-probe';
 import { AppError } from '../errors';
 import { createCatalogStore } from '../modules/matching/store';
 import { proxyHostFor } from '../start/proxies';
+import { retentionFindings } from './audit-retention';
 import { replicaFindings } from './doctor-replica';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
@@ -28,6 +29,7 @@ export interface Finding {
     | 'schema'
     | 'writes'
     | 'catalogue'
+    | 'audit trail'
     | 'clock'
     | 'token keys'
     | 'token'
@@ -113,7 +115,7 @@ async function databaseFindings(config: Config): Promise<Finding[]> {
       detail: `${place} answers in ${tookMs.toFixed(1)} ms${path === undefined ? '' : encryptionOf(config)}`,
     } as const;
     const clock = clockFinding('the database', databaseMs, tookMs);
-    return [reachable, clock, ...(await schemaFindings(db))];
+    return [reachable, clock, ...(await schemaFindings(db, config))];
   } catch (error) {
     const code = findDatabaseError(error)?.code;
     if (code === undefined) throw error;
@@ -130,7 +132,7 @@ function encryptionOf({ database }: Config): string {
   return database.encryptionKey === undefined ? '; it is not encrypted' : '; it is encrypted';
 }
 
-async function schemaFindings(db: Database): Promise<Finding[]> {
+async function schemaFindings(db: Database, { auditRetentionDays }: Config): Promise<Finding[]> {
   const fit = await schemaFit(db.$client);
   if (fit !== 'fit') {
     const remedy = fit === 'too-old' ? ' Run `bun planning migrate`.' : '';
@@ -146,6 +148,7 @@ async function schemaFindings(db: Database): Promise<Finding[]> {
     catalog === undefined
       ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
       : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },
+    ...(await retentionFindings(db, auditRetentionDays)),
   ];
 }
 

@@ -18,28 +18,32 @@ import { userCommand } from './user';
 
 /** The whole command line; a new one each time, since a command remembers the options that it was given. */
 export function createProgram(): Command {
-  return new Command('planning')
-    .description('The operator’s command line of the personal planning service. Settings come from the environment.')
-    .version(packageJson.version)
-    .showHelpAfterError('(add --help for help)')
-    .addCommand(migrateCommand())
-    .addCommand(seedCommand())
-    .addCommand(tokenCommand())
-    .addCommand(
-      new Command('import')
-        .description('Import a file')
-        .addCommand(importRowsCommand(cemeteriesImport))
-        .addCommand(importProductsCommand())
-        .addCommand(importRowsCommand(staffImport))
-        .addCommand(importRowsCommand(activitiesImport)),
-    )
-    .addCommand(userCommand())
-    .addCommand(auditCommand())
-    .addCommand(catalogCommand())
-    .addCommand(backupCommand())
-    .addCommand(restoreCommand())
-    .addCommand(rekeyCommand())
-    .addCommand(doctorCommand())
-    .addCommand(carrierCommand())
-    .addHelpText('after', '\nExit codes: 0 it is done; 1 it is not, for a reason that standard error gives.');
+  return (
+    new Command('planning')
+      .description('The operator’s command line of the personal planning service. Settings come from the environment.')
+      .version(packageJson.version)
+      // So that a command and its subcommand can have options of the same name.
+      .enablePositionalOptions()
+      .showHelpAfterError('(add --help for help)')
+      .addCommand(migrateCommand())
+      .addCommand(seedCommand())
+      .addCommand(tokenCommand())
+      .addCommand(
+        new Command('import')
+          .description('Import a file')
+          .addCommand(importRowsCommand(cemeteriesImport))
+          .addCommand(importProductsCommand())
+          .addCommand(importRowsCommand(staffImport))
+          .addCommand(importRowsCommand(activitiesImport)),
+      )
+      .addCommand(userCommand())
+      .addCommand(auditCommand())
+      .addCommand(catalogCommand())
+      .addCommand(backupCommand())
+      .addCommand(restoreCommand())
+      .addCommand(rekeyCommand())
+      .addCommand(doctorCommand())
+      .addCommand(carrierCommand())
+      .addHelpText('after', '\nExit codes: 0 it is done; 1 it is not, for a reason that standard error gives.')
+  );
 }

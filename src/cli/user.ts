@@ -52,7 +52,7 @@ function exportCommand(): Command {
         const kept = await findPersonalData(db, userId);
         await noteLook(db, userId, 'exported');
         const auditTrail = [];
-        for await (const page of createAuditStore(db).pages(userId)) auditTrail.push(...page.map(toShown));
+        for await (const page of createAuditStore(db).pages({ userId })) auditTrail.push(...page.map(toShown));
         const all = {
           exportedAt: new Date().toISOString(),
           ...describe(kept),

@@ -268,14 +268,16 @@ describe('the events of a user', () => {
     await fillEvents(db, rows, 'value / 3');
     const store = createAuditStore(db);
     const read = async (which?: { sinceMs?: number; limit?: number }) =>
-      (await Array.fromAsync(store.pages('ada', which))).flat();
+      (await Array.fromAsync(store.pages({ userId: 'ada', ...which }))).flat();
     const all = await read();
     expect(all).toHaveLength(rows / 2);
     expect(all).toEqual(all.toSorted((a, b) => b.occurredAt - a.occurredAt || b.id - a.id));
     expect(await read({ limit: 1_700 })).toEqual(all.slice(0, 1_700));
     const sinceMs = all[1_200]?.occurredAt ?? 0;
     expect(await read({ sinceMs })).toEqual(all.filter(({ occurredAt }) => occurredAt >= sinceMs));
-    const plan = await explainFirst(db, (watched) => createAuditStore(watched).pages('ada', { sinceMs: 1 }).next());
+    const plan = await explainFirst(db, (watched) =>
+      createAuditStore(watched).pages({ userId: 'ada', sinceMs: 1 }).next(),
+    );
     expect(plan).toEqual(['SEARCH audit_events USING INDEX audit_events_by_user (user_id=? AND occurred_at>?)']);
   });
 

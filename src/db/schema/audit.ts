@@ -15,6 +15,7 @@ export const auditActions = [
   'erased',
   'assigned',
   'imported',
+  'pruned',
 ] as const;
 
 /**

@@ -1,27 +1,49 @@
 import { databaseClock } from '../../db/clock';
 import type { AppDeps } from '../../deps';
 import { startRounds } from '../../rounds';
+import { dayMs, planRetention, type RetentionHold } from './retention-plan';
 import { createAuditStore } from './store';
 
 const everyMs = 60 * 60_000;
-const dayMs = 24 * 60 * 60_000;
+
+/** What the log and `planning doctor` say of each. */
+export const holdTexts = {
+  'clock-ahead': 'the clock is ahead of the audit trail: events expire later, until `planning audit prune` confirms it',
+  'clock-behind': 'the clock is behind the audit trail: no event is removed, until `planning audit prune` confirms it',
+  shortened: 'is smaller than the retention in force: `planning audit prune` applies it',
+} as const satisfies Record<RetentionHold, string>;
 
 /**
- * Removes what the audit trail holds for longer than so many days, at once and then every hour. `stop` lets the few
- * rows that are being removed go, and begins no others; whatever is left is removed by another process, or later.
+ * Removes expired events of the audit trail at once and then every hour. `stop` waits for the step that runs. Another
+ * process, or a later run, removes the rest.
  */
 export function startAuditRetention(
   { db, clock, log }: Pick<AppDeps, 'db' | 'clock' | 'log'>,
   days: number,
 ): { stop(): Promise<void> } {
   const store = createAuditStore(db);
+  let said = '';
   return startRounds({
     everyMs,
     async work(isStopping) {
-      // What is removed cannot be had back, so both clocks must have it that it is old.
-      const now = Math.min(clock().getTime(), await databaseClock(db));
-      const removed = await store.removeExpired({ before: now - days * dayMs, now }, isStopping);
-      if (removed > 0) log.info({ removed }, 'old audit events were removed');
+      // An event expires only when it is old by both clocks.
+      const now = Math.floor(Math.min(clock().getTime(), await databaseClock(db)));
+      const facts = await store.findFacts();
+      const { next, before, atMost, holds, aheadMs } = planRetention(facts, days, now);
+      if (said !== holds.join()) {
+        said = holds.join();
+        for (const hold of holds) {
+          if (hold === 'shortened') {
+            log.warn({ setting: 'AUDIT_RETENTION_DAYS', rule: holdTexts[hold] }, 'a setting needs attention');
+          } else log.warn({ days: Math.floor(Math.abs(aheadMs) / dayMs) }, holdTexts[hold]);
+        }
+      }
+      const events = atMost === 0 ? 0 : await store.countExpired(before, atMost);
+      const isOwn = await store.advance(facts.state, { ...next, removed: next.removed + events });
+      // Another process has just begun the same run.
+      if (!isOwn || events === 0) return;
+      log.info({ events, days: next.days }, 'audit events that are older than this are removed');
+      await store.removeExpired({ before, atMost: events }, isStopping);
     },
     onFailure: (failure) => log.error(failure, 'old audit events could not be removed'),
   });

@@ -1,12 +1,15 @@
-import { and, asc, desc, eq, gt, gte, lt, lte, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
-import type { Database } from '../../db/client';
-import { auditEvents } from '../../db/schema';
+import { and, asc, desc, eq, gte, inArray, isNull, lt, lte, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
+import { unionAll } from 'drizzle-orm/sqlite-core';
+import * as v from 'valibot';
+import { type Database, writeBatch } from '../../db/client';
+import { auditEvents, auditRetention } from '../../db/schema';
 import type { AuditEvent } from '../../db/schema/audit';
+import type { RetentionState, TrailFacts } from './retention-plan';
 
 /** The request that does something; null for what the service does by itself. */
 export type RequestId = string | null;
 
-/** Somebody at the command line, and the one run of it. */
+/** The operator who runs a command, and the id of that run. */
 export interface Operator {
   readonly actorId: string;
   readonly requestId: string;
@@ -22,13 +25,33 @@ export interface NewEvent extends Pick<AuditEvent, 'action' | 'actor' | 'request
   readonly now: number;
 }
 
+/** Which events to read. All conditions must hold. */
+export interface AuditFilter {
+  readonly userId?: string | undefined;
+  /** The login name of an operator, or the id of a person or member of staff. */
+  readonly by?: string | undefined;
+  readonly action?: AuditEvent['action'] | undefined;
+  /** Epoch milliseconds, inclusive. */
+  readonly sinceMs?: number | undefined;
+  /** Epoch milliseconds, exclusive. */
+  readonly untilMs?: number | undefined;
+}
+
+/** The user id of an event that concerns no user in particular: no token has an empty `sub`. */
+export const noUserId = '';
+
 const pageRows = 1_000;
-/** Read and removed at once, so that no writer waits for long. */
+/** Removed by one statement, so that no writer waits for long. */
 const expiredAtOnce = 500;
 const refusalsEveryMs = 60 * 60_000;
+const Facts = v.object({
+  oldest: v.nullable(v.number()),
+  newest: v.nullable(v.number()),
+  events: v.nullable(v.number()),
+});
 
 /**
- * The statement that adds an event, to be sent in one transaction with what it tells of.
+ * The statement that adds an event. It belongs into the transaction of the change that the event records.
  *
  * @param source `WHERE` what must hold for it, or `FROM` rows of which each adds one
  */
@@ -39,21 +62,24 @@ export function eventStatement(db: Database, event: NewEvent, source: SQL = sql`
 }
 
 export function createAuditStore(db: Database) {
-  const since = (userId: string, sinceMs: number) =>
-    and(eq(auditEvents.userId, userId), gte(auditEvents.occurredAt, sinceMs));
-
   return {
     async record(event: NewEvent): Promise<void> {
       await eventStatement(db, event);
     },
 
-    /** Notes that somebody was refused, at most once an hour, so that nobody fills the table by asking. */
+    /** Records a refusal, at most once an hour for each user, so that requests cannot fill the table. */
     async recordRefusal(event: NewEvent & { readonly userId: string }): Promise<void> {
-      const recent = and(since(event.userId, event.now - refusalsEveryMs), eq(auditEvents.action, 'refused'));
+      const recent = and(
+        eq(auditEvents.userId, event.userId),
+        gte(auditEvents.occurredAt, event.now - refusalsEveryMs),
+        // An event that a wrong clock dated years ahead must not suppress the others.
+        lte(auditEvents.occurredAt, event.now + refusalsEveryMs),
+        eq(auditEvents.action, 'refused'),
+      );
       await eventStatement(db, event, sql`WHERE NOT EXISTS (SELECT 1 FROM ${auditEvents} WHERE ${recent})`);
     },
 
-    /** Notes a look at a user's events, if there are any, and gives whether there are. */
+    /** Records a look at a user's events. Returns false, and records nothing, if the user has none. */
     async recordLook(event: NewEvent & { readonly userId: string }): Promise<boolean> {
       const own = eq(auditEvents.userId, event.userId);
       const rows = await eventStatement(
@@ -64,59 +90,136 @@ export function createAuditStore(db: Database) {
       return rows.length > 0;
     },
 
-    /** A user's events, the newest first, in pages; there may be more of them than memory holds. */
-    async *pages(userId: string, { sinceMs = 0, limit = Number.POSITIVE_INFINITY } = {}): AsyncGenerator<AuditEvent[]> {
-      let left = limit;
-      let after: SQL | undefined;
+    /** The events that match, newest first, in pages: the trail may be larger than memory. */
+    async *pages(filter: AuditFilter & { readonly limit?: number | undefined }): AsyncGenerator<AuditEvent[]> {
+      let left = filter.limit ?? Number.POSITIVE_INFINITY;
+      let last: AuditEvent | undefined;
       while (left > 0) {
-        const page = await db
-          .select()
-          .from(auditEvents)
-          .where(and(since(userId, sinceMs), after))
-          .orderBy(desc(auditEvents.occurredAt), desc(auditEvents.id))
-          .limit(Math.min(left, pageRows));
-        const last = page.at(-1);
+        const page = await readPage(db, filter, last, Math.min(left, pageRows));
+        last = page.at(-1);
         if (last === undefined) return;
         yield page;
         left -= page.length;
-        after = sql`(${auditEvents.occurredAt}, ${auditEvents.id}) < (${last.occurredAt}, ${last.id})`;
       }
     },
 
+    /** What the retention knows of the trail. The ids give the number of events closely enough, without a scan. */
+    async findFacts(): Promise<TrailFacts> {
+      const found = await db.get(sql`SELECT (SELECT min(${auditEvents.occurredAt}) FROM ${auditEvents}) AS oldest,
+        (SELECT max(${auditEvents.occurredAt}) FROM ${auditEvents}) AS newest,
+        (SELECT max(${auditEvents.id}) FROM ${auditEvents}) - (SELECT min(${auditEvents.id}) FROM ${auditEvents}) + 1
+          AS events`);
+      const { oldest, newest, events } = v.parse(Facts, found);
+      const [state] = await db.select().from(auditRetention);
+      return { oldest: oldest ?? undefined, newest: newest ?? undefined, events: events ?? 0, state };
+    },
+
+    /** Stores the state of a run. Returns false if another process has stored one since `before` was read. */
+    async advance(before: RetentionState | undefined, next: RetentionState): Promise<boolean> {
+      const row = { id: 1, ...next };
+      const stored =
+        before === undefined
+          ? await db.insert(auditRetention).values(row).onConflictDoNothing().returning({ id: auditRetention.id })
+          : await db
+              .update(auditRetention)
+              .set(row)
+              .where(and(eq(auditRetention.checkedAt, before.checkedAt), eq(auditRetention.removed, before.removed)))
+              .returning({ id: auditRetention.id });
+      return stored.length > 0;
+    },
+
+    /** Stores what an operator has confirmed, together with the event of it. */
+    async confirm(next: RetentionState, { operator, now }: { operator: Operator; now: number }): Promise<void> {
+      const row = { id: 1, ...next };
+      const pruned = { userId: noUserId, action: 'pruned', actor: 'operator', section: 'audit', now } as const;
+      await writeBatch(db, [
+        db.insert(auditRetention).values(row).onConflictDoUpdate({ target: auditRetention.id, set: row }),
+        eventStatement(db, { ...pruned, ...operator }),
+      ]);
+    },
+
+    /** How many events are from before an instant, counted up to `limit`. */
+    async countExpired(before: number, limit?: number): Promise<number> {
+      const expired = db.select({ id: auditEvents.id }).from(auditEvents).where(lt(auditEvents.occurredAt, before));
+      return db.$count(limit === undefined ? expired.as('expired') : expired.limit(limit).as('expired'));
+    },
+
     /**
-     * Removes the oldest events from before an instant, some at a time; several processes may at once.
+     * Removes the oldest events from before an instant, in steps. Several processes may do so at once.
      *
-     * @param isStopping asked before each time
-     * @returns how many were removed by this process
+     * @param isStopping called before each step
+     * @returns how many events this process removed
      */
-    async removeExpired({ before, now }: { before: number; now: number }, isStopping: () => boolean): Promise<number> {
+    async removeExpired(
+      { before, atMost = Number.POSITIVE_INFINITY }: { before: number; atMost?: number },
+      isStopping: () => boolean,
+    ): Promise<number> {
       let removed = 0;
-      let afterId = 0;
-      while (!isStopping()) {
+      while (removed < atMost && !isStopping()) {
         const startedAtMs = performance.now();
-        const oldest = await db
-          .select({ id: auditEvents.id, occurredAt: auditEvents.occurredAt })
+        const step = Math.min(expiredAtOnce, atMost - removed);
+        // By time, not by id: a clock that was set back puts expired events behind younger ones.
+        const oldest = db
+          .select({ id: auditEvents.id })
           .from(auditEvents)
-          .where(gt(auditEvents.id, afterId))
-          .orderBy(asc(auditEvents.id))
-          .limit(expiredAtOnce);
-        const lastId = oldest.at(-1)?.id ?? afterId;
-        if (oldest.some(({ occurredAt }) => occurredAt < before)) {
-          const expired = and(
-            gt(auditEvents.id, afterId),
-            lte(auditEvents.id, lastId),
-            lt(auditEvents.occurredAt, before),
-          );
-          removed += (await db.delete(auditEvents).where(expired).returning({ id: auditEvents.id })).length;
-        }
-        // They stand in the order of their making, but for those that a clock dated into the future.
-        const isPast = oldest.some(({ occurredAt }) => occurredAt >= before && occurredAt <= now);
-        if (isPast || oldest.length < expiredAtOnce) break;
-        afterId = lastId;
-        // Half of the time is the other writers'.
+          .where(lt(auditEvents.occurredAt, before))
+          .orderBy(asc(auditEvents.occurredAt))
+          .limit(step);
+        const rows = await db
+          .delete(auditEvents)
+          .where(inArray(auditEvents.id, oldest))
+          .returning({ id: auditEvents.id });
+        removed += rows.length;
+        if (rows.length < step) break;
+        // Leaves half of the time to other writers.
         await Bun.sleep(performance.now() - startedAtMs);
       }
       return removed;
     },
   };
+}
+
+/** What a query is driven by. The planner has no statistics, and would read all saves to find one user's. */
+type Driver = 'user' | 'actor' | 'action' | 'time';
+
+function readPage(db: Database, filter: AuditFilter, last: AuditEvent | undefined, limit: number) {
+  const { userId, by } = filter;
+  const select = (driver: Driver, own?: SQL) =>
+    db
+      .select()
+      .from(auditEvents)
+      .where(and(own, ...conditionsOf(filter, driver, last)));
+  const order = [desc(auditEvents.occurredAt), desc(auditEvents.id)];
+  if (by === undefined) {
+    const driver = userId !== undefined ? 'user' : isRare(filter.action) ? 'action' : 'time';
+    return select(driver)
+      .orderBy(...order)
+      .limit(limit);
+  }
+  const asOperator = select('actor', eq(auditEvents.actorId, by));
+  if (userId !== undefined && userId !== by) return asOperator.orderBy(...order).limit(limit);
+  const asUser = select(
+    'user',
+    and(eq(auditEvents.userId, by), isNull(auditEvents.actorId), inArray(auditEvents.actor, ['person', 'staff'])),
+  );
+  return unionAll(asOperator, asUser)
+    .orderBy(...order)
+    .limit(limit);
+}
+
+function isRare(action: AuditFilter['action']): boolean {
+  return action !== undefined && action !== 'saved';
+}
+
+function conditionsOf({ userId, action, sinceMs, untilMs }: AuditFilter, driver: Driver, last: AuditEvent | undefined) {
+  const column = (name: Driver, own: SQLWrapper) => (driver === name ? sql`${own}` : sql`+${own}`);
+  return [
+    userId === undefined ? undefined : sql`${column('user', auditEvents.userId)} = ${userId}`,
+    action === undefined ? undefined : sql`${column('action', auditEvents.action)} = ${action}`,
+    // The condition of the partial index.
+    driver === 'action' ? sql`${auditEvents.action} <> 'saved'` : undefined,
+    sinceMs === undefined ? undefined : gte(auditEvents.occurredAt, sinceMs),
+    untilMs === undefined ? undefined : lt(auditEvents.occurredAt, untilMs),
+    last && sql`(${auditEvents.occurredAt}, ${auditEvents.id}) < (${last.occurredAt}, ${last.id})`,
+  ];
 }
