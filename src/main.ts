@@ -134,7 +134,8 @@ async function start(): Promise<void> {
   watchDescriptors(log);
   publicUrl = config.publicUrl ?? address;
   reconciler = startReconciler(deps);
-  retention = startAuditRetention(deps, config.auditRetentionDays);
+  // A demo has a clock of its own, and its data are removed at the next start.
+  if (demo === undefined) retention = startAuditRetention(deps, config.auditRetentionDays);
   summing = startSummingActivities(deps);
   announce(address, { config, log, tokens: tokens.kept, demo });
 }

@@ -63,6 +63,8 @@ Removed events cannot be restored. The command is recorded in the audit trail.`,
 /** Why the service does not remove all events that AUDIT_RETENTION_DAYS and the clock ask for. */
 export async function retentionFindings(db: Database, days: number): Promise<Finding[]> {
   const facts = await createAuditStore(db).findFacts();
+  // Before the first run of a service nothing is in force.
+  if (facts.state === undefined) return [];
   const { holds, next, aheadMs } = planRetention(facts, days, await earlierClock(db));
   const difference = counted(Math.floor(Math.abs(aheadMs) / dayMs), 'day');
   return holds.map((hold): Finding => {

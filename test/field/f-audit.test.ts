@@ -180,6 +180,22 @@ describe('a run of the retention', () => {
     expect(said[1]).toMatchObject({ level: 'info', events: 4, days: 365 });
   });
 
+  test.each([sixYearsMs, -sixYearsMs])(
+    'F8 removes nothing while the clocks differ by %d ms, and stores nothing',
+    async (ms) => {
+      const { db, at, lines } = await setUp();
+      await fillEvents(db, 10, `${at} - 40 * ${dayMs}`);
+      const before = await db.select().from(auditRetention);
+      const log = createLog('info', { write: (line) => lines.push(line) });
+      const retention = startAuditRetention({ db, clock: () => new Date(at + ms), log }, 31);
+      await until(() => lines.length > 0);
+      await retention.stop();
+      expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ level: 'warn', days: 2190 }]);
+      expect(lines[0]).toContain('the clock of the database differs');
+      expect([await db.$count(auditEvents), await db.select().from(auditRetention)]).toEqual([10, before]);
+    },
+  );
+
   test('F8 removes each event once when several processes run it at the same moment', async () => {
     const { db, at, lines } = await setUp();
     await fillEvents(db, 3_000, `${at} - 40 * ${dayMs}`);

@@ -19,25 +19,35 @@ export const holdTexts = {
  */
 export function startAuditRetention(
   { db, clock, log }: Pick<AppDeps, 'db' | 'clock' | 'log'>,
-  days: number,
+  retentionDays: number,
 ): { stop(): Promise<void> } {
   const store = createAuditStore(db);
   let said = '';
+  /** Logs each reason once, until it has changed. */
+  const say = (holds: readonly (RetentionHold | 'clocks-differ')[], days = 0) => {
+    if (said === holds.join()) return;
+    said = holds.join();
+    for (const hold of holds) {
+      if (hold === 'shortened') {
+        log.warn({ setting: 'AUDIT_RETENTION_DAYS', rule: holdTexts[hold] }, 'a setting needs attention');
+      } else if (hold === 'clocks-differ') {
+        log.warn(
+          { days },
+          'the clock of the database differs from the clock of the service: no audit event is removed',
+        );
+      } else log.warn({ days }, holdTexts[hold]);
+    }
+  };
   return startRounds({
     everyMs,
     async work(isStopping) {
-      // An event expires only when it is old by both clocks.
-      const now = Math.floor(Math.min(clock().getTime(), await databaseClock(db)));
+      const clocks = [clock().getTime(), Math.floor(await databaseClock(db))] as const;
+      const differenceMs = Math.abs(clocks[0] - clocks[1]);
+      if (differenceMs > dayMs) return say(['clocks-differ'], Math.floor(differenceMs / dayMs));
       const facts = await store.findFacts();
-      const { next, before, atMost, holds, aheadMs } = planRetention(facts, days, now);
-      if (said !== holds.join()) {
-        said = holds.join();
-        for (const hold of holds) {
-          if (hold === 'shortened') {
-            log.warn({ setting: 'AUDIT_RETENTION_DAYS', rule: holdTexts[hold] }, 'a setting needs attention');
-          } else log.warn({ days: Math.floor(Math.abs(aheadMs) / dayMs) }, holdTexts[hold]);
-        }
-      }
+      // An event expires only when it is old by both clocks.
+      const { next, before, atMost, holds, aheadMs } = planRetention(facts, retentionDays, Math.min(...clocks));
+      say(holds, Math.floor(Math.abs(aheadMs) / dayMs));
       const events = atMost === 0 ? 0 : await store.countExpired(before, atMost);
       const isOwn = await store.advance(facts.state, { ...next, removed: next.removed + events });
       // Another process has just begun the same run.
