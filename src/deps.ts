@@ -46,7 +46,9 @@ export interface AppDeps {
 /** What the process tells the app of itself, and hears from it. */
 export interface Lifecycle {
   isDraining: boolean;
-  /** The disk has failed: no save is acknowledged any more until the process is restarted. */
+  /** The database file or its disk is lost: no save is acknowledged until the process is restarted. */
   hasLostDisk: boolean;
+  /** What happened to the file or the disk. */
+  lossReason?: string | undefined;
   onRequestWhileDraining(): void;
 }

@@ -2,6 +2,8 @@ import { type App, createApp } from './app';
 import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier } from './auth/token-verifier';
 import { type Config, ConfigError, readConfig } from './config';
+import { closeDatabase } from './db/client';
+import { describeLoss } from './db/loss';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { createRateLimits } from './http/rate-limits';
@@ -48,9 +50,11 @@ async function start(): Promise<void> {
   const { metrics, tracing } = telemetry;
   const db = await openPreparedDatabase(config, log, clock(), {
     observers: telemetry.databaseObservers('primary'),
-    onSyncFailure(failure) {
+    onLoss(failure) {
+      const loss = describeLoss(failure.code);
       lifecycle.hasLostDisk = true;
-      log.fatal(describeError(failure), 'the disk has failed: no save is acknowledged until the service is restarted');
+      lifecycle.lossReason = loss.reason;
+      log.fatal(describeError(failure), loss.line);
     },
     onSchemaChange(code) {
       if (code === undefined) log.info('the schema fits this build');
@@ -101,7 +105,7 @@ async function start(): Promise<void> {
     await finishedLogging();
     await tracing?.stop();
     replica?.$client.close();
-    db.$client.close();
+    await closeDatabase(db);
   };
   /** A second signal ends the process at once. */
   const stop = async (exitCode: number, drainMs: number) => {

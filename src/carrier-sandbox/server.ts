@@ -1,5 +1,5 @@
 import type { Config } from '../config';
-import { openDatabase } from '../db/client';
+import { closeDatabase, openDatabase } from '../db/client';
 import { createCarrierSandbox } from './app';
 import { createSandboxStore } from './store';
 
@@ -21,7 +21,7 @@ export async function listenCarrierSandbox({ config, clock, apiKey, port }: List
     url: `http://127.0.0.1:${sandbox.server?.port}`,
     async stop() {
       await sandbox.stop(true);
-      db.$client.close();
+      await closeDatabase(db);
     },
   };
 }

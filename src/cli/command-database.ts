@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import type { Config } from '../config';
-import { type Database, localPath, openDatabase, placeOf } from '../db/client';
+import { closeDatabase, type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { OperatorError } from './operator-error';
 
@@ -21,6 +21,6 @@ export async function withDatabase<Result>(config: Config, work: (db: Database) 
     if (fit !== 'fit') throw new OperatorError(`${unfitDetail[fit]}${fit === 'too-old' ? migrateFirst : ''}`);
     return await work(db);
   } finally {
-    db.$client.close();
+    await closeDatabase(db);
   }
 }

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { readConfig } from '../config';
-import { openDatabase } from '../db/client';
+import { closeDatabase, openDatabase } from '../db/client';
 import { findDatabaseError } from '../db/errors';
 import { migrateDatabase, SchemaTooNewError } from '../db/migrate';
 import { seedDatabase } from '../seed';
@@ -30,7 +30,7 @@ export function migrateCommand(): Command {
         });
         await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
       } finally {
-        db.$client.close();
+        await closeDatabase(db);
       }
       printResult(options, { migrated: true, seeded: true }, 'The database is migrated and seeded.');
     });

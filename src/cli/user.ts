@@ -94,7 +94,7 @@ It can be repeated.`,
         const kept = await store.find(userId);
         if (!options.yes) await confirmErasure(userId, kept);
         const erased = await store.erase(userId, { operator: currentOperator(), now: new Date() });
-        const isGone = await truncateLog(db, config.database);
+        const isGone = await truncateLog(db);
         printResult(options, erased, erasureSentence(erased, kept));
         if (!isGone) {
           throw new OperatorError(

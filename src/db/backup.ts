@@ -1,7 +1,7 @@
 import { pathToFileURL } from 'node:url';
 import Connection from 'libsql';
 import * as v from 'valibot';
-import { driverKey, encryptionOption, type KeyFault, keyFaultOf } from './encryption';
+import { abandon, driverKey, encryptionOption, type KeyFault, keyFaultOf } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { knownSchemas, neededMigration } from './schema-fit';
 
@@ -128,11 +128,14 @@ function giveBack(connection: Connection.Database): void {
   try {
     connection.exec('PRAGMA locking_mode = NORMAL');
     firstCell(connection, 'SELECT count(*) FROM sqlite_schema');
-  } catch {
+  } catch (error) {
     // Nothing was taken.
-  } finally {
-    connection.close();
+    if (isNoDatabase(toFailure(error))) {
+      abandon(connection);
+      return;
+    }
   }
+  connection.close();
 }
 
 function withConnection<Result>(
@@ -141,12 +144,15 @@ function withConnection<Result>(
   work: (connection: Connection.Database) => Result,
 ): Result {
   const connection = open(path, key);
+  let failure: unknown;
   try {
     return work(connection);
   } catch (error) {
-    throw toFailure(error);
+    failure = toFailure(error);
+    throw failure;
   } finally {
-    connection.close();
+    if (isNoDatabase(failure)) abandon(connection);
+    else connection.close();
   }
 }
 
@@ -164,6 +170,10 @@ const Rows = v.array(v.array(v.unknown()));
 
 function firstCell(connection: Connection.Database, query: string): unknown {
   return v.parse(Rows, connection.prepare(query).raw(true).all())[0]?.[0];
+}
+
+function isNoDatabase(failure: unknown): boolean {
+  return failure instanceof DatabaseError && failure.code === 'SQLITE_NOTADB';
 }
 
 function toFailure(error: unknown): unknown {

@@ -3,9 +3,9 @@ import type { Client, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { DatabaseObserver } from '../telemetry/observers';
-import type { DatabaseError } from './errors';
-import { openFileClient } from './file-client';
+import { type DatabaseError, toDatabaseError } from './errors';
 import { openLocalClient } from './local-client';
+import { createIfMissing } from './local-connection';
 import { observeClient } from './observed-client';
 import { gateBySchema } from './schema-gate';
 
@@ -21,7 +21,7 @@ export interface DatabaseSettings {
 }
 
 export interface DatabaseWatch {
-  readonly onSyncFailure?: (failure: DatabaseError) => void;
+  readonly onLoss?: (failure: DatabaseError) => void;
   readonly onSchemaChange?: (code?: string) => void;
   readonly observers?: readonly DatabaseObserver[];
 }
@@ -40,29 +40,30 @@ export function placeOf(url: string): string {
 }
 
 /**
- * Opens the database behind any supported address (`file:`, `http(s):`, `ws(s):`, `libsql:`). Each failing
- * statement throws a DatabaseError; a remote that is away shows at the first statement, not here.
+ * Opens the database behind any supported address (`file:`, `http(s):`, `ws(s):`, `libsql:`), and makes a file that is
+ * missing. Each failed statement throws a DatabaseError; a server that is away shows at the first statement.
  */
 export async function openDatabase(settings: DatabaseSettings): Promise<Database> {
   const path = localPath(settings.url);
-  const client = path === undefined ? await loadRemoteClient(settings) : await openFileClient({ ...settings, path });
-  return drizzle({ client });
+  if (path === undefined) return drizzle({ client: await loadRemoteClient(settings) });
+  createIfMissing(path);
+  return drizzle({ client: await openLocalClient({ ...settings, path }) });
 }
 
 /**
- * Opens the database as the service uses it: many callers' writes go in one transaction, nothing is sent while the
- * schema does not fit this build, and a local file has a client of our own, which does not migrate.
+ * Opens the database as the service uses it: the writes of many callers share one transaction, and nothing is sent
+ * while the schema does not fit this build.
  *
- * @param watch.onSyncFailure called when the disk of a local file has failed, and writes are refused from then on
+ * @param watch.onLoss called when a local file or its disk is lost, and writes are refused from then on
  * @param watch.onSchemaChange called when the schema does not fit any more (with a code), and when it does again
  */
 export async function openServiceDatabase(settings: DatabaseSettings, watch: DatabaseWatch = {}): Promise<Database> {
-  const { onSyncFailure, onSchemaChange, observers = [] } = watch;
+  const { onLoss, onSchemaChange, observers = [] } = watch;
   const path = localPath(settings.url);
   const client =
     path === undefined
       ? await loadGroupingClient(settings, observers)
-      : openLocalClient({ ...settings, path, observers, ...(onSyncFailure === undefined ? {} : { onSyncFailure }) });
+      : await openLocalClient({ ...settings, path, observers, onLoss });
   const gated = gateBySchema(client, {
     timeoutMs: settings.timeoutMs,
     ...(onSchemaChange && { onChange: onSchemaChange }),
@@ -82,18 +83,32 @@ async function loadGroupingClient(settings: DatabaseSettings, observers: readonl
 }
 
 /**
- * Empties the log of a local file, which otherwise holds what was deleted until it is written over; waits for readers.
+ * Brings all of a local file's log into the file and cuts the log, which otherwise holds deleted rows until it is
+ * overwritten. Waits for readers of other processes.
  *
- * @returns false when somebody was still reading after `timeoutMs`
+ * @returns false when another process was still reading after two seconds
  */
-export async function truncateLog(db: Database, { url, timeoutMs }: DatabaseSettings): Promise<boolean> {
-  if (localPath(url) === undefined) return true;
-  const deadlineMs = performance.now() + timeoutMs;
-  for (;;) {
-    const { rows } = await db.$client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
-    if (rows[0]?.busy === 0) return true;
-    if (performance.now() >= deadlineMs) return false;
-    await Bun.sleep(20);
+export async function truncateLog({ $client }: Database): Promise<boolean> {
+  if ($client.protocol !== 'file') return true;
+  try {
+    await $client.sync();
+    return true;
+  } catch (error) {
+    if (toDatabaseError(error).code !== 'SQLITE_BUSY') throw error;
+    return false;
+  }
+}
+
+/**
+ * Closes the database. A local file then holds all rows by itself: its log is checkpointed, and removed where no other
+ * process has the file open.
+ */
+export async function closeDatabase(db: Database): Promise<void> {
+  try {
+    // The rows are in the log even where it cannot be checkpointed.
+    await truncateLog(db).catch(() => false);
+  } finally {
+    db.$client.close();
   }
 }
 

@@ -37,6 +37,16 @@ export function keyFaultOf(path: string, key: string | undefined): KeyFault | un
   return isPlain ? undefined : 'ENCRYPTION_KEY_NEEDED';
 }
 
+const abandoned: object[] = [];
+
+/**
+ * Keeps a connection until the process ends. Use it in place of `close` for a connection that met SQLITE_NOTADB: its
+ * close would checkpoint a log that was left behind with the wrong key, which destroys the database.
+ */
+export function abandon(connection: object): void {
+  abandoned.push(connection);
+}
+
 /** A failure to open a file, told by what its key has to do with it. */
 export function withKeyFault(failure: DatabaseError, path: string, key: string | undefined): DatabaseError {
   const fault = failure.code === 'SQLITE_NOTADB' ? keyFaultOf(path, key) : undefined;

@@ -1,75 +1,101 @@
 import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
-import Connection from 'libsql';
 import type { DatabaseObserver } from '../telemetry/observers';
-import { encryptionOption } from './encryption';
+import { type Checkpointer, createCheckpointer } from './checkpointer';
+import { withKeyFault } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
-import { createStatementCache } from './kept-statements';
+import { watchFiles } from './file-watch';
+import {
+  closeConnection,
+  type LocalConnection,
+  openConnection,
+  removeLog,
+  runMigration,
+  runUnit,
+  userVersionOf,
+} from './local-connection';
 import { createLogSync, type LogSync } from './log-sync';
+import { createLossDetector } from './loss';
 import { kindOf, toStatement } from './statement';
+import { openWalIndex } from './wal-index';
 import { createWriteQueue, type Outcome, type Unit } from './write-queue';
 
-/** A commit costs as much for this many as for one, and ten times as many would hold up the reads between. */
+/** A commit costs as much for this many statements as for one; a larger transaction would delay reads. */
 const maxStatementsACommit = 256;
-
-/** Otherwise an answer that was erased could be read in the file until its place is used again. */
-export const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
+/** How often the files are checked, and a checkpoint is started if one is due, where nothing is written. */
+const checkedEveryMs = 2_000;
+/** How long `sync` waits for readers of other processes. */
+const maxSyncWaitMs = 2_000;
 
 interface LocalSettings {
   readonly path: string;
   readonly encryptionKey?: string | undefined;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
-  /** Called once, when the disk has failed to sync: from then on nothing is written until the process is restarted. */
-  readonly onSyncFailure?: (failure: DatabaseError) => void;
+  /** Called once, when the file or its disk is lost: no write is acknowledged until the process is restarted. */
+  readonly onLoss?: ((failure: DatabaseError) => void) | undefined;
   readonly openLog?: (databasePath: string) => LogSync;
   readonly observers?: readonly DatabaseObserver[];
 }
 
 /**
- * A local file as the service uses it: one connection that keeps its prepared statements, and writes of many callers in
- * one transaction. In WAL mode, and nobody is told of a commit before the log is on the disk, as a writer or as a
- * reader, so an answer that was acknowledged survives a power cut.
+ * A local file in WAL mode: one connection that keeps its prepared statements, and group commit of the writes of many
+ * callers. A commit is acknowledged, and shown to readers, only after the log is synced and its files are still those
+ * that were opened, so that an acknowledged write survives a power cut.
  *
- * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read meets it.
+ * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read runs within
+ * it. Syncs and checkpoints run on other threads.
+ *
+ * @throws DatabaseError with the code of a key fault where the key does not open the file
  */
-export function openLocalClient(settings: LocalSettings): Client {
-  const { path, encryptionKey, timeoutMs, onSyncFailure, openLog = createLogSync, observers = [] } = settings;
-  let current: Opened | undefined;
+export async function openLocalClient(settings: LocalSettings): Promise<Client> {
+  const { path, encryptionKey, timeoutMs, onLoss, openLog = createLogSync, observers = [] } = settings;
+  const loss = createLossDetector(onLoss);
+  let current: LocalConnection | undefined;
+  let files: ReturnType<typeof watchFiles> | undefined;
   let isClosed = false;
-  /** After it the kernel may take for written what is not, and a later sync would say that all is well. */
-  let syncFailure: DatabaseError | undefined;
+  let isSynced = false;
 
-  const use = (): Opened => {
+  /** @throws DatabaseError when the database is lost */
+  const verify = (): void => {
+    const fault = files?.fault();
+    if (fault !== undefined) loss.lose(new DatabaseError(fault, true));
+    loss.check();
+  };
+  const use = (): LocalConnection => {
     if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
-    current ??= open(path, encryptionKey, openLog);
+    if (current === undefined) {
+      // The driver would create a file that is missing.
+      if (files !== undefined) verify();
+      current = openConnection(path, encryptionKey);
+    }
     return current;
   };
   /**
-   * A statement that met a lock leaves the connection in a state in which what follows is stored by appearance only, so
-   * both are thrown away; whoever comes next opens another.
+   * After SQLITE_BUSY the driver acknowledges statements that it later rolls back (libsql-client-ts#352), so the
+   * connection is replaced.
    */
   const discard = () => {
     const discarded = current;
     current = undefined;
-    try {
-      if (discarded?.connection.inTransaction) discarded.connection.exec('ROLLBACK');
-    } catch {
-      // Closing undoes it too, but the driver closes when it collects garbage, and holds the lock until then.
-    } finally {
-      discarded?.connection.close();
-      void discarded?.log.close();
-    }
+    if (discarded !== undefined) closeConnection(discarded);
   };
 
-  /** Runs at once what is no part of a transaction; waits for a lock on a timer. */
-  const direct = async <Result>(work: (opened: Opened) => Result): Promise<Result> => {
+  /** Runs work outside of a transaction; waits for a lock on a timer. */
+  const direct = async <Result>(
+    work: (opened: LocalConnection) => Result,
+    ready?: () => Promise<unknown> | undefined,
+  ): Promise<Result> => {
     const deadlineMs = performance.now() + timeoutMs;
     for (;;) {
       try {
+        await ready?.();
         return work(use());
       } catch (error) {
         const failure = toDatabaseError(error);
-        if (failure.code !== 'SQLITE_BUSY') throw failure;
+        if (failure.code !== 'SQLITE_BUSY') {
+          loss.failed('read', failure);
+          throw failure;
+        }
         discard();
         if (performance.now() >= deadlineMs) throw failure;
         await shortPause();
@@ -77,21 +103,29 @@ export function openLocalClient(settings: LocalSettings): Client {
     }
   };
 
-  /** What was committed until now is on the disk, or never known to be: then nothing is acknowledged until a restart. */
-  const synced = async ({ log }: Opened): Promise<void> => {
-    try {
-      await log.synced();
-    } catch (error) {
-      if (syncFailure === undefined) {
-        syncFailure = new DatabaseError('SYNC_FAILED', true, error);
-        onSyncFailure?.(syncFailure);
-      }
-    }
-    if (syncFailure !== undefined) throw syncFailure;
-  };
+  const userVersion = await direct(userVersionOf).catch((error: unknown) => {
+    discard();
+    throw withKeyFault(toDatabaseError(error), path, encryptionKey);
+  });
+  const log = openLog(path);
+  const index = openWalIndex(path);
 
-  /** From its begin to its commit in one turn of the event loop, so that nothing else comes between. */
-  const transact = (opened: Opened, units: readonly Unit[]): Outcome[] => {
+  /** Resolves when all commits until now are on the disk; after a failed sync the kernel may drop them. */
+  const synced = async (): Promise<void> => {
+    await log.synced().catch((error: unknown) => loss.lose(new DatabaseError('SYNC_FAILED', true, error)));
+    verify();
+  };
+  const checkpointer: Checkpointer = createCheckpointer({
+    path,
+    encryptionKey,
+    userVersion,
+    index,
+    prepare: synced,
+    onFailure: (failure) => loss.failed('write', failure),
+  });
+
+  /** Begins and commits in one turn of the event loop. */
+  const transact = (opened: LocalConnection, units: readonly Unit[]): Outcome[] => {
     const { connection } = opened;
     connection.exec('BEGIN IMMEDIATE');
     try {
@@ -100,33 +134,35 @@ export function openLocalClient(settings: LocalSettings): Client {
       return outcomes;
     } catch (error) {
       discard();
-      // Whoever waits for a lock has begun nothing: a lock that is met later is no reason to try again.
+      // A lock that is met later than at the begin is not waited for.
       throw new TransactionError(toDatabaseError(error));
     }
   };
 
-  const settleOnceSynced = async (opened: Opened, units: readonly Unit[], outcomes: readonly Outcome[]) => {
-    const failure = await synced(opened).then(
-      () => undefined,
-      (error: unknown) => ({ error }),
-    );
+  const settleOnceSynced = async (units: readonly Unit[], outcomes: readonly Outcome[]) => {
+    const failure = await synced().then(loss.written, (error: unknown) => ({ error }));
     for (const [index, unit] of units.entries()) {
       unit.settle(failure ?? outcomes[index] ?? { error: new Error('A unit has no outcome') });
     }
+    checkpointer.startIfDue();
   };
 
-  /** Waits as long as another process writes: a BUSY of the begin leaves nothing behind. */
+  /** Waits as long as another connection writes: SQLITE_BUSY of the begin leaves nothing behind. */
   const commit = async (units: readonly Unit[]): Promise<void> => {
     for (;;) {
       const due = units.filter(({ isWaiting }) => isWaiting);
       if (due.length === 0) return;
       try {
-        if (syncFailure !== undefined) throw syncFailure;
-        const opened = use();
-        const outcomes = transact(opened, due);
+        loss.check();
+        const pending = checkpointer.beforeWrite();
+        if (pending !== undefined) {
+          await pending;
+          continue;
+        }
+        const outcomes = transact(use(), due);
         for (const unit of due) unit.heldUpBy = undefined;
         // The next transaction need not wait for the sync of this one.
-        void settleOnceSynced(opened, due, outcomes);
+        void settleOnceSynced(due, outcomes);
         return;
       } catch (error) {
         const isUndone = error instanceof TransactionError;
@@ -137,6 +173,7 @@ export function openLocalClient(settings: LocalSettings): Client {
         } else if (isUndone && due.length > 1 && isOfOneUnit(failure)) {
           for (const unit of due) await commit([unit]);
         } else {
+          loss.failed('write', failure);
           for (const unit of due) unit.settle({ error: failure });
         }
       }
@@ -153,8 +190,8 @@ export function openLocalClient(settings: LocalSettings): Client {
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     switch (kindOf(statement)) {
       case 'read': {
-        const [result, { log }] = await direct((opened) => [opened.statements.run(statement, true), opened] as const);
-        // What it read may have been committed, and could be gone after a power cut until then.
+        const result = await direct(({ statements }) => statements.run(statement, true));
+        // It may have read a commit that a power cut could still undo.
         if (log.pending !== undefined) await endOf(log.pending, timeoutMs);
         return result;
       }
@@ -164,76 +201,63 @@ export function openLocalClient(settings: LocalSettings): Client {
         return directSynced(({ statements }) => statements.run(statement, false));
     }
   };
-  const directSynced = async <Result>(work: (opened: Opened) => Result): Promise<Result> => {
-    if (syncFailure !== undefined) throw syncFailure;
-    const [result, opened] = await direct((current) => [work(current), current] as const);
-    await synced(opened);
+  const directSynced = async <Result>(work: (opened: LocalConnection) => Result): Promise<Result> => {
+    loss.check();
+    const result = await direct(work, checkpointer.beforeWrite);
+    await synced();
+    checkpointer.startIfDue();
     return result;
   };
 
-  use();
+  try {
+    await checkpointer.open();
+    files = watchFiles(path, log, index);
+  } catch (error) {
+    checkpointer.close();
+    discard();
+    void log.close();
+    throw error;
+  }
+  // The first write need not wait for the sync of a new log then. A locked or full database may fail it.
+  await checkpointer.beforeWrite()?.catch(() => undefined);
+  const checking = setInterval(() => {
+    try {
+      verify();
+      checkpointer.startIfDue();
+    } catch {
+      // It is reported by `onLoss`.
+    }
+  }, checkedEveryMs);
+  checking.unref();
+
   return {
     execute: (statement: InStatement, args?: InArgs) => execute(toStatement(statement, args)),
     batch: (batched) => queue.add(batched.map((each) => toStatement(each))),
     executeMultiple: (sql) => directSynced(({ connection }) => void connection.exec(sql)),
-    migrate: () => Promise.reject(new Error('The service’s own connection does not migrate')),
+    migrate: (batched) => directSynced((opened) => runMigration(opened, batched)),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
-    sync: () => Promise.reject(new Error('A local file has nothing to sync with')),
+    /** Brings all of the log into the database file, and lets `close` remove the log. */
+    async sync() {
+      loss.check();
+      isSynced = true;
+      await checkpointer.checkpointAll(Math.min(timeoutMs, maxSyncWaitMs));
+      return undefined;
+    },
     reconnect: discard,
     close() {
+      if (isClosed) return;
       isClosed = true;
+      clearInterval(checking);
+      checkpointer.close();
+      if (isSynced && files?.fault() === undefined) removeLog(current);
       discard();
+      void log.close();
     },
     get closed() {
       return isClosed;
     },
     protocol: 'file',
   };
-}
-
-interface Opened {
-  readonly connection: Connection.Database;
-  readonly statements: ReturnType<typeof createStatementCache>;
-  readonly log: LogSync;
-}
-
-/** @throws DatabaseError `SQLITE_BUSY` or `SQLITE_CANTOPEN` */
-function open(path: string, encryptionKey: string | undefined, openLog: (databasePath: string) => LogSync): Opened {
-  let connection: Connection.Database | undefined;
-  try {
-    connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });
-    connection.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; ${overwriteWhatIsDeleted}`);
-    const statements = createStatementCache(connection);
-    // The log is made by whoever reads first.
-    statements.run('SELECT 1 FROM sqlite_schema LIMIT 1', false);
-    return { connection, statements, log: openLog(path) };
-  } catch (error) {
-    connection?.close();
-    const failure = toDatabaseError(error);
-    // The driver names no code for a file that it cannot open.
-    throw failure.code === 'SQLITE_BUSY' ? failure : new DatabaseError('SQLITE_CANTOPEN', true, error);
-  }
-}
-
-/**
- * Runs a unit inside the open transaction, and undoes it alone when it fails.
- *
- * @throws what undoes the whole transaction: a full or failing disk, a lock, or a statement that has ended it
- */
-function runUnit({ connection, statements }: Opened, { statements: own }: Unit): Outcome {
-  // One statement is all or nothing by itself.
-  const isGuarded = own.length > 1;
-  try {
-    if (isGuarded) connection.exec('SAVEPOINT unit');
-    const results = own.map((statement) => statements.run(statement, true));
-    if (isGuarded) connection.exec('RELEASE unit');
-    return { results };
-  } catch (error) {
-    const failure = toDatabaseError(error);
-    if (failure.isUnavailable || !connection.inTransaction) throw failure;
-    if (isGuarded) connection.exec('ROLLBACK TO unit; RELEASE unit');
-    return { error: failure };
-  }
 }
 
 /** A transaction that had begun and is undone. */

@@ -1,15 +1,18 @@
-import { closeSync, fdatasync, openSync, realpathSync } from 'node:fs';
+import { closeSync, fdatasync, openSync, readSync, realpathSync } from 'node:fs';
 import { promisify } from 'node:util';
 
 export type LogSync = ReturnType<typeof createLogSync>;
 
+/** The two salts in the header of a log (https://www.sqlite.org/walformat.html). */
+const salts = { offset: 16, bytes: 8 } as const;
+
 /**
- * Brings the write-ahead log of a local file to the disk, off the thread that serves requests.
+ * Runs fdatasync on the write-ahead log of a local file, on a thread of its own.
  *
- * What was committed with `synchronous=NORMAL` is consistent after a power cut, but may be gone until the log has been
- * synced (https://www.sqlite.org/pragma.html#pragma_synchronous); after that it is as durable as with FULL.
+ * A commit with `synchronous=NORMAL` is consistent after a power cut but may be lost until the log is synced
+ * (https://www.sqlite.org/pragma.html#pragma_synchronous); afterwards it is as durable as with FULL.
  *
- * @param databasePath of a database that has a connection, so that its log is there and stays the same file
+ * @param databasePath of a database that has a connection, so that its log exists and stays the same file
  * @throws when there is no log
  */
 export function createLogSync(
@@ -17,7 +20,10 @@ export function createLogSync(
   sync: (descriptor: number) => Promise<void> = promisify(fdatasync),
 ) {
   // SQLite puts the log beside the file itself, not beside a link to it.
-  const descriptor = openSync(`${realpathSync(databasePath)}-wal`, 'r');
+  const path = `${realpathSync(databasePath)}-wal`;
+  // The log holds no locks, so that its descriptor may be closed.
+  const descriptor = openSync(path, 'r');
+  const header = Buffer.alloc(salts.bytes);
   let running: Promise<void> | undefined;
   let following: Promise<void> | undefined;
 
@@ -30,7 +36,14 @@ export function createLogSync(
   };
 
   return {
-    /** Ends when all that was committed before the call is on the disk; callers that come meanwhile share the next. */
+    path,
+
+    /** The salts in the header of the log, as Latin-1. */
+    salts(): string {
+      return header.toString('latin1', 0, readSync(descriptor, header, 0, salts.bytes, salts.offset));
+    },
+
+    /** Resolves when all earlier commits are on the disk. Calls during a running sync share the next one. */
     synced(): Promise<void> {
       if (running === undefined) return start();
       following ??= running
@@ -42,7 +55,7 @@ export function createLogSync(
       return following;
     },
 
-    /** The sync that what is committed by now waits for, if any. */
+    /** The sync that the latest commit waits for, if any. */
     get pending(): Promise<void> | undefined {
       return following ?? running;
     },

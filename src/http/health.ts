@@ -22,7 +22,7 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
     if (lifecycle.isDraining) throw new AppError('shutting-down');
     if (lifecycle.hasLostDisk) {
       throw new AppError('database-unavailable', {
-        detail: 'The disk has failed. Restart the service.',
+        detail: `The database is lost: ${lifecycle.lossReason ?? 'the disk has failed'}. Restart the service.`,
       });
     }
     const probing = whyUnwritable();

@@ -44,8 +44,10 @@ export async function openPreparedDatabase(
     }
     log.warn({ code: codeOf(error) }, 'the database is away; requests are refused until it is back');
   }
+  // The service's connection is opened first, so that the log stays the same file.
+  const serviceDatabase = await openServiceDatabase(config.database, watch);
   db.$client.close();
-  return openServiceDatabase(config.database, watch);
+  return serviceDatabase;
 }
 
 /** What reads are served from: the replica that is configured, or the database itself. */

@@ -20,11 +20,11 @@ async function openFile(encryptionKey?: string, { timeoutMs = 2000, pathOf = (fi
   const syncs: Sync[] = [];
   const failures: string[] = [];
   let areHeld = false;
-  const client = openLocalClient({
+  const client = await openLocalClient({
     path: pathOf(file),
     encryptionKey,
     timeoutMs,
-    onSyncFailure: ({ code }) => failures.push(code),
+    onLoss: ({ code }) => failures.push(code),
     openLog: (path) =>
       createLogSync(path, (descriptor) => {
         if (!areHeld) return Promise.resolve();

@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { withSoleUse } from '../../src/db/backup';
-import { type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
+import { closeDatabase, type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
 import { atEnd } from './cleanup';
@@ -47,7 +47,6 @@ async function makeTemplate(): Promise<string> {
   const db = await openDatabase({ url: `file:${path}`, timeoutMs: 2000 });
   await migrateDatabase(db);
   await seedDatabase(db, { withDemo: false, now: new Date(0) });
-  await db.$client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
-  db.$client.close();
+  await closeDatabase(db);
   return path;
 }

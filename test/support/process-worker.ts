@@ -1,6 +1,8 @@
 /** What a test runs in processes of its own against one database. Prints how often it did. */
 import { sql } from 'drizzle-orm';
+import Connection from 'libsql';
 import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
+import { encryptionOption } from '../../src/db/encryption';
 import { migrateDatabase } from '../../src/db/migrate';
 import { users } from '../../src/db/schema';
 import { createUserStore } from '../../src/modules/users/store';
@@ -55,6 +57,15 @@ const tasks: Record<string, () => Promise<number>> = {
     await Promise.all(Array.from({ length: 8 }, (_, index) => saver(`${argument}-${index}`)));
     await Bun.sleep(60_000);
     return 0;
+  },
+  /** Reads within a transaction until its standard input ends. */
+  read: async () => {
+    const connection = new Connection(url.slice('file:'.length), { timeout: 0, ...encryptionOption(encryptionKey) });
+    connection.exec('BEGIN; SELECT count(*) FROM users');
+    process.stdout.write('reading\n');
+    await Bun.stdin.text();
+    connection.exec('COMMIT');
+    return 1;
   },
   migrate: async () => {
     await migrateDatabase(db, argument);

@@ -1,0 +1,197 @@
+import AsyncConnection from 'libsql/promise';
+import { encryptionOption } from './encryption';
+import { DatabaseError, isBusy, toDatabaseError } from './errors';
+import type { WalIndex, WalState } from './wal-index';
+
+/** A checkpoint is due when the log has this many frames, as SQLite's own automatic checkpoint is. */
+const dueFrames = 1000;
+/** A log that has fewer frames than are due is checkpointed after this time. */
+const maxIdleMs = 60_000;
+/** The size to which a log is cut once it is restarted; a smaller file would be extended again by the next commits. */
+const keptLogBytes = 16 * 1024 * 1024;
+/** How long a thread of the driver waits for the write lock of another process: as long as a short commit takes. */
+const lockWaitMs = 5;
+const maxBackoffMs = 5000;
+/** The first pause of `checkpointAll` after another process has blocked it. */
+const firstPauseMs = 20;
+const maxPauseMs = 200;
+
+/** The settings of every connection that may write: only a checkpointer checkpoints. */
+export const manualCheckpoints = `PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = ${keptLogBytes}`;
+
+interface CheckpointerSettings {
+  readonly path: string;
+  readonly encryptionKey?: string | undefined;
+  /** The database's own, which a restart of the log writes again. */
+  readonly userVersion: number;
+  readonly index: WalIndex;
+  /** Brings the log to the disk before the lock is taken, and fails where nothing may be written any more. */
+  readonly prepare: () => Promise<void>;
+  /** Called with each failure except SQLITE_BUSY. */
+  readonly onFailure: (failure: DatabaseError) => void;
+}
+
+/**
+ * Checkpoints a database in WAL mode on threads of the driver.
+ *
+ * A checkpoint runs only while this process holds the write lock on a connection of its own. No connection can commit
+ * or restart the log at that time, which excludes the WAL-reset race of SQLite before 3.51.3: see docs/durability.md.
+ * The mode is PASSIVE: the other modes continue as PASSIVE without the lock if they cannot get it.
+ *
+ * A log that is wholly checkpointed is restarted by the next commit, which syncs the new header of the log before it
+ * writes. That commit is made here too, so that no other connection of this process ever syncs.
+ */
+export function createCheckpointer(settings: CheckpointerSettings) {
+  const { path, encryptionKey, userVersion, index, prepare, onFailure } = settings;
+  let connections: { readonly locking: AsyncConnection; readonly checkpointing: AsyncConnection } | undefined;
+  let running: Promise<unknown> | undefined;
+  let isClosed = false;
+  let lastEndMs = performance.now();
+  let backoffMs = 0;
+
+  const open = async (): Promise<AsyncConnection> => {
+    const connection = new AsyncConnection(path, { timeout: lockWaitMs, ...encryptionOption(encryptionKey) });
+    // NORMAL syncs in a checkpoint and in a restart, and in no other commit.
+    await connection.exec(`PRAGMA synchronous = NORMAL; ${manualCheckpoints}; SELECT 1 FROM sqlite_schema LIMIT 1`);
+    return connection;
+  };
+  const connect = async () => {
+    connections ??= { locking: await open(), checkpointing: await open() };
+    return connections;
+  };
+  const disconnect = () => {
+    for (const connection of [connections?.locking, connections?.checkpointing]) connection?.close();
+    connections = undefined;
+  };
+
+  const checkpoint = async (): Promise<void> => {
+    const { locking, checkpointing } = await connect();
+    await prepare();
+    await locking.exec('BEGIN IMMEDIATE');
+    try {
+      await checkpointing.exec('PRAGMA wal_checkpoint(PASSIVE)');
+    } finally {
+      await locking.exec('COMMIT');
+    }
+  };
+  /** Commits page 1 as it is; where no reader uses the log, the commit begins a new generation of it. */
+  const restart = async (limitBytes: number): Promise<void> => {
+    const { locking } = await connect();
+    await locking.exec(`PRAGMA journal_size_limit = ${limitBytes}`);
+    await locking.exec(`BEGIN IMMEDIATE; PRAGMA user_version = ${userVersion}; COMMIT`);
+  };
+
+  /** Runs one task at a time. The next one opens a failed connection again. */
+  const exclusively = <Result>(work: () => Promise<Result>): Promise<Result> => {
+    const run = async () => {
+      if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
+      try {
+        return await work();
+      } catch (error) {
+        await connections?.locking.exec('ROLLBACK').catch(() => undefined);
+        const failure = toDatabaseError(error);
+        if (failure.code !== 'SQLITE_BUSY') {
+          disconnect();
+          onFailure(failure);
+        }
+        throw failure;
+      }
+    };
+    const started = (running ?? Promise.resolve()).catch(() => undefined).then(run);
+    const ended = started.finally(() => {
+      if (running === ended) running = undefined;
+    });
+    running = ended;
+    return ended;
+  };
+
+  /** @returns whether all of the log is in the database file now */
+  const attempt = async (limitBytes: number): Promise<boolean> => {
+    const before = index.read();
+    if (before !== undefined && !isCheckpointed(before)) await checkpoint();
+    const state = index.read();
+    if (state === undefined || !isCheckpointed(state)) return false;
+    await restart(limitBytes);
+    return index.read()?.salts !== state.salts;
+  };
+
+  return {
+    /**
+     * Opens both connections, so that the log stays the same file while this process lives.
+     *
+     * @throws DatabaseError `SQLITE_READONLY` where the file cannot be written
+     */
+    open: () =>
+      exclusively(async () => {
+        const { locking } = await connect();
+        try {
+          await locking.exec(`BEGIN IMMEDIATE; PRAGMA user_version = ${userVersion}`);
+        } catch (error) {
+          ignoreBusy(error);
+        } finally {
+          await locking.exec('ROLLBACK').catch(() => undefined);
+        }
+      }),
+
+    /**
+     * What a write must wait for: a running checkpoint, or the restart of a log that is wholly checkpointed. It rejects
+     * where the log cannot be restarted.
+     */
+    beforeWrite(): Promise<unknown> | undefined {
+      if (running !== undefined) return running.catch(() => undefined);
+      const state = index.read();
+      if (state === undefined || !isCheckpointed(state)) return undefined;
+      return exclusively(() => restart(keptLogBytes));
+    },
+
+    /** Starts a checkpoint if one is due. */
+    startIfDue(): void {
+      if (running !== undefined || isClosed) return;
+      const waitedMs = performance.now() - lastEndMs;
+      const frames = index.read()?.frames ?? 0;
+      // A restart leaves one frame.
+      const isDue = frames > dueFrames ? waitedMs >= backoffMs : frames > 1 && waitedMs >= maxIdleMs;
+      if (!isDue) return;
+      exclusively(() => attempt(keptLogBytes))
+        .catch(() => false)
+        .then((isComplete) => {
+          lastEndMs = performance.now();
+          backoffMs = isComplete ? 0 : Math.min(maxBackoffMs, Math.max(50, 2 * backoffMs)) * (0.75 + Math.random() / 2);
+        });
+    },
+
+    /**
+     * Writes all of the log to the database file and cuts the log to one frame. Waits for readers of other processes.
+     *
+     * @throws DatabaseError `SQLITE_BUSY` while another process reads or writes
+     */
+    async checkpointAll(timeoutMs: number): Promise<void> {
+      const deadlineMs = performance.now() + timeoutMs;
+      for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(maxPauseMs, 1.5 * pauseMs)) {
+        const isComplete = await exclusively(() => attempt(0)).catch((error: unknown) => {
+          ignoreBusy(error);
+          return false;
+        });
+        if (isComplete) return;
+        if (performance.now() >= deadlineMs) throw new DatabaseError('SQLITE_BUSY', true);
+        await Bun.sleep(pauseMs);
+      }
+    },
+
+    close(): void {
+      isClosed = true;
+      if (running === undefined) disconnect();
+      else void running.catch(() => undefined).finally(disconnect);
+    },
+  };
+}
+
+export type Checkpointer = ReturnType<typeof createCheckpointer>;
+
+function ignoreBusy(error: unknown): void {
+  if (!isBusy(error)) throw error;
+}
+
+function isCheckpointed({ frames, checkpointed }: WalState): boolean {
+  return checkpointed >= frames;
+}

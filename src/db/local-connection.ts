@@ -1,0 +1,137 @@
+import { accessSync, closeSync, constants, mkdirSync, openSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type { InStatement, ResultSet } from '@libsql/client';
+import Connection from 'libsql';
+import { manualCheckpoints } from './checkpointer';
+import { abandon, encryptionOption } from './encryption';
+import { DatabaseError, toDatabaseError } from './errors';
+import { createStatementCache } from './kept-statements';
+import type { Outcome, Unit } from './write-queue';
+
+/** Otherwise an erased answer could be read in the file until its place is used again. */
+export const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
+
+/** A connection to a local file and its prepared statements. */
+export interface LocalConnection {
+  readonly connection: Connection.Database;
+  readonly statements: ReturnType<typeof createStatementCache>;
+}
+
+/**
+ * Makes an empty file, and its folder, where there is none. The files that SQLite puts beside it take its mode.
+ *
+ * @throws DatabaseError `SQLITE_READONLY` or `SQLITE_CANTOPEN`
+ */
+export function createIfMissing(path: string): void {
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    // An existing file is not opened here: closing it would give up the locks that this process has on it.
+    closeSync(openSync(path, 'wx', 0o600));
+  } catch (error) {
+    if (errorCode(error) !== 'EEXIST') throw toOpenFailure(error);
+    try {
+      accessSync(path, constants.W_OK);
+    } catch (error) {
+      throw toOpenFailure(error);
+    }
+  }
+}
+
+const openCodes = new Set([
+  'SQLITE_BUSY',
+  'SQLITE_CORRUPT',
+  'SQLITE_FULL',
+  'SQLITE_IOERR',
+  'SQLITE_NOTADB',
+  'SQLITE_READONLY',
+]);
+
+function errorCode(error: unknown): unknown {
+  return error instanceof Error && 'code' in error ? error.code : undefined;
+}
+
+function toOpenFailure(error: unknown): DatabaseError {
+  return new DatabaseError(errorCode(error) === 'EROFS' ? 'SQLITE_READONLY' : 'SQLITE_CANTOPEN', true, error);
+}
+
+/** @throws DatabaseError `SQLITE_BUSY`, `SQLITE_NOTADB`, `SQLITE_CANTOPEN` or another code of SQLite */
+export function openConnection(path: string, encryptionKey: string | undefined): LocalConnection {
+  let connection: Connection.Database | undefined;
+  try {
+    connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });
+    const settings = ['PRAGMA synchronous = NORMAL', manualCheckpoints, overwriteWhatIsDeleted];
+    connection.exec(`PRAGMA journal_mode = WAL; ${settings.join('; ')}`);
+    const statements = createStatementCache(connection);
+    // The first read creates the log.
+    statements.run('SELECT 1 FROM sqlite_schema LIMIT 1', false);
+    return { connection, statements };
+  } catch (error) {
+    const failure = toDatabaseError(error);
+    if (connection !== undefined) {
+      if (failure.code === 'SQLITE_NOTADB') abandon(connection);
+      else connection.close();
+    }
+    // The driver names no code for a file that it cannot open.
+    throw openCodes.has(failure.code) ? failure : new DatabaseError('SQLITE_CANTOPEN', true, error);
+  }
+}
+
+/** Ends an open transaction before it closes, since the driver closes a connection only with its last statement. */
+export function closeConnection({ connection }: LocalConnection): void {
+  try {
+    if (connection.inTransaction) connection.exec('ROLLBACK');
+  } finally {
+    connection.close();
+  }
+}
+
+/** A number in the header of the file; the service does not use it. */
+export function userVersionOf({ statements }: LocalConnection): number {
+  return Number(statements.run('PRAGMA user_version', false).rows[0]?.user_version);
+}
+
+/**
+ * Runs a unit inside the open transaction. A failed unit is undone alone.
+ *
+ * @throws DatabaseError that undoes the whole transaction: a full or failing disk, a lock, or a statement that ended it
+ */
+export function runUnit({ connection, statements }: LocalConnection, { statements: own }: Unit): Outcome {
+  // A single statement is atomic by itself.
+  const isGuarded = own.length > 1;
+  try {
+    if (isGuarded) connection.exec('SAVEPOINT unit');
+    const results = own.map((statement) => statements.run(statement, true));
+    if (isGuarded) connection.exec('RELEASE unit');
+    return { results };
+  } catch (error) {
+    const failure = toDatabaseError(error);
+    if (failure.isUnavailable || !connection.inTransaction) throw failure;
+    if (isGuarded) connection.exec('ROLLBACK TO unit; RELEASE unit');
+    return { error: failure };
+  }
+}
+
+/** Leaves WAL mode, which needs the exclusive lock: it fails where another process has the file open. */
+export function removeLog(opened: LocalConnection | undefined): void {
+  try {
+    opened?.connection.exec('PRAGMA journal_mode = DELETE');
+  } catch {
+    // The log stays, and holds nothing that the file does not.
+  }
+}
+
+/** One transaction without foreign keys, since a table that is rebuilt is dropped in between. */
+export function runMigration(
+  { connection, statements }: LocalConnection,
+  batched: readonly InStatement[],
+): ResultSet[] {
+  connection.exec('PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE');
+  try {
+    const results = batched.map((statement) => statements.run(statement, false));
+    connection.exec('COMMIT');
+    return results;
+  } finally {
+    if (connection.inTransaction) connection.exec('ROLLBACK');
+    connection.exec('PRAGMA foreign_keys = ON');
+  }
+}

@@ -1,0 +1,77 @@
+import type { DatabaseError } from './errors';
+import type { FileFault } from './file-watch';
+
+const describe = <Reason extends string, Remedy extends string>(reason: Reason, remedy: Remedy) => ({
+  reason,
+  line: `${reason}: no save is acknowledged until the service is restarted. ${remedy}` as const,
+});
+const putBack = 'Stop the service, put the file back or restore a backup, and start it again.';
+const checkFile = 'Stop the service and run `planning doctor --deep`; restore a backup if it fails.';
+const checkDisk = 'Check the disk, then restart the service.';
+
+/** Each reason for which a database counts as lost, by the code of the failure. */
+const losses = {
+  DATABASE_FILE_REMOVED: describe('the database file was removed or moved', putBack),
+  DATABASE_FILE_REPLACED: describe('the database file was replaced by another file', putBack),
+  DATABASE_FILE_TRUNCATED: describe('the database file was truncated', checkFile),
+  DATABASE_FILE_OVERWRITTEN: describe('another program wrote to the database file', checkFile),
+  DATABASE_LOG_REMOVED: describe('the write-ahead log (-wal) was removed, moved or replaced', checkFile),
+  DATABASE_LOG_TRUNCATED: describe('the write-ahead log (-wal) was truncated or overwritten', checkFile),
+  DATABASE_INDEX_REMOVED: describe('the index of the write-ahead log (-shm) was removed or replaced', checkFile),
+  SYNC_FAILED: describe('the disk failed to sync', checkDisk),
+  SQLITE_CORRUPT: describe('the database file is corrupt', checkFile),
+  SQLITE_NOTADB: describe('the database file is not a database that the key opens', checkFile),
+  SQLITE_IOERR: describe('the disk fails to read or write', checkDisk),
+} as const satisfies Record<FileFault | LastingError, object>;
+
+type LastingError = 'SYNC_FAILED' | 'SQLITE_CORRUPT' | 'SQLITE_NOTADB' | 'SQLITE_IOERR';
+
+/** The reason for a loss, and the line that the log has for it. */
+export function describeLoss(code: string) {
+  return losses[isLoss(code) ? code : 'SQLITE_IOERR'];
+}
+
+function isLoss(code: string): code is keyof typeof losses {
+  return Object.hasOwn(losses, code);
+}
+
+/** An I/O error may pass, as one of a network disk does; one that is met again after this time counts as permanent. */
+const passingIoErrorMs = 10_000;
+/** An I/O error that is met again later than this is another one. */
+const forgottenAfterMs = 600_000;
+
+/** Decides when a database counts as lost. */
+export function createLossDetector(onLoss: ((failure: DatabaseError) => void) | undefined) {
+  let lost: DatabaseError | undefined;
+  const firstIoErrorMs: { read?: number | undefined; write?: number | undefined } = {};
+
+  const lose = (failure: DatabaseError): void => {
+    if (lost !== undefined) return;
+    lost = failure;
+    onLoss?.(failure);
+  };
+
+  return {
+    lose,
+
+    /** @throws DatabaseError when the database is lost */
+    check(): void {
+      if (lost !== undefined) throw lost;
+    },
+
+    /** Notes a failure that a statement met. */
+    failed(kind: 'read' | 'write', failure: DatabaseError): void {
+      if (failure.code === 'SQLITE_CORRUPT' || failure.code === 'SQLITE_NOTADB') lose(failure);
+      if (failure.code !== 'SQLITE_IOERR') return;
+      const nowMs = performance.now();
+      const sinceMs = nowMs - (firstIoErrorMs[kind] ?? Number.NEGATIVE_INFINITY);
+      if (sinceMs > forgottenAfterMs) firstIoErrorMs[kind] = nowMs;
+      else if (sinceMs > passingIoErrorMs) lose(failure);
+    },
+
+    /** Notes that a write is on the disk. */
+    written(): void {
+      firstIoErrorMs.write = undefined;
+    },
+  };
+}
