@@ -2,6 +2,7 @@ import { distance } from 'fastest-levenshtein';
 import * as v from 'valibot';
 import { logLevels } from './log';
 import { authKeys, type Fault, productionFaults, productionWarnings } from './production-rules';
+import { secretFileSettings, withSecretFiles } from './secret-files';
 import {
   BaseUrl,
   DatabaseUrl,
@@ -131,6 +132,7 @@ export const Settings = v.object({
     Flag,
     'store demo cemeteries, a sales team and a year of its activities; `true` in development, refused in production',
   ),
+  ...secretFileSettings,
 });
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -162,15 +164,18 @@ export class ConfigError extends Error {
  * @param developmentSecret the key of development that lies in `data/`, which production refuses
  * @throws ConfigError that names every bad key
  */
-export function readConfig(environment: Environment, developmentSecret?: string) {
+export function readConfig(given: Environment, developmentSecret?: string) {
+  const { environment, ...files } = withSecretFiles(given);
   const parsed = v.safeParse(Settings, environment);
-  const faults = [
+  const found = [
     ...(parsed.issues ?? []).map((issue) => ({ key: v.getDotPath(issue) ?? '', rule: issue.message })),
+    ...files.faults,
     ...authFaults(environment),
     ...replicaFaults(environment),
     ...encryptionFaults(environment),
     ...(environment.NODE_ENV === 'production' ? productionFaults(environment, developmentSecret) : []),
   ];
+  const faults = found.filter(({ key }) => !key.split(' or ').some(files.isUnreadable));
   if (!parsed.success || faults.length > 0) throw new ConfigError(faults);
 
   const settings = parsed.output;
@@ -179,6 +184,7 @@ export function readConfig(environment: Environment, developmentSecret?: string)
     /** Settings that need attention but do not prevent a start. */
     warnings: [
       ...mistypedSettings(environment),
+      ...files.warnings,
       ...(settings.NODE_ENV === 'production' ? productionWarnings(environment, developmentSecret) : []),
     ],
     host: settings.HOST,
@@ -241,6 +247,7 @@ export function mistypedSettings(environment: Environment): Fault[] {
     if (keys.includes(name) || name === 'NEW_DATABASE_ENCRYPTION_KEY' || ofAnotherService.test(name)) return [];
     const upper = name.toUpperCase();
     const [nearest] = keys
+      .filter((key) => key.endsWith('_FILE') === upper.endsWith('_FILE'))
       .filter((key) => families.test(upper) || Math.abs(key.length - upper.length) <= 2)
       .map((key) => ({ key, edits: distance(upper, key) }))
       .toSorted((one, other) => one.edits - other.edits);

@@ -11,8 +11,10 @@ import type { Metrics, Tracing } from './telemetry/observers';
 export interface AppDeps {
   readonly config: Pick<
     Config,
-    'bodyLimitBytes' | 'chat' | 'corsOrigins' | 'metricsToken' | 'publicUrl' | 'reportTimeZone' | 'requestTimeoutMs'
+    'bodyLimitBytes' | 'chat' | 'corsOrigins' | 'publicUrl' | 'reportTimeZone' | 'requestTimeoutMs'
   > & {
+    /** The token, or what gives the one of now. */
+    readonly metricsToken: string | undefined | (() => string | undefined);
     readonly carrier: Pick<Config['carrier'], 'applicationsPerDay' | 'attempts' | 'timeoutMs'>;
     readonly database: Pick<Config['database'], 'timeoutMs'>;
   };
@@ -28,6 +30,8 @@ export interface AppDeps {
   /** How much time has passed: how old a copy is, who has been at it for too long. It never stands still. */
   readonly machineClock: () => Date;
   readonly verifyToken: VerifyToken;
+  /** False while a JWKS gives no key to check tokens with. */
+  readonly hasTokenKeys: () => boolean;
   /** Undefined unless the start made its own key: a page may show them to whoever runs the service on their machine. */
   readonly demoTokens: DemoTokens | undefined;
   /** Undefined when they are off. */

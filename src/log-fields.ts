@@ -7,12 +7,14 @@ const isProblemSlug = (text: unknown): text is ProblemSlug =>
 
 const errorNames = /^(?:[A-Z][A-Za-z]{0,40})?Error$|^J(?:OSE|W[A-Z]{1,2})[A-Za-z]{1,40}$/;
 const codeFamilies =
-  /^(?:SQLITE|SQL|HTTP|HRANA|ERR|CLIENT|TRANSACTION|STREAM|SERVER|RESPONSE|SCHEMA|REPLICA|QUEUE|DATABASE)(?:_[A-Z0-9]{1,20}){1,6}$/;
+  /^(?:SQLITE|SQL|HTTP|HRANA|ERR|CLIENT|TRANSACTION|STREAM|SERVER|RESPONSE|SCHEMA|REPLICA|QUEUE|DATABASE|TOKEN)(?:_[A-Z0-9]{1,20}){1,6}$/;
 const carrierCodes = /^(?:timeout|unavailable|bad-answer)(?: [1-5]\d\d)?$/;
 const otherCodes: ReadonlySet<string> = new Set([
   ...Object.keys(constants.errno),
   ...['DEADLINE_EXCEEDED', 'OVERLOADED', 'SYNC_FAILED', 'UNKNOWN', 'VALUE_OUT_OF_RANGE'],
   // Of Bun's fetch.
+  ...['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID', 'DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN'],
+  ...['UNABLE_TO_GET_ISSUER_CERT', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
   ...['ConnectionRefused', 'ConnectionClosed', 'ConnectionReset', 'FailedToOpenSocket', 'Timeout'],
 ]);
 

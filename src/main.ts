@@ -19,6 +19,7 @@ import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
 import { watchDescriptors } from './start/descriptors';
 import { requireSettingsAsWritten } from './start/env-files';
 import { excludeLoopback } from './start/proxies';
+import { createSecrets } from './start/secrets';
 import { cannotListen, StartError } from './start/start-error';
 import { tokenSettings, watchTokens } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
@@ -35,10 +36,17 @@ try {
 }
 
 async function start(): Promise<void> {
+  // Without a handler, the signal ends the process. During the start there is nothing to read again.
+  let reloadSecrets = async () => {};
+  let reloading = Promise.resolve();
+  process.on('SIGHUP', () => {
+    reloading = reloading.then(() => reloadSecrets());
+  });
   excludeLoopback(process.env);
   requireSettingsAsWritten(process.env, process.execArgv);
   const demo = await openDemo(process.argv.slice(2));
-  const config = demo?.config ?? readConfig(process.env, keptDevelopmentSecret());
+  const readSettings = () => readConfig(process.env, keptDevelopmentSecret());
+  const config = demo?.config ?? readSettings();
   const output = openLogOutput(1);
   const log = createLog(config.logLevel, output);
   for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting needs attention');
@@ -46,10 +54,19 @@ async function start(): Promise<void> {
   const clock = demo?.clock ?? machineClock;
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
 
+  const secrets = createSecrets(config);
   const telemetry = await openTelemetry(config, log);
   const { metrics, tracing } = telemetry;
   const db = await openPreparedDatabase(config, log, clock(), {
     observers: telemetry.databaseObservers('primary'),
+    databaseToken: secrets.databaseToken,
+    onTokenChange(code) {
+      const setting = 'DATABASE_AUTH_TOKEN';
+      if (code === undefined) log.info({ setting }, 'the database accepts the token');
+      else if (code === 'TOKEN_REFUSED')
+        log.fatal({ setting, code }, 'the database refuses this token: nothing can be read or saved');
+      else log.fatal({ setting, code }, 'the database lets this token only read: nothing can be saved');
+    },
     onLoss(failure) {
       const loss = describeLoss(failure.code);
       lifecycle.hasLostDisk = true;
@@ -61,15 +78,28 @@ async function start(): Promise<void> {
       else log.error({ code }, 'the schema does not fit this build: nothing is sent to the database');
     },
   });
-  const { reads, replica } = await openConfiguredReplica(config, db, log, telemetry, process.env);
+  const { reads, replica } = await openConfiguredReplica(
+    config,
+    db,
+    log,
+    { ...telemetry, databaseToken: secrets.databaseToken },
+    process.env,
+  );
   const tokens = await tokenSettings(config, demo?.tokens ?? { issuedAt: clock() });
-  const { carrier, loadCarrier, sandbox } = await openCarrier(config, clock, telemetry);
+  const { carrier, loadCarrier, sandbox } = await openCarrier(config, clock, telemetry, secrets.carrierKey);
   let reconciler: ReturnType<typeof startReconciler> | undefined;
   let retention: ReturnType<typeof startAuditRetention> | undefined;
   let summing: ReturnType<typeof startSummingActivities> | undefined;
   let publicUrl = config.publicUrl ?? addressOf(config.host, config.port);
+  const verifyToken = await createTokenVerifier(
+    tokens.settings,
+    clock,
+    // The age of keys must not depend on a clock that is set.
+    () => new Date(performance.timeOrigin + performance.now()),
+    watchTokens(log, telemetry.metrics),
+  );
   const deps: AppDeps = {
-    config,
+    config: { ...config, metricsToken: config.metricsToken && secrets.metricsToken },
     carrier,
     db,
     reads,
@@ -81,7 +111,8 @@ async function start(): Promise<void> {
     rateLimits: createRateLimits(config.rateLimit, machineClock),
     metrics,
     tracing,
-    verifyToken: await createTokenVerifier(tokens.settings, clock, machineClock, watchTokens(log)),
+    verifyToken,
+    hasTokenKeys: verifyToken.hasKeys,
     demoTokens: tokens.kept?.tokens,
     newId: () => Bun.randomUUIDv7(),
     newRequestId: () => Bun.randomUUIDv7(),
@@ -122,6 +153,12 @@ async function start(): Promise<void> {
       await output.flush(logPatienceMs);
       process.exit(finalCode);
     }
+  };
+  reloadSecrets = async () => {
+    if (demo !== undefined) return;
+    await secrets
+      .reload(readSettings, verifyToken, log)
+      .catch((error: unknown) => log.error(describeError(error), 'the secrets are not read again'));
   };
   process.on('SIGTERM', () => stop(0, config.drainMs));
   process.on('SIGINT', () => stop(0, 0));

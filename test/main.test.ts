@@ -257,7 +257,7 @@ describe.concurrent('a start that cannot go on', () => {
     const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: refusing.url.origin } });
     await refusing.stop(true);
     expect(exitCode).toBe(1);
-    expect(stderr).toContain('refuses this service (HTTP_401)');
+    expect(stderr).toContain('cannot be used (TOKEN_REFUSED). It does not accept DATABASE_AUTH_TOKEN');
   });
 
   test('because of a replica in a folder that cannot be made names the setting', async () => {

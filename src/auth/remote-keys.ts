@@ -8,67 +8,92 @@ import {
   JWTExpired,
   JWTInvalid,
 } from 'jose/errors';
-import { createRemoteJWKSet } from 'jose/jwks/remote';
 import { type JWTVerifyGetKey, type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
 import { AppError } from '../errors';
+import { fetchKeySet, type KeySet, KeySetError } from './key-set';
 
 const refreshAfterMs = 10 * 60_000;
-/** Keys that could not be refreshed go on being used this long, so that a short outage signs nobody out. */
+/** How long keys stay in use that cannot be refreshed, so that a short outage signs no user out. */
 const staleAfterMs = 60 * 60_000;
 /** The shortest interval between fetches for tokens without a matching key. */
 const cooldownMs = 30_000;
-const retryAfterFailureMs = 5_000;
-const timeoutMs = 3_000;
+/** The pause after a failed fetch doubles from the first to the second. Without keys it stays the first. */
+const pauseMs = { first: 5_000, longest: 60_000 };
+const checkedEveryMs = 1_000;
 /** Keys to try for a token without `kid`. Each costs a signature check, even for a forged token. */
 const maxKeysTried = 8;
 
+export interface RemoteKeys {
+  /** @throws AppError `auth-keys-unavailable` while there are no keys to check with */
+  (token: string, options: JWTVerifyOptions): Promise<JWTVerifyResult>;
+  /** Whether there are keys that are not stale. */
+  hasKeys(): boolean;
+  /** Fetches the keys now; false after a failure, which leaves the keys as they are. */
+  refresh(): Promise<boolean>;
+}
+
+export interface KeysWatch {
+  readonly onKeysFetched?: () => void;
+  /** @param hasKeys whether tokens are checked with the keys of an earlier fetch */
+  readonly onKeysFailed?: (failure: KeySetError, hasKeys: boolean) => void;
+}
+
 /**
- * Returns a check of tokens with the keys of a JWKS address. It decides when to fetch: jose alone would call a failing
- * address with every request and drop keys that it cannot refresh. A token without a `kid` is checked against each key of
- * its algorithm.
- *
- * @throws AppError `auth-keys-unavailable` while there are no keys to check with
+ * Checks tokens with the keys of a JWKS address. The set is fetched at once, every ten minutes, and for a token without a
+ * matching key. A set without a usable key counts as a failed fetch: the keys in memory stay in use for an hour. A token
+ * without a `kid` is checked against each key of its algorithm.
  */
 export function createRemoteKeys(
   url: URL,
   clock: () => Date,
-): (token: string, options: JWTVerifyOptions) => Promise<JWTVerifyResult> {
-  const keys = createRemoteJWKSet(url, {
-    cacheMaxAge: Number.POSITIVE_INFINITY,
-    cooldownDuration: Number.POSITIVE_INFINITY,
-    timeoutDuration: timeoutMs,
-  });
+  { onKeysFetched, onKeysFailed }: KeysWatch = {},
+): RemoteKeys {
+  let keySet: KeySet | undefined;
   let loadedAtMs = Number.NEGATIVE_INFINITY;
   let failedAtMs = Number.NEGATIVE_INFINITY;
-  let failure: unknown;
+  let failures = 0;
+  let failure: KeySetError | undefined;
+  let fetching: Promise<boolean> | undefined;
 
-  /** What is younger than now was loaded before the clock was set back, nobody knows when. */
+  /** An instant after now was noted before the clock was set back, at an unknown time. */
   const sinceMs = (thenMs: number) => Math.abs(clock().getTime() - thenMs);
   const ageMs = () => sinceMs(loadedAtMs);
-  const refresh = async (): Promise<boolean> => {
-    if (sinceMs(failedAtMs) < retryAfterFailureMs) return false;
+  const hasKeys = () => ageMs() < staleAfterMs;
+  const isPaused = () => {
+    const doubled = Math.min(pauseMs.first * 2 ** (failures - 1), pauseMs.longest);
+    return sinceMs(failedAtMs) < (hasKeys() ? doubled : pauseMs.first);
+  };
+  const load = async (): Promise<boolean> => {
     try {
-      await keys.reload();
+      keySet = await fetchKeySet(url);
       loadedAtMs = clock().getTime();
+      failures = 0;
+      onKeysFetched?.();
       return true;
     } catch (error) {
-      failedAtMs = clock().getTime();
-      failure = error;
+      failure = error instanceof KeySetError ? error : new KeySetError('unreachable', { cause: error });
+      // Instances that failed together do not try again together.
+      failedAtMs = clock().getTime() - Math.random() * 0.2 * pauseMs.first;
+      failures += 1;
+      onKeysFailed?.(failure, hasKeys());
       return false;
+    } finally {
+      fetching = undefined;
     }
   };
+  const refresh = () => {
+    fetching ??= load();
+    return fetching;
+  };
+  const refreshUnlessPaused = async () => fetching ?? (!isPaused() && (await refresh()));
   const unavailable = () => new AppError('auth-keys-unavailable', { cause: failure });
   const freshKeys: JWTVerifyGetKey = async (header, input) => {
-    if (ageMs() >= staleAfterMs) {
-      if (!(await refresh())) throw unavailable();
-    } else if (ageMs() >= refreshAfterMs) {
-      // Nobody waits for keys while those in memory are good.
-      void refresh();
-    }
-    return keys(header, input);
+    if (!hasKeys() && !(await refreshUnlessPaused())) throw unavailable();
+    if (keySet === undefined) throw unavailable();
+    return keySet.find(header, input);
   };
-
-  return async (token, options) => {
+  const verify = async (token: string, options: JWTVerifyOptions): Promise<JWTVerifyResult> => {
+    refreshIfDue();
     try {
       return await verifyByAnyOf(freshKeys, token, options);
     } catch (error) {
@@ -76,10 +101,16 @@ export function createRemoteKeys(
       // Without a `kid`, a signature that does not verify may mean a rotated key.
       const mayBeRotated = isKeyUnknown || (error instanceof JWSSignatureVerificationFailed && !hasKeyId(token));
       if (!mayBeRotated || ageMs() < cooldownMs) throw error;
-      if (await refresh()) return verifyByAnyOf(keys, token, options);
+      if (await refreshUnlessPaused()) return verifyByAnyOf(freshKeys, token, options);
       throw isKeyUnknown ? unavailable() : error;
     }
   };
+  const refreshIfDue = () => {
+    if (ageMs() >= refreshAfterMs) void refreshUnlessPaused();
+  };
+  refreshIfDue();
+  setInterval(refreshIfDue, checkedEveryMs).unref();
+  return Object.assign(verify, { hasKeys, refresh });
 }
 
 async function verifyByAnyOf(keys: JWTVerifyGetKey, token: string, options: JWTVerifyOptions) {

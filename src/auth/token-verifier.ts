@@ -8,6 +8,7 @@ import type { AuthKey } from '../config';
 import { AppError } from '../errors';
 import { Subject } from '../fields';
 import { signatureAlgorithm } from '../setting-forms';
+import type { KeysWatch, RemoteKeys } from './remote-keys';
 import { namesAudience, refusalBy, rolesIn, type TokenRefusal, tokenRefusals } from './token-claims';
 
 /** Who sent a request, as the token says. */
@@ -22,6 +23,17 @@ export interface Caller {
  */
 export type VerifyToken = (token: string, onUnseen?: () => void) => Promise<Caller>;
 
+export interface TokenVerifier extends VerifyToken {
+  /** False while a JWKS gives no key to check tokens with. */
+  hasKeys(): boolean;
+  /**
+   * Replaces the secret or the public key, or fetches the JWKS again, and forgets the tokens that have passed.
+   *
+   * @returns false if the JWKS cannot be fetched: the keys of the last fetch stay in use
+   */
+  reload(key: TokenSettings['key']): Promise<boolean>;
+}
+
 export interface TokenSettings {
   readonly key: Exclude<AuthKey, { kind: 'development' }>;
   readonly issuer: string | undefined;
@@ -33,7 +45,7 @@ export interface TokenSettings {
 }
 
 /** Observations about tokens, for the operator. */
-export interface TokenWatch {
+export interface TokenWatch extends KeysWatch {
   readonly onRefused?: (reason: TokenRefusal) => void;
   /** Called once if the first valid tokens all lack the claim for roles. */
   readonly onRolesMissing?: () => void;
@@ -61,13 +73,13 @@ export async function createTokenVerifier(
   clock: () => Date,
   machineClock: () => Date,
   watch: TokenWatch = {},
-): Promise<VerifyToken> {
+): Promise<TokenVerifier> {
   const options: JWTVerifyOptions = {
     requiredClaims: ['exp', 'sub'],
     clockTolerance: clockToleranceSeconds,
     ...(settings.issuer === undefined ? {} : { issuer: settings.issuer }),
   };
-  const verify = await createSignatureCheck(settings.key, machineClock);
+  let check = await createSignatureCheck(settings.key, machineClock, watch);
   const refuse = (reason: TokenRefusal, cause?: unknown) => {
     watch.onRefused?.(reason);
     return unauthenticated(tokenRefusals[reason], cause, reason);
@@ -77,10 +89,14 @@ export async function createTokenVerifier(
     leftWithoutRoles = roles === undefined ? leftWithoutRoles - 1 : Number.POSITIVE_INFINITY;
     if (leftWithoutRoles === 0) watch.onRolesMissing?.();
   };
-  const seen = new LRUCache<string, { caller: Caller; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
+  const createCache = () =>
+    new LRUCache<string, { caller: Caller; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
+  let cache = createCache();
 
-  return async (token, onUnseen) => {
+  const verify: VerifyToken = async (token, onUnseen) => {
     const now = clock();
+    // A token that passes while the keys are reloaded is not put into the cache of the new keys.
+    const seen = cache;
     const known = seen.get(token);
     if (known !== undefined && now.getTime() < known.expiresAtMs) {
       const ageMs = machineClock().getTime() - known.seenAtMs;
@@ -93,7 +109,7 @@ export async function createTokenVerifier(
 
     let payload: JWTPayload;
     try {
-      payload = await verify(token, { ...options, currentDate: now });
+      payload = await check.payloadOf(token, { ...options, currentDate: now });
     } catch (error) {
       if (error instanceof AppError) throw error;
       seen.delete(token);
@@ -115,6 +131,15 @@ export async function createTokenVerifier(
     seen.set(token, { caller, seenAtMs: machineClock().getTime(), expiresAtMs });
     return caller;
   };
+  return Object.assign(verify, {
+    hasKeys: () => check.remote?.hasKeys() ?? true,
+    async reload(key: TokenSettings['key']) {
+      const isFetched = (await check.remote?.refresh()) ?? true;
+      if (check.remote === undefined) check = await createSignatureCheck(key, machineClock, watch);
+      cache = createCache();
+      return isFetched;
+    },
+  });
 }
 
 /** The header follows RFC 6750. `detail` must be ASCII without quotes. */
@@ -123,26 +148,46 @@ export function unauthenticated(detail: string, cause?: unknown, reason?: TokenR
   return new AppError('unauthenticated', { detail, cause, reason, headers: { 'www-authenticate': challenge } });
 }
 
+interface SignatureCheck {
+  readonly payloadOf: (token: string, options: JWTVerifyOptions) => Promise<JWTPayload>;
+  /** The keys of a JWKS. */
+  readonly remote?: RemoteKeys;
+}
+
 /** The algorithms are pinned to the kind of key, so a public key is never taken for an HMAC secret. */
-async function createSignatureCheck(key: TokenSettings['key'], machineClock: () => Date) {
+async function createSignatureCheck(
+  key: TokenSettings['key'],
+  machineClock: () => Date,
+  watch: KeysWatch,
+): Promise<SignatureCheck> {
   switch (key.kind) {
     case 'secret': {
       const secret = createSecretKey(key.secret, 'utf8');
-      return async (token: string, options: JWTVerifyOptions) =>
-        (await jwtVerify(token, secret, { ...options, algorithms: ['HS256'] })).payload;
+      return {
+        payloadOf: async (token, options) =>
+          (await jwtVerify(token, secret, { ...options, algorithms: ['HS256'] })).payload,
+      };
     }
     case 'public-key': {
       const algorithm = signatureAlgorithm(key.pem);
       if (algorithm === undefined) throw new Error('The public key is of no supported kind');
       const publicKey = await importSPKI(key.pem, algorithm);
-      return async (token: string, options: JWTVerifyOptions) =>
-        (await jwtVerify(token, publicKey, { ...options, algorithms: [algorithm] })).payload;
+      return {
+        payloadOf: async (token, options) =>
+          (await jwtVerify(token, publicKey, { ...options, algorithms: [algorithm] })).payload,
+      };
     }
     case 'jwks': {
-      const { createRemoteKeys } = await import('./remote-keys');
-      const keys = createRemoteKeys(new URL(key.url), machineClock);
-      return async (token: string, options: JWTVerifyOptions) =>
-        (await keys(token, { ...options, algorithms: ['EdDSA', 'Ed25519', 'ES256', 'RS256'] })).payload;
+      const [{ createRemoteKeys }, { keySetAlgorithms }] = await Promise.all([
+        import('./remote-keys'),
+        import('./key-set'),
+      ]);
+      const remote = createRemoteKeys(new URL(key.url), machineClock, watch);
+      return {
+        payloadOf: async (token, options) =>
+          (await remote(token, { ...options, algorithms: [...keySetAlgorithms] })).payload,
+        remote,
+      };
     }
   }
 }

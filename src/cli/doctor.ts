@@ -1,10 +1,6 @@
 import { existsSync } from 'node:fs';
 import { Command } from 'commander';
-import { decodeJwt } from 'jose/jwt/decode';
-import { developmentSecret } from '../auth/development-key';
 import { keptDevelopmentSecret } from '../auth/kept-secret';
-import { rolesIn } from '../auth/token-claims';
-import { createTokenVerifier } from '../auth/token-verifier';
 import { describeZone } from '../calendar';
 import { type Config, readConfig } from '../config';
 import { type Database, localPath, openDatabase, placeOf } from '../db/client';
@@ -13,10 +9,10 @@ import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
-import { AppError } from '../errors';
 import { createCatalogStore } from '../modules/matching/store';
 import { proxyHostFor } from '../start/proxies';
 import { retentionFindings } from './audit-retention';
+import { tokenFinding, tokenKeysFinding } from './doctor-keys';
 import { replicaFindings } from './doctor-replica';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
@@ -144,12 +140,18 @@ async function schemaFindings(db: Database, { auditRetentionDays }: Config): Pro
     { check: 'schema', result: 'ok', detail: 'fits this build' },
     whyUnwritable === undefined
       ? { check: 'writes', result: 'ok', detail: 'a row can be written' }
-      : { check: 'writes', result: 'failed', detail: `nothing can be written (${whyUnwritable})` },
+      : { check: 'writes', result: 'failed', detail: unwritable(whyUnwritable) },
     catalog === undefined
       ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
       : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },
     ...(await retentionFindings(db, auditRetentionDays)),
   ];
+}
+
+function unwritable(code: string): string {
+  if (code === 'SQLITE_BUSY') return 'another process holds the write lock (SQLITE_BUSY)';
+  if (code === 'DEADLINE_EXCEEDED') return 'no row could be written within DATABASE_TIMEOUT_MS (DEADLINE_EXCEEDED)';
+  return `nothing can be written (${code})${keyRemedy(code).replace(/^ /, '. ')}`;
 }
 
 /** Tokens expire, and applications grow stale, by this machine's clock. */
@@ -160,42 +162,6 @@ function clockFinding(other: string, otherMs: number, tookMs: number): Finding {
     ? `agrees with ${other}`
     : `differs from ${other} by ${(skewMs / 1000).toFixed(0)} s: set one of them right`;
   return { check: 'clock', result: isClose ? 'ok' : 'failed', detail };
-}
-
-async function tokenKeysFinding({ auth: { key } }: Config): Promise<Finding> {
-  const check = 'token keys';
-  if (key.kind === 'development') return { check, result: 'warning', detail: 'a development key, kept in data/' };
-  if (key.kind === 'secret') return { check, result: 'ok', detail: 'AUTH_SECRET' };
-  if (key.kind === 'public-key') return { check, result: 'ok', detail: 'AUTH_PUBLIC_KEY' };
-  const answer = await ask(key.url);
-  return typeof answer !== 'string' && answer.ok
-    ? { check, result: 'ok', detail: 'AUTH_JWKS_URL answers' }
-    : { check, result: 'failed', detail: `AUTH_JWKS_URL ${failureOf(answer)}` };
-}
-
-/** Reports the check that a token fails, or its number of roles; never its values, except a role of this service. */
-async function tokenFinding({ auth: { key, ...claims } }: Config, path: string): Promise<Finding> {
-  const check = 'token';
-  const file = Bun.file(path);
-  if (!(await file.exists())) throw new OperatorError(`There is no file ${path}.`);
-  const token = (await file.text()).trim();
-  const settings = key.kind === 'development' ? { kind: 'secret' as const, secret: developmentSecret() } : key;
-  const now = () => new Date();
-  const verify = await createTokenVerifier({ key: settings, ...claims }, now, now);
-  try {
-    await verify(token);
-  } catch (error) {
-    if (error instanceof AppError) return { check, result: 'failed', detail: error.detail };
-    throw error;
-  }
-  const { managerRole } = await import('../http/auth');
-  const { rolesClaim } = claims;
-  const roles = rolesIn(decodeJwt(token), rolesClaim);
-  if (roles === undefined) {
-    return { check, result: 'warning', detail: `passes; it has no claim ${rolesClaim}, so its caller has no role` };
-  }
-  const known = roles.includes(managerRole) ? `, ${managerRole} among them` : '';
-  return { check, result: 'ok', detail: `passes; ${counted(roles.length, 'role')} in ${rolesClaim}${known}` };
 }
 
 async function carrierFindings({ carrier: { url, apiKey } }: Config): Promise<Finding[]> {

@@ -104,7 +104,7 @@ function readNewKey({ newKeyFile }: RekeyOptions): string {
 /** With a key that the settings refuse, neither the service nor this command would start on the database any more. */
 function refuseUnlessUsable(key: string): void {
   try {
-    readConfig({ ...process.env, DATABASE_ENCRYPTION_KEY: key });
+    readConfig({ ...process.env, DATABASE_ENCRYPTION_KEY: key, DATABASE_ENCRYPTION_KEY_FILE: undefined });
   } catch (error) {
     const fault = error instanceof ConfigError ? error.faults[0] : undefined;
     if (fault === undefined) throw error;

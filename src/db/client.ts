@@ -7,13 +7,14 @@ import { type DatabaseError, toDatabaseError } from './errors';
 import { openLocalClient } from './local-client';
 import { createIfMissing } from './local-connection';
 import { observeClient } from './observed-client';
+import type { RemoteSettings, TokenFault, TokenSource } from './remote-client';
 import { gateBySchema } from './schema-gate';
 
 export type Database = LibSQLDatabase & { $client: Client };
 
 export interface DatabaseSettings {
   readonly url: string;
-  readonly authToken?: string | undefined;
+  readonly authToken?: TokenSource;
   /** With which a local file is encrypted; of a libSQL server, what is kept of it beside this process. */
   readonly encryptionKey?: string | undefined;
   /** The longest that any statement may take, waiting for a lock included. */
@@ -23,6 +24,7 @@ export interface DatabaseSettings {
 export interface DatabaseWatch {
   readonly onLoss?: (failure: DatabaseError) => void;
   readonly onSchemaChange?: (code?: string) => void;
+  readonly onTokenChange?: (fault?: TokenFault) => void;
   readonly observers?: readonly DatabaseObserver[];
 }
 
@@ -55,14 +57,15 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  * while the schema does not fit this build.
  *
  * @param watch.onLoss called when a local file or its disk is lost, and writes are refused from then on
+ * @param watch.onTokenChange called when a server starts to refuse the token (with a code), and when it accepts it again
  * @param watch.onSchemaChange called when the schema does not fit any more (with a code), and when it does again
  */
 export async function openServiceDatabase(settings: DatabaseSettings, watch: DatabaseWatch = {}): Promise<Database> {
-  const { onLoss, onSchemaChange, observers = [] } = watch;
+  const { onLoss, onSchemaChange, onTokenChange, observers = [] } = watch;
   const path = localPath(settings.url);
   const client =
     path === undefined
-      ? await loadGroupingClient(settings, observers)
+      ? await loadGroupingClient({ ...settings, ...(onTokenChange && { onTokenChange }) }, observers)
       : await openLocalClient({ ...settings, path, observers, onLoss });
   const gated = gateBySchema(client, {
     timeoutMs: settings.timeoutMs,
@@ -72,12 +75,12 @@ export async function openServiceDatabase(settings: DatabaseSettings, watch: Dat
 }
 
 /** What speaks to a server is large, and a start on a file needs none of it. */
-async function loadRemoteClient(settings: DatabaseSettings): Promise<Client> {
+async function loadRemoteClient(settings: RemoteSettings): Promise<Client> {
   const { openRemoteClient } = await import('./remote-client');
   return openRemoteClient(settings);
 }
 
-async function loadGroupingClient(settings: DatabaseSettings, observers: readonly DatabaseObserver[]): Promise<Client> {
+async function loadGroupingClient(settings: RemoteSettings, observers: readonly DatabaseObserver[]): Promise<Client> {
   const { groupWrites } = await import('./grouped-client');
   return groupWrites(await loadRemoteClient(settings), { ...settings, observers });
 }

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
 import { DatabaseError } from './errors';
+import type { TokenFault } from './remote-client';
 
 /**
  * What the driver is given for a key: its cipher takes the first 32 bytes of a key and ignores the rest, so all of it
@@ -53,9 +54,17 @@ export function withKeyFault(failure: DatabaseError, path: string, key: string |
   return fault === undefined ? failure : new DatabaseError(fault, false, failure);
 }
 
-/** What an operator can do about a database that failed with `code`, after a space; else nothing. */
+/** The remedies for the token of a libSQL server that is not accepted. */
+const tokenFaults: Readonly<Record<TokenFault, string>> = {
+  TOKEN_REFUSED:
+    'It does not accept DATABASE_AUTH_TOKEN: the token is missing, has expired or is signed with another key.',
+  TOKEN_READ_ONLY: 'DATABASE_AUTH_TOKEN has no write permission: set a token that has it.',
+};
+
+/** What an operator can do about a key or a token with which a database failed with `code`, after a space; else nothing. */
 export function keyRemedy(code: string | undefined): string {
-  for (const [fault, remedy] of Object.entries(keyFaults)) if (fault === code) return ` ${remedy}`;
+  for (const [fault, remedy] of Object.entries({ ...keyFaults, ...tokenFaults }))
+    if (fault === code) return ` ${remedy}`;
   return '';
 }
 

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import { packageRoot } from '../package-root';
 import { encryptionOption } from './encryption';
+import type { TokenSource } from './remote-client';
 import { SyncReport, type SyncSettings, syncedMark } from './replica-messages';
 
 /** Its ending is left to Bun: it differs between the sources and the bundle. */
@@ -17,7 +18,7 @@ const passedOn = ['PATH', 'HOME', 'TMPDIR', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
 export interface ReplicaProcessSettings {
   readonly path: string;
   readonly primaryUrl: string;
-  readonly authToken?: string | undefined;
+  readonly authToken?: TokenSource;
   readonly encryptionKey?: string | undefined;
   readonly intervalMs: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -45,6 +46,8 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
   let isAsking = false;
   let isStopped = false;
   let syncing: Bun.Subprocess | undefined;
+  let token: string | undefined;
+  let hasOldToken = false;
 
   const lagMs = () => performance.now() - syncedAtMs;
   const isKeptByAnother = () => {
@@ -66,6 +69,11 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     if (isStopped) return;
     const onEnd = () => {
       if (isStopped) return;
+      if (hasOldToken) {
+        hasOldToken = false;
+        start();
+        return;
+      }
       hear({ kind: 'failed', reason: 'process-ended' });
       setTimeout(start, watchedEveryMs);
     };
@@ -77,13 +85,18 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
         ipc: (message) => hear(v.parse(SyncReport, message)),
         onExit: onEnd,
       });
-      syncing.send(syncSettings(settings));
+      token = currentToken(settings.authToken);
+      syncing.send(syncSettings(settings, token));
     } catch {
       // No process can be had right now.
       onEnd();
     }
   };
   const watch = async () => {
+    if (currentToken(settings.authToken) !== token && !hasOldToken) {
+      hasOldToken = true;
+      syncing?.kill('SIGKILL');
+    }
     // Soon enough that the answer is there when the file would be too old.
     if (lagMs() < maxLagMs - 2 * watchedEveryMs) {
       primary = 'not-asked';
@@ -115,8 +128,12 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
   };
 }
 
-function syncSettings(settings: ReplicaProcessSettings): SyncSettings {
-  const { path, primaryUrl, authToken, encryptionKey, intervalMs } = settings;
+function currentToken(source: TokenSource): string | undefined {
+  return typeof source === 'function' ? source() : source;
+}
+
+function syncSettings(settings: ReplicaProcessSettings, authToken: string | undefined): SyncSettings {
+  const { path, primaryUrl, encryptionKey, intervalMs } = settings;
   return {
     path,
     syncUrl: httpAddress(primaryUrl),

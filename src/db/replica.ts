@@ -48,10 +48,13 @@ export function openReplica(
           onSyncChange: ({ reason }) => onChange(reason),
           onSynced,
           isPrimaryAnswering: () =>
-            // Whoever refuses answers too.
+            // A primary that refuses the token is not away.
             schemaFit(primary).then(
               () => true,
-              (error: unknown) => findDatabaseError(error)?.isUnavailable !== true,
+              (error: unknown) => {
+                const failure = findDatabaseError(error);
+                return failure?.isUnavailable !== true || failure.code === 'TOKEN_REFUSED';
+              },
             ),
         });
   const gated = gateBySchema(client, { timeoutMs: Math.min(timeoutMs, maxGateMs), replicaOf: primary, onChange });

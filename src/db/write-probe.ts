@@ -1,38 +1,43 @@
 import { sql } from 'drizzle-orm';
 import type { Database } from './client';
-import { beforeDeadline } from './deadline';
 import { findDatabaseError } from './errors';
 
 const probedEveryMs = 2_000;
-/** How long whoever watches waits; a probe that is under way goes on. */
+/** How long a caller waits for a probe if the last result can stand for it. */
 const patienceMs = 250;
+/** The greatest age of a result that stands for a probe under way. */
+const resultKeptMs = 10_000;
 
 /**
- * Tells why nothing can be written right now, by the code of the failure; undefined when it can. It writes, since a full
- * or read-only disk shows in no other way: one row, every few seconds at most, however many ask.
+ * Returns a check whether rows can be written. It resolves with the code of the failure, or undefined. It writes one row,
+ * every two seconds at most, because a full or read-only disk shows in no other way.
+ *
+ * A probe has the time limit of the database. A caller waits for it only if there is no recent result.
  */
 export function createWriteProbe(db: Database): () => Promise<string | undefined> {
   let probing: Promise<string | undefined> | undefined;
-  let probedAtMs = Number.NEGATIVE_INFINITY;
+  let begunAtMs = Number.NEGATIVE_INFINITY;
+  let last: { readonly code: string | undefined; readonly atMs: number } | undefined;
 
   const probe = async () => {
-    try {
-      await db.run(sql`INSERT INTO leases (name, holder, expires_at) VALUES ('write-probe', '', unixepoch())
-        ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at`);
-      return undefined;
-    } catch (error) {
-      return codeOf(error);
-    }
+    const code = await write().catch((error: unknown) => findDatabaseError(error)?.code ?? 'UNKNOWN');
+    last = { code, atMs: performance.now() };
+    probing = undefined;
+    return code;
   };
-  return () => {
-    if (probing === undefined || performance.now() - probedAtMs >= probedEveryMs) {
-      probedAtMs = performance.now();
+  const write = async () => {
+    await db.run(sql`INSERT INTO leases (name, holder, expires_at) VALUES ('write-probe', '', unixepoch())
+      ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at`);
+    return undefined;
+  };
+  return async () => {
+    const nowMs = performance.now();
+    if (probing === undefined && nowMs - begunAtMs >= probedEveryMs) {
+      begunAtMs = nowMs;
       probing = probe();
     }
-    return beforeDeadline(probing, patienceMs).catch(codeOf);
+    if (probing === undefined) return last?.code;
+    if (last === undefined || nowMs - last.atMs > resultKeptMs) return probing;
+    return Promise.race([probing, Bun.sleep(patienceMs).then(() => last?.code)]);
   };
-}
-
-function codeOf(error: unknown): string {
-  return findDatabaseError(error)?.code ?? 'UNKNOWN';
 }

@@ -16,7 +16,12 @@ const Ready = v.object({
 });
 
 /** Routes for probes: liveness, which asks no database, and readiness. */
-export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' | 'reads' | 'lifecycle'>) {
+export function createHealthRoutes({
+  db,
+  reads,
+  lifecycle,
+  hasTokenKeys,
+}: Pick<AppDeps, 'db' | 'reads' | 'lifecycle' | 'hasTokenKeys'>) {
   const whyUnwritable = createWriteProbe(db);
   const readiness = async (): Promise<v.InferOutput<typeof Ready>> => {
     if (lifecycle.isDraining) throw new AppError('shutting-down');
@@ -25,6 +30,7 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
         detail: `The database is lost: ${lifecycle.lossReason ?? 'the disk has failed'}. Restart the service.`,
       });
     }
+    if (!hasTokenKeys()) throw new AppError('auth-keys-unavailable');
     const probing = whyUnwritable();
     await requireFit(reads);
     const reason = await probing;
@@ -45,7 +51,10 @@ export function createHealthRoutes({ db, reads, lifecycle }: Pick<AppDeps, 'db' 
         },
       })
       .get('/health/ready', readiness, {
-        response: { 200: Ready, ...problems('malformed-request', 'database-unavailable', 'shutting-down') },
+        response: {
+          200: Ready,
+          ...problems('malformed-request', 'database-unavailable', 'auth-keys-unavailable', 'shutting-down'),
+        },
         detail: {
           summary: 'Check that reads are served on a schema that fits, and whether writes are',
           description:

@@ -17,14 +17,14 @@ interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits'> {
 /** `GET /metrics` for whoever has the token; without one in the settings there is no such path. */
 export function createMetricsRoute({ metrics, rateLimits, config, countApplications }: MetricsDeps) {
   const plugin = new Elysia({ name: 'http.metrics' });
-  const { metricsToken } = config;
-  if (metrics === undefined || metricsToken === undefined) return plugin;
-  const expected = digest(`Bearer ${metricsToken}`);
+  if (metrics === undefined || config.metricsToken === undefined) return plugin;
+  const { metricsToken: source } = config;
+  const expected = () => digest(`Bearer ${typeof source === 'function' ? source() : source}`);
   const counts = keptForAWhile(countApplications);
   plugin.get(
     '/metrics',
     async ({ request, server, set }) => {
-      if (!timingSafeEqual(digest(request.headers.get('authorization') ?? ''), expected)) {
+      if (!timingSafeEqual(digest(request.headers.get('authorization') ?? ''), expected())) {
         rateLimits?.takeStranger({ request, server, set });
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }

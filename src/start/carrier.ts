@@ -8,9 +8,16 @@ import type { Telemetry } from '../telemetry/telemetry';
 import { StartError } from './start-error';
 
 /** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
-export async function openCarrier(config: Config, clock: () => Date, { carrierObservers: observers }: Telemetry) {
+export async function openCarrier(
+  config: Config,
+  clock: () => Date,
+  { carrierObservers: observers }: Telemetry,
+  carrierKey: () => string | undefined,
+) {
   const { url } = config.carrier;
-  if (url !== undefined) return { ...carrierOnceListening({ ...config.carrier, url, observers }), sandbox: undefined };
+  if (url !== undefined) {
+    return { ...carrierOnceListening({ ...config.carrier, url, apiKey: carrierKey, observers }), sandbox: undefined };
+  }
   const { listenCarrierSandbox } = await import('../carrier-sandbox/server');
   const apiKey = crypto.randomUUID();
   const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {

@@ -10,6 +10,11 @@ import { seedDatabase } from '../seed';
 import type { Telemetry } from '../telemetry/telemetry';
 import { StartError } from './start-error';
 
+interface DatabaseToken {
+  /** Gives the token of now for a libSQL server. */
+  readonly databaseToken: () => string | undefined;
+}
+
 /**
  * A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. While
  * that one is away, requests are answered as unavailable, and its schema is looked at once it is back.
@@ -18,7 +23,7 @@ export async function openPreparedDatabase(
   config: Config,
   log: Log,
   now: Date,
-  watch: DatabaseWatch,
+  { databaseToken, ...watch }: DatabaseWatch & DatabaseToken,
 ): Promise<Database> {
   const place = placeOf(config.database.url);
   const db = await openDatabase(config.database).catch((error: unknown) => {
@@ -38,6 +43,8 @@ export async function openPreparedDatabase(
     if (fit === 'too-new') throw new StartError(`${unfitDetail[fit]} Start a newer build.`);
   } catch (error) {
     if (error instanceof StartError) throw error;
+    const remedy = keyRemedy(codeOf(error));
+    if (remedy !== '') throw new StartError(`The database ${place} cannot be used (${codeOf(error)}).${remedy}`);
     if (findDatabaseError(error)?.isUnavailable !== true) {
       if (codeOf(error) === 'UNKNOWN') throw new StartError(`${place} does not answer as a libSQL server.`);
       throw new StartError(`The database ${place} refuses this service (${codeOf(error)}).`);
@@ -45,7 +52,7 @@ export async function openPreparedDatabase(
     log.warn({ code: codeOf(error) }, 'the database is away; requests are refused until it is back');
   }
   // The service's connection is opened first, so that the log stays the same file.
-  const serviceDatabase = await openServiceDatabase(config.database, watch);
+  const serviceDatabase = await openServiceDatabase({ ...config.database, authToken: databaseToken }, watch);
   db.$client.close();
   return serviceDatabase;
 }
@@ -55,23 +62,28 @@ export async function openConfiguredReplica(
   config: Config,
   db: Database,
   log: Log,
-  { metrics, databaseObservers }: Telemetry,
+  { metrics, databaseObservers, databaseToken }: Telemetry & DatabaseToken,
   environment: Readonly<Record<string, string | undefined>>,
 ): Promise<Pick<AppDeps, 'reads' | 'replica'>> {
   if (config.replica === undefined) return { reads: db, replica: undefined };
   const { openReplica, replicaOrPrimary } = await import('../db/replica');
   let replica: Database;
   try {
-    replica = openReplica(config.replica, db, config.database, {
-      environment,
-      observers: databaseObservers('replica'),
-      onSynced: () => metrics?.replicaSynced(),
-      onChange(reason) {
-        metrics?.replicaChanged(reason === undefined);
-        if (reason === undefined) log.info('the replica follows the primary');
-        else log.warn({ reason }, 'the replica cannot follow the primary');
+    replica = openReplica(
+      config.replica,
+      db,
+      { ...config.database, authToken: databaseToken },
+      {
+        environment,
+        observers: databaseObservers('replica'),
+        onSynced: () => metrics?.replicaSynced(),
+        onChange(reason) {
+          metrics?.replicaChanged(reason === undefined);
+          if (reason === undefined) log.info('the replica follows the primary');
+          else log.warn({ reason }, 'the replica cannot follow the primary');
+        },
       },
-    });
+    );
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
     throw new StartError(`DATABASE_REPLICA_PATH is in a folder that cannot be made (${code}).`);

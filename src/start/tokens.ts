@@ -4,6 +4,7 @@ import type { TokenRefusal } from '../auth/token-claims';
 import type { TokenSettings, TokenWatch } from '../auth/token-verifier';
 import type { Config } from '../config';
 import type { Log } from '../log';
+import type { Metrics } from '../telemetry/observers';
 
 /** The tokens that a start in development has made, and the file that they are in. */
 export interface KeptTokens {
@@ -38,10 +39,16 @@ const settingOf: Partial<Record<TokenRefusal, string>> = {
   key: 'AUTH_JWKS_URL',
 };
 const warnedEveryMs = 60 * 60_000;
+/** A fetch that fails for the same reason is logged at most this often. */
+const keysWarnedEveryMs = 60_000;
 
-/** Logs tokens that suggest a wrong setting. Each reason is logged once an hour, because anyone can send tokens. */
-export function watchTokens(log: Log): TokenWatch {
+/**
+ * Logs tokens that suggest a wrong setting, and each failed fetch of the JWKS. A reason to refuse tokens is logged once an
+ * hour, because anyone can send tokens.
+ */
+export function watchTokens(log: Log, metrics?: Pick<Metrics, 'keysFetched'>): TokenWatch {
   const warnedAtMs = new Map<TokenRefusal, number>();
+  let lastFailure: { readonly kind: string; readonly loggedAtMs: number } | undefined;
   return {
     onRefused(reason) {
       const setting = settingOf[reason];
@@ -49,6 +56,20 @@ export function watchTokens(log: Log): TokenWatch {
       if (setting === undefined || nowMs - (warnedAtMs.get(reason) ?? Number.NEGATIVE_INFINITY) < warnedEveryMs) return;
       warnedAtMs.set(reason, nowMs);
       log.warn({ reason, setting }, 'a token was refused; this setting may be wrong');
+    },
+    onKeysFetched() {
+      metrics?.keysFetched();
+      if (lastFailure !== undefined) log.info('the JWKS is fetched again');
+      lastFailure = undefined;
+    },
+    onKeysFailed({ reason, code }, hasKeys) {
+      const kind = `${reason} ${hasKeys}`;
+      const nowMs = performance.now();
+      if (lastFailure?.kind === kind && nowMs - lastFailure.loggedAtMs < keysWarnedEveryMs) return;
+      lastFailure = { kind, loggedAtMs: nowMs };
+      const fields = { setting: 'AUTH_JWKS_URL', reason, code: code === '' ? undefined : code };
+      if (hasKeys) log.warn(fields, 'the JWKS cannot be fetched: its last keys stay in use for up to an hour');
+      else log.error(fields, 'the JWKS cannot be fetched: no token can be checked');
     },
     onRolesMissing() {
       log.warn({ setting: 'AUTH_ROLES_CLAIM' }, 'none of the first tokens has this claim, so no caller has a role');

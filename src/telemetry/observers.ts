@@ -59,6 +59,8 @@ export interface Metrics {
   catalogLoaded(version: number): void;
   replicaChanged(isInSync: boolean): void;
   replicaSynced(): void;
+  /** The JWKS was fetched. */
+  keysFetched(): void;
   /** @param applications undefined while the database cannot say */
   print(now: { readonly inFlight: number; readonly applications: ApplicationCounts | undefined }): Promise<string>;
   readonly contentType: string;

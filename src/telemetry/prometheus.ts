@@ -22,10 +22,12 @@ interface PrometheusSettings {
   readonly version: string;
   /** How the process reads from a replica, if it does: one that is a server is in sync until it is said not to be. */
   readonly replica: 'server' | 'file' | undefined;
+  /** Whether tokens are checked with the keys of AUTH_JWKS_URL. */
+  readonly hasJwks?: boolean;
 }
 
 /** Counts and measures in a registry of its own, whose labels have few values each and none of them a person's. */
-export function createPrometheusMetrics({ version, replica }: PrometheusSettings): Metrics {
+export function createPrometheusMetrics({ version, replica, hasJwks = false }: PrometheusSettings): Metrics {
   const registry = new Registry();
   const registers = [registry];
   registerProcessMetrics(registry, version);
@@ -67,6 +69,17 @@ export function createPrometheusMetrics({ version, replica }: PrometheusSettings
   const replicaMetrics = replica === undefined ? undefined : createReplicaMetrics(registers);
   replicaMetrics?.isInSync.set(replica === 'server' ? 1 : 0);
   const database = createDatabaseMetrics(registers);
+  let keysFetchedAtMs = performance.now();
+  if (hasJwks) {
+    new Gauge({
+      name: 'planning_jwks_age_seconds',
+      help: 'Time since the last successful fetch of AUTH_JWKS_URL, or since the start before the first one',
+      registers,
+      collect() {
+        this.set(secondsSince(keysFetchedAtMs));
+      },
+    });
+  }
 
   return {
     answered({ method, route = 'none', status, durationMs }) {
@@ -80,6 +93,9 @@ export function createPrometheusMetrics({ version, replica }: PrometheusSettings
     catalogLoaded: (loaded) => catalogVersion.set(loaded),
     replicaChanged: (isInSync) => replicaMetrics?.isInSync.set(isInSync ? 1 : 0),
     replicaSynced: () => replicaMetrics?.syncedAt.setToCurrentTime(),
+    keysFetched() {
+      keysFetchedAtMs = performance.now();
+    },
     print(now) {
       inFlight.set(now.inFlight);
       setCounts(applications, now.applications);

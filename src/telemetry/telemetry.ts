@@ -14,14 +14,23 @@ export interface Telemetry {
 
 /** Loads nothing of what is not asked for. */
 export async function openTelemetry(
-  { metricsToken, tracing: exporter, replica }: Pick<Config, 'metricsToken' | 'tracing' | 'replica'>,
+  {
+    metricsToken,
+    tracing: exporter,
+    replica,
+    auth,
+  }: Pick<Config, 'metricsToken' | 'tracing' | 'replica'> & Partial<Pick<Config, 'auth'>>,
   log: Log,
 ): Promise<Telemetry> {
   const { version } = packageJson;
   const metrics =
     metricsToken === undefined
       ? undefined
-      : (await import('./prometheus')).createPrometheusMetrics({ version, replica: replica?.kind });
+      : (await import('./prometheus')).createPrometheusMetrics({
+          version,
+          replica: replica?.kind,
+          hasJwks: auth?.key.kind === 'jwks',
+        });
   const onExportChange = (reason?: string) => {
     if (reason === undefined) log.info('spans are exported');
     else log.warn({ reason }, 'spans cannot be exported');

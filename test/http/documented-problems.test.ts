@@ -86,6 +86,7 @@ const apps = {
   usual: open(),
   withoutDatabase: open({ db: away, reads: away }),
   withoutKeys: open({
+    hasTokenKeys: () => false,
     verifyToken: await createTokenVerifier(
       { key: keys, ...claims },
       () => new Date(),

@@ -68,6 +68,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     clock,
     machineClock,
     demoTokens: undefined,
+    hasTokenKeys: () => true,
     lifecycle,
     metrics: undefined,
     tracing: undefined,

@@ -49,13 +49,17 @@ export function productionToken(id: string, roles: readonly string[] = []): Prom
 
 /**
  * A deployment in production mode: the built bundle in a working folder of its own, with a migrated database at
- * `data/planning.db` unless `isEmpty`, and the real sandbox carrier.
+ * `data/planning.db` unless `isEmpty`, and the real sandbox carrier. The settings in `without` are not set.
  *
  * `planning` runs the command line with the same settings, `start` the service.
  */
-export async function createProduction(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
+export async function createProduction(
+  environment: Record<string, string> = {},
+  { isEmpty = false, without = [] }: { isEmpty?: boolean; without?: readonly string[] } = {},
+) {
   const sandbox = await startSandbox(() => new Date());
-  const settings = { ...productionSettings, CARRIER_URL: sandbox.url, ...environment };
+  const all = { ...productionSettings, CARRIER_URL: sandbox.url, ...environment };
+  const settings = Object.fromEntries(Object.entries(all).filter(([key]) => !without.includes(key)));
   const line = await createCommandLine(settings, { isEmpty });
   return {
     ...line,

@@ -28,7 +28,14 @@ export interface Sqld {
 }
 
 /** A real libSQL server with a database of its own, or a replica of another server; ended with the tests. */
-export async function startSqld({ replicaOf }: { replicaOf?: Sqld } = {}): Promise<Sqld> {
+export async function startSqld({
+  replicaOf,
+  keyFile,
+}: {
+  replicaOf?: Sqld;
+  /** The file with the public key of its tokens; without it, the server accepts every client. */
+  keyFile?: string;
+} = {}): Promise<Sqld> {
   const folder = temporaryFolder();
   const [port, grpcPort] = await Promise.all([freePort(), freePort()]);
   let server: Bun.Subprocess | undefined;
@@ -53,6 +60,7 @@ export async function startSqld({ replicaOf }: { replicaOf?: Sqld } = {}): Promi
           ...(replicaOf === undefined
             ? ['--grpc-listen-addr', `127.0.0.1:${grpcPort}`]
             : ['--primary-grpc-url', replicaOf.grpcUrl]),
+          ...(keyFile === undefined ? [] : ['--auth-jwt-key-file', keyFile]),
           '--no-welcome',
         ],
         { stdout: 'ignore', stderr: 'ignore' },

@@ -17,7 +17,8 @@ import { type Carrier, type CarrierDecision, CarrierError, CarrierPricing, carri
 
 export interface HttpCarrierSettings {
   readonly url: string;
-  readonly apiKey: string | undefined;
+  /** The key, or what gives the one of now. */
+  readonly apiKey: string | undefined | (() => string | undefined);
   /** The longest that one attempt may take. */
   readonly timeoutMs: number;
   /** How often one call is tried, on the same reference: a carrier that has accepted repeats its answer. */
@@ -70,7 +71,10 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     return { policy, isOverdue: () => performance.now() - openedAtMs > settings.breakerMs };
   };
   const breakers = { start: breaker('start'), find: breaker('find') };
-  const authorization: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+  const authorization = (): Record<string, string> => {
+    const key = typeof apiKey === 'function' ? apiKey() : apiKey;
+    return key === undefined ? {} : { authorization: `Bearer ${key}` };
+  };
 
   const ask = async (
     endpoint: CarrierEndpoint,
@@ -127,12 +131,12 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     const deadlineMs = performance.now() + attempts * timeoutMs;
     if (mayBeKnown) {
       const path = `/applications/${encodeURIComponent(clientReference)}`;
-      const found = await ask('find', path, { headers: authorization }, deadlineMs);
+      const found = await ask('find', path, { headers: authorization() }, deadlineMs);
       if (found.status !== 404) return readDecision(found, clientReference);
     }
     const init = {
       method: 'POST',
-      headers: { ...authorization, 'content-type': 'application/json', 'idempotency-key': clientReference },
+      headers: { ...authorization(), 'content-type': 'application/json', 'idempotency-key': clientReference },
       body: JSON.stringify({ clientReference, flow, applicant }),
     };
     return readDecision(await ask('start', '/applications', init, deadlineMs), clientReference);

@@ -1,0 +1,207 @@
+import { Database as Sqlite } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { SignJWT } from 'jose';
+import * as v from 'valibot';
+import { atEnd } from '../support/cleanup';
+import { temporaryFolder } from '../support/database';
+import { createProduction, type Production } from '../support/production';
+import { hasSqld, startSqld } from '../support/sqld';
+import { until } from '../support/until';
+
+type Deployment = Awaited<ReturnType<typeof createProduction>>;
+
+const ltc = '/v2/private/ltc/lifetimeCare';
+const save = (service: Production) => service.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
+const read = (service: Production) => service.call('GET', '/v2/private/user', { as: 'ada' });
+const readiness = async ({ address }: Production) => {
+  const answer = await fetch(`${address}/health/ready`);
+  return { status: answer.status, body: await answer.json() };
+};
+const tokenLines = (service: Production) =>
+  service.logLines().filter(({ setting, level }) => setting === 'DATABASE_AUTH_TOKEN' && level !== 'warn');
+
+const Findings = v.object({
+  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
+});
+
+async function doctorOf({ planning }: Deployment, check: string) {
+  const { exitCode, stdout } = await planning('doctor', '--json');
+  const found = v.parse(Findings, JSON.parse(stdout)).findings.find((each) => each.check === check);
+  return { exitCode, result: found?.result, detail: found?.detail };
+}
+
+const newKey = () => generateKeyPairSync('ed25519');
+const writeKey = (path: string, publicKey: KeyObject) =>
+  writeFileSync(path, publicKey.export({ type: 'spki', format: 'pem' }));
+const tokenBy = (key: KeyObject, access: 'rw' | 'ro', seconds: number) =>
+  new SignJWT({ a: access })
+    .setProtectedHeader({ alg: 'EdDSA' })
+    .setExpirationTime(Math.floor(Date.now() / 1000) + seconds)
+    .sign(key);
+
+describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
+  test.each(['http', 'ws'])('F12 is refused, and accepted again, over %s', async (scheme) => {
+    const folder = temporaryFolder();
+    const keyFile = join(folder, 'sqld.pem');
+    const tokenFile = join(folder, 'token');
+    const [key, otherKey] = [newKey(), newKey()];
+    writeKey(keyFile, key.publicKey);
+    const use = (token: string) => writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 });
+    const good = await tokenBy(key.privateKey, 'rw', 3600);
+    use(good);
+    const sqld = await startSqld({ keyFile });
+    const production = await createProduction(
+      { DATABASE_URL: `${scheme}://127.0.0.1:${sqld.port}`, DATABASE_AUTH_TOKEN_FILE: tokenFile },
+      { isEmpty: true },
+    );
+    expect(await production.planning('migrate')).toMatchObject({ exitCode: 0 });
+    const service = await production.start();
+    const reload = () => service.process.kill('SIGHUP');
+    const isSaving = async () => (await save(service)).status === 200;
+    expect(await isSaving()).toBe(true);
+    expect(await readiness(service)).toMatchObject({ status: 200, body: { writes: 'available' } });
+    expect(tokenLines(service)).toEqual([]);
+
+    use(await tokenBy(key.privateKey, 'rw', -3600));
+    reload();
+    await until(async () => !(await isSaving()));
+    const refused = await save(service);
+    expect(refused).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect((await read(service)).status).toBe(503);
+    expect(await service.health()).toBe(503);
+    expect(await service.health('live')).toBe(200);
+    const isFatal = ({ level }: { level: unknown }) => level === 'fatal';
+    expect(tokenLines(service).filter(isFatal)).toMatchObject([
+      { code: 'TOKEN_REFUSED', msg: 'the database refuses this token: nothing can be read or saved' },
+    ]);
+    expect(await doctorOf(production, 'database')).toEqual({
+      exitCode: 1,
+      result: 'failed',
+      detail: `${scheme}://127.0.0.1:${sqld.port} cannot be used (TOKEN_REFUSED). It does not accept DATABASE_AUTH_TOKEN: the token is missing, has expired or is signed with another key.`,
+    });
+
+    use(good);
+    reload();
+    await until(isSaving);
+    expect(await service.health()).toBe(200);
+    expect(tokenLines(service).at(-1)).toMatchObject({ level: 'info', msg: 'the database accepts the token' });
+
+    await sqld.kill();
+    writeKey(keyFile, otherKey.publicKey);
+    await sqld.start();
+    await until(async () => (await save(service)).status === 503 && tokenLines(service).filter(isFatal).length === 2);
+    await sqld.kill();
+    writeKey(keyFile, key.publicKey);
+    await sqld.start();
+    // The token is good again, and no signal was sent.
+    await until(isSaving);
+    expect(await service.health()).toBe(200);
+    expect(tokenLines(service).filter(isFatal).length).toBe(2);
+  });
+
+  test('F12 that can only read leaves reads, and is named as the reason that saves fail', async () => {
+    const folder = temporaryFolder();
+    const keyFile = join(folder, 'sqld.pem');
+    const tokenFile = join(folder, 'token');
+    const key = newKey();
+    writeKey(keyFile, key.publicKey);
+    const use = async (access: 'rw' | 'ro') => writeFileSync(tokenFile, await tokenBy(key.privateKey, access, 3600));
+    await use('rw');
+    const sqld = await startSqld({ keyFile });
+    const production = await createProduction(
+      { DATABASE_URL: sqld.url, DATABASE_AUTH_TOKEN_FILE: tokenFile },
+      { isEmpty: true },
+    );
+    await production.planning('migrate');
+    const service = await production.start();
+    expect((await save(service)).status).toBe(200);
+    await use('ro');
+    service.process.kill('SIGHUP');
+    await until(async () => (await save(service)).status === 503);
+    const refused = await save(service);
+    expect(refused).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect(refused.headers.has('retry-after')).toBe(true);
+    expect((await read(service)).status).toBe(200);
+    await until(async () => (await readiness(service)).body.writes === 'unavailable');
+    expect(await readiness(service)).toEqual({
+      status: 200,
+      body: { status: 'ready', writes: 'unavailable', reason: 'TOKEN_READ_ONLY' },
+    });
+    expect(tokenLines(service).filter(({ level }) => level === 'fatal')).toMatchObject([
+      { code: 'TOKEN_READ_ONLY', msg: 'the database lets this token only read: nothing can be saved' },
+    ]);
+    expect(await doctorOf(production, 'writes')).toEqual({
+      exitCode: 1,
+      result: 'failed',
+      detail:
+        'nothing can be written (TOKEN_READ_ONLY). DATABASE_AUTH_TOKEN has no write permission: set a token that has it.',
+    });
+    await use('rw');
+    service.process.kill('SIGHUP');
+    await until(async () => (await save(service)).status === 200);
+    await until(async () => (await readiness(service)).body.writes === 'available');
+  });
+});
+
+/** A TCP proxy that holds every byte for half of `roundTripMs`, in both directions. */
+async function startDelay(port: number, roundTripMs: number): Promise<number> {
+  const pipe = (from: Socket, to: Socket) => {
+    from.on('data', (bytes) => setTimeout(() => to.writable && to.write(bytes), roundTripMs / 2));
+    from.on('end', () => setTimeout(() => to.end(), roundTripMs / 2));
+    from.on('error', () => to.destroy());
+    from.on('close', () => setTimeout(() => to.destroy(), roundTripMs));
+  };
+  const server = createServer({ allowHalfOpen: true }, (near) => {
+    const far = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+    pipe(near, far);
+    pipe(far, near);
+  });
+  const { promise, resolve } = Promise.withResolvers<void>();
+  server.listen(0, '127.0.0.1', resolve);
+  await promise;
+  atEnd(() => server.close());
+  return v.parse(v.object({ port: v.number() }), server.address()).port;
+}
+
+describe('F11 writes', () => {
+  test.skipIf(!hasSqld).each([130, 400])('F11 are available with %d ms to the server', async (roundTripMs) => {
+    const sqld = await startSqld();
+    const port = await startDelay(sqld.port, roundTripMs);
+    const production = await createProduction({ DATABASE_URL: `http://127.0.0.1:${port}` }, { isEmpty: true });
+    const direct = await createProduction({ DATABASE_URL: sqld.url }, { isEmpty: true });
+    expect(await direct.planning('migrate')).toMatchObject({ exitCode: 0 });
+    const service = await production.start();
+    expect((await save(service)).status).toBe(200);
+    for (let poll = 0; poll < 5; poll += 1) {
+      expect(await readiness(service)).toEqual({ status: 200, body: { status: 'ready', writes: 'available' } });
+      await Bun.sleep(600);
+    }
+    expect(await doctorOf(production, 'writes')).toEqual({ exitCode: 0, result: 'ok', detail: 'a row can be written' });
+  });
+
+  test('F11 are unavailable with SQLITE_BUSY while another process holds the lock', async () => {
+    const production = await createProduction({ DATABASE_TIMEOUT_MS: '500' });
+    const service = await production.start();
+    expect(await readiness(service)).toEqual({ status: 200, body: { status: 'ready', writes: 'available' } });
+    const other = new Sqlite(production.databasePath);
+    other.run('BEGIN IMMEDIATE');
+    await until(async () => (await readiness(service)).body.writes === 'unavailable');
+    expect(await readiness(service)).toMatchObject({ status: 200, body: { reason: 'SQLITE_BUSY' } });
+    expect(await save(service)).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect((await read(service)).status).toBe(404);
+    expect(await doctorOf(production, 'writes')).toEqual({
+      exitCode: 1,
+      result: 'failed',
+      detail: 'another process holds the write lock (SQLITE_BUSY)',
+    });
+    other.run('ROLLBACK');
+    other.close();
+    await until(async () => (await readiness(service)).body.writes === 'available');
+    expect((await save(service)).status).toBe(200);
+  });
+});

@@ -1,0 +1,222 @@
+import { describe, expect, test } from 'bun:test';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { signToken } from '../../src/auth/sign-token';
+import { ConfigError, readConfig } from '../../src/config';
+import { secretSettings } from '../../src/secret-files';
+import { applicant } from '../support/applicant';
+import { atEnd } from '../support/cleanup';
+import { temporaryFolder } from '../support/database';
+import { createProduction, type Production, productionSettings } from '../support/production';
+import { failToStart } from '../support/service';
+import { until } from '../support/until';
+
+const values = {
+  AUTH_SECRET: 'kI8sJd72bXqPz0VnM4tYwQe1RuA9cLf6',
+  CARRIER_API_KEY: 'carrier-key-of-the-first-month',
+  CHAT_TOKEN: 'chat-token-of-the-first-month',
+  METRICS_TOKEN: 'u5Gk9Wz2Qb7Xn4Td8Rm1Vc6Lj3Hs0PfYe',
+} as const;
+
+/** Writes secrets into files of a new folder, and gives the settings that name them. */
+function inFiles(secrets: Readonly<Record<string, string>>, { mode = 0o400, folder = temporaryFolder() } = {}) {
+  const entries = Object.entries(secrets).map(([key, text]) => {
+    const path = join(folder, key);
+    writeFileSync(path, text);
+    chmodSync(path, mode);
+    return [`${key}_FILE`, path] as const;
+  });
+  return Object.fromEntries(entries);
+}
+
+const { AUTH_SECRET: _, ...withoutSecret } = productionSettings;
+
+function faultsOf(environment: Record<string, string>): readonly { key: string; rule: string }[] {
+  try {
+    readConfig(environment);
+    return [];
+  } catch (error) {
+    if (error instanceof ConfigError) return error.faults;
+    throw error;
+  }
+}
+
+describe('F12 a secret in a file', () => {
+  test('F12 is read without the line break at its end', () => {
+    for (const end of ['', '\n', '\r\n']) {
+      const settings = inFiles({ DATABASE_AUTH_TOKEN: `token${end}`, AUTH_SECRET: `${values.AUTH_SECRET}${end}` });
+      expect(readConfig({ ...withoutSecret, ...settings })).toMatchObject({
+        database: { authToken: 'token' },
+        auth: { key: { kind: 'secret', secret: values.AUTH_SECRET } },
+      });
+    }
+  });
+
+  test.each(secretSettings.map((key) => [key]))('F12 excludes %s itself', (key) => {
+    const file = inFiles({ [key]: 'x'.repeat(40) });
+    expect(faultsOf({ [key]: 'y'.repeat(40), ...file })).toContainEqual({
+      key: `${key}_FILE`,
+      rule: `and ${key} are both set: set one of them`,
+    });
+  });
+
+  test.each<[string, string, rule: string]>([
+    ['is missing', 'missing', 'names a file that does not exist'],
+    ['is a folder', 'folder', 'names a folder'],
+    ['is empty', 'empty', 'names an empty file'],
+    ['has a line break alone', 'line', 'names an empty file'],
+    ['is large', 'large', 'names a file of more than 64 kB'],
+    ['is in a file', 'empty/secret', 'names a file in a folder that does not exist'],
+  ])('F12 is refused by one line when the file %s', async (_name, name, rule) => {
+    const folder = temporaryFolder();
+    mkdirSync(join(folder, 'folder'));
+    inFiles({ empty: '', line: '\n', large: 'x'.repeat(65_537) }, { folder });
+    expect(faultsOf({ ...withoutSecret, AUTH_SECRET_FILE: join(folder, name) })).toEqual([
+      { key: 'AUTH_SECRET_FILE', rule },
+    ]);
+  });
+
+  test('F12 meets the rules of its setting', () => {
+    expect(faultsOf({ ...withoutSecret, ...inFiles({ AUTH_SECRET: 'x'.repeat(40) }) })).toMatchObject([
+      { key: 'AUTH_SECRET' },
+    ]);
+    expect(faultsOf({ ...withoutSecret, ...inFiles({ AUTH_SECRET: 'short' }) })).toMatchObject([
+      { key: 'AUTH_SECRET' },
+    ]);
+  });
+
+  test.each([
+    [0o400, undefined],
+    [0o440, undefined],
+    [0o444, 'names a file that every user of this machine can read: set its mode to 0400'],
+    [0o602, 'names a file that every user of this machine can change: set its mode to 0400'],
+  ])('F12 is warned about by the mode of its file: %o', (mode, rule) => {
+    const { warnings } = readConfig({ ...withoutSecret, ...inFiles({ AUTH_SECRET: values.AUTH_SECRET }, { mode }) });
+    expect(warnings.find(({ key }) => key === 'AUTH_SECRET_FILE')?.rule).toBe(rule);
+  });
+
+  test.skipIf(process.getuid?.() !== 0 || Bun.which('setpriv') === null)(
+    'F12 is refused when this user cannot read the file',
+    async () => {
+      const settings = inFiles({ AUTH_SECRET: values.AUTH_SECRET });
+      const program = `const { readConfig } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/config'))}); readConfig(process.env)`;
+      chmodSync(join(settings.AUTH_SECRET_FILE ?? '', '..'), 0o755);
+      const { stderr } = Bun.spawnSync(
+        ['setpriv', '--reuid', '65534', '--clear-groups', process.execPath, '-e', program],
+        { env: { PATH: process.env.PATH, ...withoutSecret, ...settings }, stderr: 'pipe', stdout: 'ignore' },
+      );
+      expect(stderr.toString()).toContain('AUTH_SECRET_FILE names a file that this user cannot read');
+    },
+  );
+
+  test('F12 that cannot be read ends a start with one line and exit code 1', async () => {
+    const settings = { ...withoutSecret, AUTH_SECRET_FILE: join(temporaryFolder(), 'missing') };
+    const { exitCode, stderr } = await failToStart({ environment: settings });
+    expect(exitCode).toBe(1);
+    expect(stderr).toStartWith('These settings cannot be used:\n  AUTH_SECRET_FILE names a file that does not exist\n');
+    const { planning } = await createProduction(settings, { without: ['AUTH_SECRET'] });
+    expect(await planning('doctor')).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining('AUTH_SECRET_FILE'),
+    });
+  });
+});
+
+describe('F12 a secret that is replaced in its file', () => {
+  /** A carrier that remembers the keys that it is asked with. */
+  function startCarrier() {
+    const keys: (string | null)[] = [];
+    const server = Bun.serve({
+      port: 0,
+      hostname: '127.0.0.1',
+      fetch(request) {
+        keys.push(request.headers.get('authorization'));
+        return new Response('not found', { status: 404 });
+      },
+    });
+    atEnd(() => server.stop(true));
+    return { keys, url: server.url.origin };
+  }
+
+  const tokenBy = (secret: string) =>
+    signToken({
+      secret,
+      issuer: productionSettings.AUTH_ISSUER,
+      audience: productionSettings.AUTH_AUDIENCE,
+      rolesClaim: 'roles',
+      roles: [],
+      id: 'ada',
+      ttlSeconds: 3600,
+      now: new Date(),
+    });
+  const metricsOf = async ({ address }: Production, token: string) =>
+    (await fetch(`${address}/metrics`, { headers: { authorization: `Bearer ${token}` } })).status;
+
+  test('F12 is in use after SIGHUP, or said to need a restart', async () => {
+    const carrier = startCarrier();
+    const folder = temporaryFolder();
+    const files = inFiles(values, { folder, mode: 0o600 });
+    const production = await createProduction(
+      { CARRIER_URL: carrier.url, ...files },
+      { without: ['AUTH_SECRET', 'CARRIER_API_KEY', 'CHAT_TOKEN'] },
+    );
+    const service = await production.start();
+    const linesOf = (start: string) => service.logLines().filter(({ msg }) => msg.startsWith(start));
+    const call = async (secret: string) => {
+      const headers = { authorization: `Bearer ${await tokenBy(secret)}`, 'content-type': 'application/json' };
+      const path = `${service.address}/v2/private/ltc/totalCoverage`;
+      return (await fetch(path, { method: 'POST', headers, body: JSON.stringify(applicant) })).status;
+    };
+    expect(await call(values.AUTH_SECRET)).not.toBe(401);
+    expect(carrier.keys).toContain(`Bearer ${values.CARRIER_API_KEY}`);
+    expect(await metricsOf(service, values.METRICS_TOKEN)).toBe(200);
+
+    service.process.kill('SIGHUP');
+    await until(() => linesOf('the secrets were read again').length === 1);
+
+    writeFileSync(join(folder, 'AUTH_SECRET'), '');
+    service.process.kill('SIGHUP');
+    await until(() => linesOf('the secrets are not read again').length === 1);
+    expect(linesOf('the secrets are not read again')).toMatchObject([
+      { level: 'error', setting: 'AUTH_SECRET_FILE', rule: 'names an empty file' },
+    ]);
+    expect(await call(values.AUTH_SECRET)).not.toBe(401);
+
+    const next = {
+      AUTH_SECRET: 'Zx3Vb7Nm1Qw5Er9Ty2Ui6Op0As4Df8Gh',
+      CARRIER_API_KEY: 'carrier-key-of-the-second-month',
+      CHAT_TOKEN: 'chat-token-of-the-second-month',
+      METRICS_TOKEN: 'c7Vb3Nm9Kq1Ws5Ed0Rf8Tg2Yh6Uj4IkOl',
+    };
+    inFiles(next, { folder, mode: 0o600 });
+    service.process.kill('SIGHUP');
+    await until(() => linesOf('the new value').length === 4);
+    expect(linesOf('the new value is in use').map(({ setting }) => setting)).toEqual([
+      'CARRIER_API_KEY',
+      'AUTH_SECRET',
+      'METRICS_TOKEN',
+    ]);
+    expect(linesOf('the new value takes effect after a restart')).toMatchObject([
+      { level: 'warn', setting: 'CHAT_TOKEN' },
+    ]);
+    expect(await call(values.AUTH_SECRET)).toBe(401);
+    carrier.keys.length = 0;
+    expect(await call(next.AUTH_SECRET)).not.toBe(401);
+    expect(new Set(carrier.keys)).toEqual(new Set([`Bearer ${next.CARRIER_API_KEY}`]));
+    expect(await metricsOf(service, values.METRICS_TOKEN)).toBe(401);
+    expect(await metricsOf(service, next.METRICS_TOKEN)).toBe(200);
+    const secrets = [...Object.values(values), ...Object.values(next)];
+    expect(secrets.filter((secret) => service.output().includes(secret))).toEqual([]);
+  });
+
+  test('F12 leaves the process running, however often SIGHUP is sent', async () => {
+    const service = await (await createProduction()).start();
+    for (let count = 0; count < 20; count += 1) {
+      service.process.kill('SIGHUP');
+      expect(await service.health('live')).toBe(200);
+    }
+    await until(() => service.logLines().some(({ msg }) => msg.includes('none has changed')));
+    service.process.kill('SIGTERM');
+    expect(await service.process.exited).toBe(0);
+  });
+});
