@@ -33,6 +33,10 @@ const Frame = v.pipe(
 const Identifier = v.pipe(v.string(), v.regex(/^[\w-]{8,64}$/));
 /** What only the operator's settings can hold. */
 const Setting = v.pipe(v.string(), v.maxLength(1000));
+const SchemaObject = v.pipe(
+  v.string(),
+  v.regex(/^(?:table|column|constraint|trigger|index|view) [\w.]{1,120} (?:is )?(?:missing|changed|extra)$/),
+);
 const Whole = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 const Word = v.pipe(v.string(), v.regex(/^[a-z][a-z-]{0,39}(?:\d{3})?$/));
 
@@ -60,6 +64,12 @@ export const logFields = {
   endpoint: v.picklist(['start', 'find']),
   /** The id of an application, which the carrier is given as its reference. */
   application: Identifier,
+  /** The migrations that a start has applied. */
+  migrations: v.pipe(v.array(v.pipe(v.string(), v.regex(/^\d{4}_\w{1,60}$/))), v.maxLength(1000)),
+  /** An object of the schema and how it differs, such as `trigger users_profile_audited is missing`. */
+  schemaObject: SchemaObject,
+  /** The objects for which no statement is sent. */
+  schemaObjects: v.pipe(v.array(SchemaObject), v.maxLength(200)),
   settled: Whole,
   /** Audit events that are removed, because they are older than `days`. */
   events: Whole,

@@ -73,9 +73,10 @@ async function start(): Promise<void> {
       lifecycle.lossReason = loss.reason;
       log.fatal(describeError(failure), loss.line);
     },
-    onSchemaChange(code) {
+    onSchemaChange(code, schemaObjects) {
       if (code === undefined) log.info('the schema fits this build');
-      else log.error({ code }, 'the schema does not fit this build: nothing is sent to the database');
+      else
+        log.fatal({ code, schemaObjects }, 'the schema does not fit this build: no statement is sent to the database');
     },
   });
   const { reads, replica } = await openConfiguredReplica(

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import type { Config } from '../config';
 import { closeDatabase, type Database, localPath, openDatabase, placeOf } from '../db/client';
+import { damageMessage, reportSchema } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { OperatorError } from './operator-error';
 
@@ -19,6 +20,8 @@ export async function withDatabase<Result>(config: Config, work: (db: Database) 
   try {
     const fit = await schemaFit(db.$client);
     if (fit !== 'fit') throw new OperatorError(`${unfitDetail[fit]}${fit === 'too-old' ? migrateFirst : ''}`);
+    const { blocking } = await reportSchema(db);
+    if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
     return await work(db);
   } finally {
     await closeDatabase(db);

@@ -7,6 +7,7 @@ import { type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { databaseClock } from '../db/clock';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
+import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
 import { createCatalogStore } from '../modules/matching/store';
@@ -129,18 +130,36 @@ function encryptionOf({ database }: Config): string {
 }
 
 async function schemaFindings(db: Database, { auditRetentionDays }: Config): Promise<Finding[]> {
+  const check = 'schema';
   const fit = await schemaFit(db.$client);
+  const { blocking, warnings, objects } = await reportSchema(db);
+  const toFinding = (result: 'failed' | 'warning', finding: SchemaFinding): Finding => {
+    const remedy = result === 'failed' || finding.isRepairable ? `. ${remedyFor([finding])}` : '';
+    return { check, result, detail: `${finding.detail}${remedy}` };
+  };
+  const differing = [
+    ...blocking.map((finding) => toFinding('failed', finding)),
+    ...warnings.map((finding) => toFinding('warning', finding)),
+  ];
   if (fit !== 'fit') {
     const remedy = fit === 'too-old' ? ' Run `bun planning migrate`.' : '';
-    return [{ check: 'schema', result: 'failed', detail: `${unfitDetail[fit]}${remedy}` }];
+    return [{ check, result: 'failed', detail: `${unfitDetail[fit]}${remedy}` }, ...differing];
   }
-  const catalog = await createCatalogStore(db).findLatestVersion();
   const whyUnwritable = await createWriteProbe(db)();
-  return [
-    { check: 'schema', result: 'ok', detail: 'fits this build' },
+  const writes: Finding =
     whyUnwritable === undefined
       ? { check: 'writes', result: 'ok', detail: 'a row can be written' }
-      : { check: 'writes', result: 'failed', detail: unwritable(whyUnwritable) },
+      : { check: 'writes', result: 'failed', detail: unwritable(whyUnwritable) };
+  if (blocking.length > 0) return [...differing, writes];
+  const catalog = await createCatalogStore(db).findLatestVersion();
+  const whole: Finding = {
+    check,
+    result: 'ok',
+    detail: `fits this build; ${objects} objects are as the migrations create them`,
+  };
+  return [
+    ...(differing.length > 0 ? differing : [whole]),
+    writes,
     catalog === undefined
       ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
       : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },

@@ -1,8 +1,10 @@
+import { existsSync } from 'node:fs';
 import { Command } from 'commander';
 import { readConfig } from '../config';
-import { closeDatabase, openDatabase } from '../db/client';
+import { closeDatabase, type Database, type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
-import { migrateDatabase, SchemaTooNewError } from '../db/migrate';
+import { migrateDatabase, remedyFor, reportSchema, SchemaDamageError, SchemaTooNewError } from '../db/migrate';
+import { readMigrations } from '../db/migrations';
 import { seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
@@ -12,28 +14,93 @@ import { printResult } from './print';
 const migrationTimeoutMs = 60_000;
 
 const serverTooBusy =
-  'The server ended the migration because other writers waited for five seconds. Nothing was changed. ' +
+  'The server ended a migration because other writers waited for five seconds. That migration changed nothing. ' +
   'Stop the instances, migrate, and start them again.';
+
+/** The exit code of a dry run that found something to apply or to repair. */
+const hasWork = 2;
+
+interface MigrateOptions {
+  readonly dryRun: boolean;
+  readonly repair: boolean;
+  readonly json: boolean;
+}
 
 export function migrateCommand(): Command {
   return new Command('migrate')
     .description('Bring the schema of DATABASE_URL to the newest version, and seed it')
+    .option('--dry-run', 'list what it would apply, and change nothing', false)
+    .option(
+      '--repair',
+      'first restore triggers, indexes and columns that the migrations create and that are missing',
+      false,
+    )
     .option('--json', 'print the result as JSON', false)
-    .action(async (options: { json: boolean }) => {
-      const config = readConfig(process.env);
-      const db = await openDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
-      try {
-        await migrateDatabase(db).catch((error: unknown) => {
-          if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
-          if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
-          throw error;
-        });
-        await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
-      } finally {
-        await closeDatabase(db);
-      }
-      printResult(options, { migrated: true, seeded: true }, 'The database is migrated and seeded.');
+    .addHelpText(
+      'after',
+      `
+It compares the whole schema with the migrations first, and changes nothing if the two differ. --repair restores what
+can be restored without data, counts again what triggers count, and records this build's hash of an edited migration.
+Changes that were made while an audit trigger was missing are not in the audit trail.
+
+Exit codes: 0 the schema is the newest; 1 it is not, for a reason that standard error gives; 2 a dry run found
+something to apply or to repair.`,
+    )
+    .action((options: MigrateOptions) => (options.dryRun ? preview(options) : migrate(options)));
+}
+
+async function migrate(options: MigrateOptions): Promise<void> {
+  const config = readConfig(process.env);
+  const db = await openDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
+  try {
+    const { applied, repaired } = await migrateDatabase(db, undefined, options).catch((error: unknown) => {
+      if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
+      if (error instanceof SchemaDamageError) throw new OperatorError(error.message);
+      if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
+      throw error;
     });
+    await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
+    const lines = [
+      ...repaired.map((object) => `Restored ${object}.`),
+      ...applied.map(({ name, tookMs }) => `Applied ${name} in ${tookMs} ms.`),
+      ...(repaired.length + applied.length > 0 ? [] : ['Nothing to do: the schema is the newest.']),
+      'The database is migrated and seeded.',
+    ];
+    printResult(options, { migrated: true, seeded: true, applied, repaired }, lines.join('\n'));
+  } finally {
+    await closeDatabase(db);
+  }
+}
+
+async function preview(options: MigrateOptions): Promise<void> {
+  const { database } = readConfig(process.env);
+  const path = localPath(database.url);
+  const isMissing = path !== undefined && !existsSync(path);
+  const { pending, blocking, warnings } = isMissing
+    ? { pending: readMigrations().map(({ name }) => name), blocking: [], warnings: [] }
+    : await withOpened(database, reportSchema);
+  const differences = [...blocking, ...warnings].map(({ detail }) => detail);
+  const lines = [
+    ...(isMissing ? [`${placeOf(database.url)} does not exist.`] : []),
+    ...blocking.map((finding) => `${finding.detail}. ${remedyFor([finding])}`),
+    ...warnings.map(({ detail }) => `${detail}.`),
+    ...pending.map((name) => `Would apply ${name}.`),
+    ...(pending.length + blocking.length > 0 ? [] : ['Nothing to do: the schema is the newest.']),
+  ];
+  printResult(options, { pending, differences }, lines.join('\n'));
+  if (pending.length + blocking.length > 0) process.exitCode = hasWork;
+}
+
+async function withOpened<Result>(
+  settings: DatabaseSettings,
+  work: (db: Database) => Promise<Result>,
+): Promise<Result> {
+  const db = await openDatabase(settings);
+  try {
+    return await work(db);
+  } finally {
+    await closeDatabase(db);
+  }
 }
 
 export function seedCommand(): Command {

@@ -1,8 +1,10 @@
+import type { InStatement } from '@libsql/client';
 import { sql } from 'drizzle-orm';
-import { migrate } from 'drizzle-orm/libsql/migrator';
 import type { Database } from './client';
 import { findDatabaseError } from './errors';
-import { migrationsFolder, schemaFit, unfitDetail } from './schema-fit';
+import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
+import { readSchema, type SchemaDifference, type SchemaSnapshot, schemaDifferences } from './schema-comparison';
+import { schemaFit, unfitDetail } from './schema-fit';
 
 const lockDeadlineMs = 30_000;
 
@@ -11,36 +13,184 @@ export class SchemaTooNewError extends Error {
   override readonly name = 'SchemaTooNewError';
 }
 
+/** The schema is not the one that the recorded migrations create; the message names each fault and the remedy. */
+export class SchemaDamageError extends Error {
+  override readonly name = 'SchemaDamageError';
+}
+
+export interface MigrationResult {
+  /** Whether the database had no migration before. */
+  readonly isNew: boolean;
+  readonly applied: readonly { readonly name: string; readonly tookMs: number }[];
+  /** The objects and records that a repair has restored. */
+  readonly repaired: readonly string[];
+}
+
 /**
- * Brings the schema to the newest version; several processes may call it at once. Drizzle's `migrate` lets two
- * starters both apply a migration (drizzle-orm#874): the unique index makes the loser's whole batch fail, and
- * the loser tries again only when the journal shows that somebody else did get on, or waits for a lock.
+ * Brings the schema to the newest version; several processes may call it at once. Each migration is a transaction. Two
+ * processes can both start one: the unique index makes the transaction of the second fail, and the second goes on
+ * when the record shows that another process has applied it, or waits for a lock.
  *
+ * @param options.repair restores the objects that can be restored before it migrates
  * @throws SchemaTooNewError
+ * @throws SchemaDamageError
  */
-export async function migrateDatabase(db: Database, folder = migrationsFolder): Promise<void> {
+export async function migrateDatabase(
+  db: Database,
+  folder = migrationsFolder,
+  { repair = false }: { readonly repair?: boolean } = {},
+): Promise<MigrationResult> {
   // What follows a migration, such as a seed, would write to what this build does not know.
   if ((await schemaFit(db.$client)) === 'too-new') throw new SchemaTooNewError(unfitDetail['too-new']);
+  const migrations = readMigrations(folder);
   const deadlineMs = performance.now() + lockDeadlineMs;
+  const applied: { name: string; tookMs: number }[] = [];
+  let repaired: readonly string[] | undefined;
   let reached = -1;
+  let isNew: boolean | undefined;
   for (;;) {
     try {
       await db.run(sql`CREATE TABLE IF NOT EXISTS __drizzle_migrations
         (id SERIAL PRIMARY KEY, hash text NOT NULL, created_at numeric)`);
       await db.run(sql`CREATE UNIQUE INDEX IF NOT EXISTS __drizzle_migrations_once
         ON __drizzle_migrations (created_at)`);
-      reached = await appliedMigration(db);
-      await migrate(db, { migrationsFolder: folder });
-      return;
+      repaired ??= repair ? await repairSchema(db, migrations) : [];
+      reached = await newestApplied(db);
+      isNew ??= reached < 0;
+      await requireWholeSchema(db, migrations);
+      for (const migration of migrations.filter(({ createdAt }) => createdAt > reached)) {
+        const startedAtMs = performance.now();
+        await db.$client.migrate([...migration.statements, recordOf(migration)]);
+        applied.push({ name: migration.name, tookMs: Math.round(performance.now() - startedAtMs) });
+        reached = migration.createdAt;
+      }
+      return { isNew, applied, repaired };
     } catch (error) {
+      if (error instanceof SchemaDamageError) throw error;
       const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && performance.now() < deadlineMs;
-      if (!isLocked && (await appliedMigration(db)) <= reached) throw error;
+      if (!isLocked && (await newestApplied(db)) <= reached) throw error;
       await Bun.sleep(50 + Math.random() * 150);
     }
   }
 }
 
-async function appliedMigration(db: Database): Promise<number> {
+/** The state of a database's schema: what `migrate` would apply, and what differs from the applied migrations. */
+export interface SchemaReport {
+  readonly pending: readonly string[];
+  /** What prevents a migration and a start, audit triggers first. */
+  readonly blocking: readonly SchemaFinding[];
+  /** Extra objects, and indexes without which statements are slow. */
+  readonly warnings: readonly SchemaFinding[];
+  readonly objects: number;
+}
+
+export interface SchemaFinding {
+  /** Such as `trigger users_profile_audited is missing`. */
+  readonly detail: string;
+  /** Whether `planning migrate --repair` restores it. */
+  readonly isRepairable: boolean;
+}
+
+/**
+ * Compares a database with the migrations of this build.
+ *
+ * @throws DatabaseError
+ */
+export async function reportSchema({ $client }: Database, migrations = readMigrations()): Promise<SchemaReport> {
+  const snapshot = await readSchema($client);
+  const newest = snapshot.applied.at(-1)?.createdAt ?? -1;
+  const differences = schemaDifferences(snapshot, migrations);
+  const history = historyFaults(snapshot.applied, migrations);
+  return {
+    pending: migrations.filter(({ createdAt }) => createdAt > newest).map(({ name }) => name),
+    blocking: [
+      ...differences.filter(({ isBlocking }) => isBlocking).map(toFinding),
+      ...history.map(({ detail, migration }) => ({ detail, isRepairable: migration !== undefined })),
+    ],
+    warnings: differences.filter(({ isBlocking }) => !isBlocking).map(toFinding),
+    objects: snapshot.objects.length,
+  };
+}
+
+/** One sentence that names each fault, and the remedy. */
+export function damageMessage(blocking: readonly SchemaFinding[]): string {
+  const details = blocking.map(({ detail }) => detail).join('; ');
+  return `${unfitDetail.damaged.slice(0, -1)}: ${details}. ${remedyFor(blocking)}`;
+}
+
+export function remedyFor(findings: readonly SchemaFinding[]): string {
+  return findings.every(({ isRepairable }) => isRepairable)
+    ? 'Make a backup, then run `bun planning migrate --repair`.'
+    : 'Restore a backup.';
+}
+
+async function requireWholeSchema(db: Database, migrations: readonly Migration[]): Promise<void> {
+  const { blocking } = await reportSchema(db, migrations);
+  if (blocking.length > 0) throw new SchemaDamageError(damageMessage(blocking));
+}
+
+function toFinding({ object, state, repair }: SchemaDifference): SchemaFinding {
+  return { detail: `${object} is ${state}`, isRepairable: repair.length > 0 };
+}
+
+async function repairSchema(db: Database, migrations: readonly Migration[]): Promise<readonly string[]> {
+  const before = await readSchema(db.$client);
+  const repairable = schemaDifferences(before, migrations).filter(({ repair }) => repair.length > 0);
+  const [columns, others] = [true, false].map((isColumn) =>
+    repairable.filter(({ object }) => object.startsWith('column ') === isColumn),
+  );
+  const restored = [...(columns ?? []), ...(others ?? [])];
+  if (restored.length > 0) {
+    await db.$client.batch([...restored.flatMap(({ repair }) => repair), ...sumsAgain(restored)], 'write');
+  }
+  const after = await readSchema(db.$client);
+  await db.$client.batch([...countsAgain(after)], 'write');
+  const isWhole = schemaDifferences(after, migrations).every(({ isBlocking }) => !isBlocking);
+  const unrecorded = isWhole
+    ? historyFaults(after.applied, migrations).flatMap(({ migration }) => migration ?? [])
+    : [];
+  if (unrecorded.length > 0) {
+    const records = unrecorded.flatMap((migration) => [removalOf(migration), recordOf(migration)]);
+    await db.$client.batch(records, 'write');
+  }
+  return [...restored.map(({ object }) => object), ...unrecorded.map(({ name }) => `record of migration ${name}`)];
+}
+
+/** The statements after which the service sums up activities again, if a trigger that keeps the sums was restored. */
+function sumsAgain(restored: readonly SchemaDifference[]): readonly string[] {
+  return restored.some(({ object }) => object.startsWith('trigger activities_sums_'))
+    ? ['DELETE FROM activity_sums', "UPDATE activity_sums_progress SET summed_up_to = ''"]
+    : [];
+}
+
+/** The statements that count the rows which triggers count. */
+function countsAgain({ objects }: SchemaSnapshot): readonly string[] {
+  const trigger = (name: string) => objects.find((object) => object.name === name)?.sql;
+  // Only the trigger says under which name an application is counted.
+  const name = /`table_name` = (.+); END$/.exec(trigger('applications_count_added') ?? '')?.[1];
+  return [
+    ...(trigger('cemeteries_count_added') === undefined
+      ? []
+      : ["UPDATE row_counts SET row_count = (SELECT count(*) FROM cemeteries) WHERE table_name = 'cemeteries'"]),
+    ...(name === undefined
+      ? []
+      : [
+          `UPDATE row_counts SET row_count = (SELECT count(*) FROM applications
+            WHERE row_counts.table_name = ${name.replaceAll('NEW.', 'applications.')})
+            WHERE table_name LIKE 'applications:%'`,
+        ]),
+  ];
+}
+
+function recordOf({ hash, createdAt }: Migration): InStatement {
+  return { sql: 'INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)', args: [hash, createdAt] };
+}
+
+function removalOf({ createdAt }: Migration): InStatement {
+  return { sql: 'DELETE FROM __drizzle_migrations WHERE created_at = ?', args: [createdAt] };
+}
+
+async function newestApplied(db: Database): Promise<number> {
   const [row] = await db.values<[number | null]>(sql`SELECT max(created_at) FROM __drizzle_migrations`);
   return row?.[0] ?? -1;
 }

@@ -1,31 +1,33 @@
 import type { Client, InArgs, InStatement } from '@libsql/client';
 import { beforeDeadline } from './deadline';
 import { DatabaseError } from './errors';
-import { databaseId, gateCodes, schemaFit } from './schema-fit';
+import { blockingObjects } from './schema-comparison';
+import { databaseId, gateCodes, schemaState } from './schema-fit';
 import { toStatement } from './statement';
 import { wrapClient } from './wrap-client';
 
 export interface GateSettings {
   /** The longest that a statement may take, the look at the schema before it included. */
   readonly timeoutMs: number;
-  /** How long a schema that somebody else migrates may go unseen. */
+  /** The longest time until a change of the schema is noticed, while there are statements. */
   readonly checkedEveryMs?: number;
   /** The primary of which it must be a replica. */
   readonly replicaOf?: Client;
-  /** Called with the code of the error once nothing is let through any more, and without one when it is again. */
-  readonly onChange?: (code?: string) => void;
+  /** Called with the code of the error when statements are refused from now on, and without one when they are sent again. */
+  readonly onChange?: (code?: string, objects?: string[]) => void;
 }
 
 /** How long the look at a replica waits to learn which database its primary has. */
 const primaryPatienceMs = 250;
 
 /**
- * A client that sends nothing until the schema has been found fit for this build: of one that is too old or too new,
- * statements could fail in any way, and worse, succeed. Once found it is looked at again every few seconds, beside the
- * statements where there are many, and before the first of them after a pause.
+ * Returns a client that sends no statement until the schema is known to fit this build: on one that is too old, too new or
+ * damaged, statements could fail in any way, or succeed without the audit trail. The check is repeated every few seconds,
+ * beside the statements where there are many, and before the first one after a pause. It compares the whole schema
+ * again when SQLite has counted a change.
  *
- * Its statements throw DatabaseError `SCHEMA_TOO_OLD`, `SCHEMA_TOO_NEW` or `REPLICA_OF_ANOTHER` meanwhile, which is
- * unavailability: it ends with a migration, or another build.
+ * Meanwhile its statements throw DatabaseError `SCHEMA_TOO_OLD`, `SCHEMA_TOO_NEW`, `SCHEMA_DAMAGED` or
+ * `REPLICA_OF_ANOTHER`. These are unavailability, which a migration, a repair or another build ends.
  */
 export function gateBySchema(client: Client, settings: GateSettings): Client {
   const { timeoutMs, checkedEveryMs = 5_000, replicaOf, onChange } = settings;
@@ -34,6 +36,8 @@ export function gateBySchema(client: Client, settings: GateSettings): Client {
   let checkedAtMs = 0;
   let checking: Promise<void> | undefined;
   let primaryId: string | undefined;
+  let comparedVersion: number | undefined;
+  let damage: string[] = [];
 
   const learnPrimaryId = async (primary: Client): Promise<string | undefined> => {
     if (primaryId !== undefined) return primaryId;
@@ -45,9 +49,15 @@ export function gateBySchema(client: Client, settings: GateSettings): Client {
   if (replicaOf !== undefined) void learnPrimaryId(replicaOf);
 
   const findFault = async (): Promise<string | undefined> => {
-    const found = await schemaFit(client);
-    const unfit = gateCodes.find(({ fit }) => fit === found);
-    if (unfit !== undefined || replicaOf === undefined) return unfit?.code;
+    const found = await schemaState(client);
+    const unfit = gateCodes.find(({ fit }) => fit === found.fit);
+    if (unfit !== undefined) return unfit.code;
+    if (found.schemaVersion !== comparedVersion) {
+      damage = await blockingObjects(client);
+      comparedVersion = found.schemaVersion;
+    }
+    if (damage.length > 0) return 'SCHEMA_DAMAGED';
+    if (replicaOf === undefined) return undefined;
     const id = await beforeDeadline(learnPrimaryId(replicaOf), primaryPatienceMs).catch(() => undefined);
     if (id === undefined) return undefined;
     return (await databaseId(client)) === id ? undefined : 'REPLICA_OF_ANOTHER';
@@ -55,7 +65,7 @@ export function gateBySchema(client: Client, settings: GateSettings): Client {
   const check = (): Promise<void> => {
     checking ??= findFault()
       .then((code) => {
-        if (code !== lastCode) onChange?.(code);
+        if (code !== lastCode) onChange?.(code, code === 'SCHEMA_DAMAGED' ? damage : undefined);
         lastCode = code;
         isFit = code === undefined;
         checkedAtMs = performance.now();

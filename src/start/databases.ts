@@ -2,7 +2,7 @@ import type { Config } from '../config';
 import { type Database, type DatabaseWatch, localPath, openDatabase, openServiceDatabase, placeOf } from '../db/client';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
-import { migrateDatabase } from '../db/migrate';
+import { damageMessage, migrateDatabase, reportSchema, SchemaDamageError } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import type { Log } from '../log';
@@ -31,9 +31,13 @@ export async function openPreparedDatabase(
   });
   if (localPath(config.database.url) !== undefined) {
     try {
-      await migrateDatabase(db);
+      const { isNew, applied } = await migrateDatabase(db);
+      if (!isNew && applied.length > 0) {
+        log.info({ migrations: applied.map(({ name }) => name) }, 'the start has migrated the database');
+      }
       await seedDatabase(db, { withDemo: config.seedDemo, now });
     } catch (error) {
+      if (error instanceof SchemaDamageError) throw new StartError(error.message);
       throw new StartError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }
   }
@@ -41,6 +45,9 @@ export async function openPreparedDatabase(
     const fit = await schemaFit(db.$client);
     if (fit === 'too-old') throw new StartError(`${unfitDetail[fit]} Run \`bun planning migrate\` first.`);
     if (fit === 'too-new') throw new StartError(`${unfitDetail[fit]} Start a newer build.`);
+    const { blocking, warnings } = await reportSchema(db);
+    if (blocking.length > 0) throw new StartError(damageMessage(blocking));
+    for (const { detail } of warnings) log.warn({ schemaObject: detail }, 'the schema differs from the migrations');
   } catch (error) {
     if (error instanceof StartError) throw error;
     const remedy = keyRemedy(codeOf(error));

@@ -66,7 +66,9 @@ describe('migrating', () => {
   );
 
   test('data by four processes at once changes them once, on a file and on a server', async () => {
-    const folder = await journalFolder('UPDATE counter SET n = n + 1');
+    const folder = await journalFolder(
+      'CREATE TABLE IF NOT EXISTS counter (n integer);--> statement-breakpoint UPDATE counter SET n = n + 1',
+    );
     const urls = [`file:${join(temporaryFolder(), 'planning.db')}`, ...(hasSqld ? [(await startSqld()).url] : [])];
     for (const url of urls) {
       const db = await openDatabase({ url, timeoutMs: 2000 });
