@@ -1,0 +1,334 @@
+import { Database as Sqlite } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import journal from '../../drizzle/meta/_journal.json';
+import { openDatabase } from '../../src/db/client';
+import { migrateDatabase, reportSchema } from '../../src/db/migrate';
+import { schemaFit } from '../../src/db/schema-fit';
+import { gateBySchema } from '../../src/db/schema-gate';
+import { refusalOf } from '../support/command';
+import { temporaryFolder } from '../support/database';
+import { earlierMigrations } from '../support/journal-folder';
+import { createProduction } from '../support/production';
+import { failToStart } from '../support/service';
+import { hasSqld, startSqld } from '../support/sqld';
+import { until } from '../support/until';
+
+const Findings = v.object({
+  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
+});
+
+/** Changes a database file as an operator would, with SQLite alone. */
+function change(path: string, sql: string): void {
+  const database = new Sqlite(path);
+  database.exec('PRAGMA busy_timeout = 5000');
+  database.exec(sql);
+  database.close();
+}
+
+function rows(path: string, query: string): unknown[] {
+  const database = new Sqlite(path, { readonly: true });
+  try {
+    return database.query(query).all();
+  } finally {
+    database.close();
+  }
+}
+
+const repair = 'Make a backup, then run `bun planning migrate --repair`.';
+const backup = 'Restore a backup.';
+const newest = journal.entries.at(-1)?.when ?? 0;
+
+/** What somebody did to the schema, the object that doctor names, and what helps. */
+const damages = [
+  {
+    what: 'an audit trigger dropped',
+    sql: 'DROP TRIGGER users_profile_audited',
+    object: 'trigger users_profile_audited is missing',
+    remedy: repair,
+  },
+  {
+    what: 'the trigger that keeps audit events dropped',
+    sql: 'DROP TRIGGER audit_events_not_removed',
+    object: 'trigger audit_events_not_removed is missing',
+    remedy: repair,
+  },
+  {
+    what: 'a trigger that counts dropped',
+    sql: 'DROP TRIGGER cemeteries_count_added',
+    object: 'trigger cemeteries_count_added is missing',
+    remedy: repair,
+  },
+  {
+    what: 'an audit trigger replaced by one that does nothing',
+    sql: 'DROP TRIGGER users_profile_audited; CREATE TRIGGER users_profile_audited AFTER UPDATE OF profile ON users BEGIN SELECT 1; END',
+    object: 'trigger users_profile_audited is changed',
+    remedy: repair,
+  },
+  {
+    what: 'a unique index dropped',
+    sql: 'DROP INDEX applications_once',
+    object: 'index applications_once is missing',
+    remedy: repair,
+  },
+  {
+    what: 'a column that may be null dropped',
+    sql: 'ALTER TABLE applications DROP COLUMN retry_at',
+    object: 'column applications.retry_at is missing',
+    remedy: repair,
+  },
+  {
+    what: 'a column with data dropped',
+    sql: 'ALTER TABLE cemeteries DROP COLUMN zip',
+    object: 'column cemeteries.zip is missing',
+    remedy: backup,
+  },
+  {
+    what: 'a table dropped',
+    sql: 'DROP TABLE idempotency_keys',
+    object: 'table idempotency_keys is missing',
+    remedy: backup,
+  },
+  {
+    what: 'the hash of a migration edited',
+    sql: `UPDATE __drizzle_migrations SET hash = 'edited' WHERE created_at = ${journal.entries[6]?.when}`,
+    object: 'migration 0006_audit was applied with hash edited, but this build has',
+    remedy: repair,
+  },
+  {
+    what: 'a migration of another project',
+    sql: "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('other', 1)",
+    object: 'the migration dated 1 is unknown to this build',
+    remedy: backup,
+  },
+];
+
+describe('F5 a damaged schema', () => {
+  test.each(damages)(
+    'F5 is refused by a start, named by doctor and changed by no command, with $what',
+    async ({ sql, object, remedy }) => {
+      const { databasePath, databaseUrl, planning, settings, cwd } = await createProduction();
+      change(databasePath, sql);
+      const [started, doctor, refusal] = await Promise.all([
+        failToStart({ cwd, environment: settings }),
+        planning('doctor', '--json'),
+        refusalOf({ ...settings, DATABASE_URL: databaseUrl }, 'migrate'),
+      ]);
+      expect(started.exitCode).toBe(1);
+      const line = started.stderr.trim().split('\n').at(-1) ?? '';
+      for (const message of [line, refusal]) {
+        expect(message).toStartWith('The schema differs from the one that the migrations create: ');
+        expect(message).toContain(object);
+        expect(message).toEndWith(remedy);
+      }
+      const { findings } = v.parse(Findings, JSON.parse(doctor.stdout));
+      const failed = findings.filter(({ check, result }) => check === 'schema' && result === 'failed');
+      expect(failed.map(({ detail }) => detail)).toEqual([expect.stringContaining(object)]);
+      expect(failed.every(({ detail }) => detail.endsWith(remedy))).toBe(true);
+      expect(doctor.exitCode).toBe(1);
+    },
+    30_000,
+  );
+
+  test('F5 is restored by migrate --repair, with counts and sums, and the hash of an edited migration', async () => {
+    const { databasePath, planning, start } = await createProduction();
+    const triggers = 'applications_count_added cemeteries_count_added activities_sums_added users_made_audited'.split(
+      ' ',
+    );
+    change(
+      databasePath,
+      `${triggers.map((name) => `DROP TRIGGER ${name};`).join('')}
+      DROP INDEX applications_open; DROP INDEX applications_once; ALTER TABLE applications DROP COLUMN retry_at;
+      UPDATE __drizzle_migrations SET hash = 'edited' WHERE created_at = ${newest};
+      INSERT INTO users (id, version, created_at, updated_at) VALUES ('ada', 1, 1, 1);
+      INSERT INTO cemeteries VALUES ('0123456789abcdef01234567', 'c-1', 'Rest', 'rest', '', 'Salem', 'OR', '', 'operator', 1, 1, 0);
+      INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state, attempt,
+        attempt_started_at, created_at) VALUES ('a', 'ada', 'life', 'hash', 0, '{}', 'submitted', 2, 7, 8);`,
+    );
+    const repaired = await planning('migrate', '--repair', '--json');
+    expect(repaired).toMatchObject({ exitCode: 0, stderr: '' });
+    const { repaired: objects } = v.parse(v.object({ repaired: v.array(v.string()) }), JSON.parse(repaired.stdout));
+    expect(objects.toSorted()).toEqual(
+      [
+        ...triggers.map((name) => `trigger ${name}`),
+        'column applications.retry_at',
+        'index applications_once',
+        'index applications_open',
+        `record of migration ${journal.entries.at(-1)?.tag}`,
+      ].toSorted(),
+    );
+    const counts = "SELECT table_name, row_count FROM row_counts WHERE row_count <> 0 AND table_name <> 'schema'";
+    expect(rows(databasePath, `${counts} ORDER BY table_name`)).toEqual([
+      { table_name: 'applications:submitted', row_count: 1 },
+      { table_name: 'cemeteries', row_count: 1 },
+    ]);
+    expect(rows(databasePath, 'SELECT summed_up_to FROM activity_sums_progress')).not.toEqual([{ summed_up_to: null }]);
+    expect(await planning('migrate', '--repair')).toMatchObject({ stdout: expect.stringContaining('Nothing to do') });
+    const service = await start();
+    expect(await service.health()).toBe(200);
+    const doctor = await planning('doctor', '--json');
+    const { findings } = v.parse(Findings, JSON.parse(doctor.stdout));
+    expect(findings.filter(({ check }) => check === 'schema')).toMatchObject([{ result: 'ok' }]);
+  });
+
+  test('F5 takes a running service out of service with one fatal line, until it is restored', async () => {
+    const { databasePath, planning, start } = await createProduction();
+    const service = await start();
+    expect(await service.health()).toBe(200);
+    const save = () => service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careSafety: 5 } });
+    const saved = await save();
+    expect(saved.status).toBe(200);
+    change(databasePath, 'DROP TRIGGER users_lifetime_care_audited; DROP INDEX applications_once');
+    await until(async () => (await service.health()) === 503);
+    expect(await save()).toMatchObject({
+      status: 503,
+      body: { detail: 'The schema differs from the one that the migrations create.' },
+    });
+    expect(await service.health('live')).toBe(200);
+    const fatal = service.logLines().filter(({ level }) => level === 'fatal');
+    expect(fatal).toMatchObject([
+      {
+        code: 'SCHEMA_DAMAGED',
+        schemaObjects: ['trigger users_lifetime_care_audited missing', 'index applications_once missing'],
+      },
+    ]);
+    expect(await planning('migrate', '--repair')).toMatchObject({ exitCode: 0 });
+    await until(async () => (await service.health()) === 200);
+    expect((await save()).status).toBe(saved.status);
+    expect(service.logLines().filter(({ msg }) => msg === 'the schema fits this build')).toHaveLength(1);
+  });
+
+  test('F5 starts with a warning where objects are extra or an index that only speeds up is missing', async () => {
+    const { databasePath, planning, start } = await createProduction();
+    change(
+      databasePath,
+      `CREATE TABLE notes (id integer); CREATE INDEX users_by_counselor_too ON users (counselor_id);
+      ALTER TABLE users ADD COLUMN note text; CREATE VIEW names AS SELECT id FROM users; DROP INDEX applications_open;
+      ANALYZE`,
+    );
+    const expected = [
+      'index applications_open is missing',
+      'table notes is extra',
+      'column users.note is extra',
+      'index users_by_counselor_too is extra',
+      'view names is extra',
+    ];
+    const service = await start();
+    expect(await service.health()).toBe(200);
+    const warned = service.logLines().filter(({ msg }) => msg === 'the schema differs from the migrations');
+    expect(warned.map(({ level, schemaObject }) => `${level} ${schemaObject}`).toSorted()).toEqual(
+      expected.map((detail) => `warn ${detail}`).toSorted(),
+    );
+    const doctor = await planning('doctor', '--json');
+    const { findings } = v.parse(Findings, JSON.parse(doctor.stdout));
+    const schema = findings.filter(({ check }) => check === 'schema');
+    expect(schema.map(({ result, detail }) => `${result} ${detail.split('. ')[0]}`).toSorted()).toEqual(
+      expected.map((detail) => `warning ${detail}`).toSorted(),
+    );
+    expect(await planning('migrate', '--dry-run')).toMatchObject({ exitCode: 0 });
+    expect(await planning('migrate')).toMatchObject({ exitCode: 0 });
+  });
+
+  test('F5 does not concern a schema that a newer build has migrated, except for what this build needs', async () => {
+    const { databasePath, planning, start } = await createProduction();
+    change(
+      databasePath,
+      `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', ${newest + 1000});
+      CREATE TABLE newer (id integer); DROP TRIGGER users_profile_audited`,
+    );
+    const service = await start();
+    expect(await service.health()).toBe(200);
+    expect(await planning('migrate')).toMatchObject({ exitCode: 0 });
+    change(databasePath, 'ALTER TABLE applications DROP COLUMN retry_at');
+    await until(async () => (await service.health()) === 503);
+    const doctor = await planning('doctor');
+    expect(doctor).toMatchObject({
+      exitCode: 1,
+      stdout: expect.stringContaining('column applications.retry_at is missing'),
+    });
+  });
+});
+
+describe('F5 migrate', () => {
+  test('F5 lists what it would apply, then what it applied, then that there is nothing to do', async () => {
+    const { planning, cwd } = await createProduction({}, { isEmpty: true });
+    const all = journal.entries.map(({ tag }) => tag);
+    const dryRun = await planning('migrate', '--dry-run', '--json');
+    expect(JSON.parse(dryRun.stdout)).toEqual({ pending: all, differences: [] });
+    expect(dryRun.exitCode).toBe(2);
+    expect([...new Bun.Glob('data/*').scanSync(cwd)]).toEqual([]);
+    const migrated = await planning('migrate');
+    expect([...migrated.stdout.matchAll(/^Applied (\w+) in \d+ ms\.$/gm)].map(([, name]) => name ?? '')).toEqual(all);
+    expect(await planning('migrate')).toMatchObject({ exitCode: 0, stdout: expect.stringContaining('Nothing to do') });
+    const again = await planning('migrate', '--dry-run', '--json');
+    expect([again.exitCode, JSON.parse(again.stdout)]).toEqual([0, { pending: [], differences: [] }]);
+  });
+
+  test('F5 upgrades a database of an earlier form of a migration, after a repair where that form created less', async () => {
+    const { planning, databasePath, cwd } = await createProduction({}, { isEmpty: true });
+    const db = await openDatabase({ url: `file:${databasePath}`, timeoutMs: 2000 });
+    await migrateDatabase(db, await earlierMigrations(11));
+    db.$client.close();
+    const setHash = (index: number, hash: string) =>
+      `UPDATE __drizzle_migrations SET hash = '${hash}' WHERE created_at = ${journal.entries[index]?.when};`;
+    change(
+      databasePath,
+      `${setHash(7, '36fbf6ce95c524d797a73cff82ceae30e103f8049383ca07c66741fbfe106af5')}
+      ${setHash(10, 'c3272e55bfc63c8d1d4f4f9287f1e27a527bfa4d399872f58335558da199f1fd')}
+      DROP TRIGGER applications_count_added; DROP TRIGGER applications_count_moved; DROP TRIGGER applications_count_removed;
+      ALTER TABLE applications DROP COLUMN abandoned_at; ALTER TABLE applications DROP COLUMN reconcile_at;
+      DROP INDEX applications_by_number; CREATE UNIQUE INDEX applications_by_number ON applications (application_number, carrier);
+      DROP TRIGGER users_newest_answers_audited`,
+    );
+    expect(await planning('migrate')).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringMatching(
+        /trigger users_newest_answers_audited is missing; .*column applications.abandoned_at is missing/,
+      ),
+    });
+    const repaired = await planning('migrate', '--repair');
+    expect(repaired).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(repaired.stdout).toContain('Restored column applications.abandoned_at.');
+    expect(repaired.stdout).toContain('Applied 0011_development_mark');
+    expect(await planning('doctor')).toMatchObject({ stdout: expect.stringMatching(/ok +schema +fits this build/) });
+    expect(cwd).not.toBe('');
+  });
+});
+
+describe.each(
+  [
+    {
+      place: 'an encrypted file',
+      open: async () => ({ url: `file:${'PATH'}`, encryptionKey: 'k'.repeat(40) }),
+      isThere: true,
+    },
+    { place: 'a libSQL server', open: async () => ({ url: (await startSqld()).url }), isThere: hasSqld },
+    {
+      place: 'a libSQL server over ws',
+      open: async () => ({ url: (await startSqld()).url.replace('http', 'ws') }),
+      isThere: hasSqld,
+    },
+  ].filter(({ isThere }) => isThere),
+)('F5 on $place', ({ open }) => {
+  test('F5 the schema is as the migrations create it, and a dropped trigger is noticed while it is open', async () => {
+    const { url, ...key } = await open();
+    const settings = { ...key, url: url.replace('PATH', `${temporaryFolder()}/planning.db`), timeoutMs: 5000 };
+    const db = await openDatabase(settings);
+    await migrateDatabase(db);
+    expect(await reportSchema(db)).toMatchObject({ pending: [], blocking: [], warnings: [] });
+    const changes: unknown[] = [];
+    const gated = gateBySchema(db.$client, {
+      timeoutMs: 5000,
+      checkedEveryMs: 0,
+      onChange: (...change) => changes.push(change),
+    });
+    expect(await schemaFit(gated)).toBe('fit');
+    await db.$client.execute('DROP TRIGGER audit_events_not_changed');
+    await until(async () => (await schemaFit(gated)) === 'damaged');
+    expect(changes).toEqual([['SCHEMA_DAMAGED', ['trigger audit_events_not_changed missing']]]);
+    await expect(gated.execute('SELECT 1')).rejects.toMatchObject({ code: 'SCHEMA_DAMAGED' });
+    await migrateDatabase(db, undefined, { repair: true });
+    await until(async () => (await schemaFit(gated)) === 'fit');
+    db.$client.close();
+  });
+});
