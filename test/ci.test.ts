@@ -32,8 +32,12 @@ async function install(
 const asked = 'touch "$PATH/asked"; echo noise; echo noise >&2';
 const root = { id: 'echo 0' };
 const ci = { CI: 'true' };
-const works = `${asked}; case "$*" in *" install "*) for name in "$@"; do touch "$PATH/$name"; chmod +x "$PATH/$name"; done;; esac`;
-const all = { chromium: '', nginx: '', haproxy: '' };
+/** Installs each package as the program that it holds. */
+const works = `${asked}; case "$*" in *" install "*) for name in "$@"; do
+  case $name in systemd) name=systemd-analyze ;; prometheus) name=promtool ;; esac
+  touch "$PATH/$name"; chmod +x "$PATH/$name"
+done;; esac`;
+const all = { chromium: '', nginx: '', haproxy: '', caddy: '', 'systemd-analyze': '', promtool: '' };
 
 test.each([
   ['installs nothing where all are there', { ...root, ...all, 'apt-get': works }, ci, false, 'installed before'],

@@ -48,7 +48,6 @@ const notRun: readonly (readonly [command: string, path: string, part: string])[
   ['bun run db:generate', 'package.json', '"db:generate": '],
   ['bun run build:client', 'package.json', '"build:client": '],
   ['bun run build', 'test/bundle.test.ts', 'Bundle'],
-  ['bun --no-install src/main.js', 'Dockerfile', '"bun", "--no-install", "src/main.js"'],
   ['npm run build:client', 'test/newcomer.test.ts', "blocks('console')"],
   ['npx openapi-typescript http://127.0.0.1:3000/swagger/json -o api.d.ts', 'package.json', '"openapi-typescript": '],
   ['sh test/examples/journey.sh', 'test/examples/examples.test.ts', 'journey.sh'],
@@ -60,9 +59,7 @@ const notRun: readonly (readonly [command: string, path: string, part: string])[
   ['npm start -- --demo --now 2026-01-15', 'test/demo/demo.test.ts', 'npm start -- --'],
   ['bun dev --demo', 'package.json', '"dev": '],
   ['FUZZ_SEED=… bun test test/fuzz', 'test/fuzz/fuzz.test.ts', 'FUZZ_SEED'],
-  ['docker build -t personal-planning-service .', 'compose.yaml', 'image: personal-planning-service'],
   ['docker compose up', 'compose.yaml', 'services:'],
-  ['sqld --primary-grpc-url …', 'test/support/sqld.ts', '--primary-grpc-url'],
 ];
 const program = /^(?:[A-Z_]+=\S+ )?(?:bun|bunx|npm|npx|node|docker|curl|sqld|openssl|sh)(?: |$)/;
 /** Options of programs that are not ours. */
@@ -74,6 +71,7 @@ const foreignOptions = [
   '--no-install',
   '--only',
   '--primary-grpc-url',
+  '--stop-timeout',
 ];
 
 describe('the README', () => {

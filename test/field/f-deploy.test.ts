@@ -1,10 +1,20 @@
 import { describe, expect, test } from 'bun:test';
+import { chmodSync, existsSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { readConfig } from '../../src/config';
 import { openDatabase } from '../../src/db/client';
+import { clientNetwork } from '../../src/http/client-address';
+import { serveOptions } from '../../src/http/serve-options';
+import { createLog } from '../../src/log';
 import { applicant } from '../support/applicant';
+import { atEnd } from '../support/cleanup';
+import { temporaryFolder } from '../support/database';
 import { freePort } from '../support/free-port';
 import { amount, isLong } from '../support/long';
-import { createProduction, type Production, productionToken } from '../support/production';
+import { createProduction, type Production, productionSettings, productionToken } from '../support/production';
+import { programOf } from '../support/program';
 import { missingProxies, type ProxyName, proxyNames, startDocumentedProxy } from '../support/proxies';
+import { runToEnd } from '../support/run-to-end';
 import { hasSqld, startSqld } from '../support/sqld';
 import { isNoService } from '../support/traffic';
 import { until } from '../support/until';
@@ -12,6 +22,9 @@ import { until } from '../support/until';
 const ltc = '/v2/private/ltc/lifetimeCare';
 const user = '/v2/private/user';
 const application = '/v2/private/ltc/totalCoverage';
+
+const deployFolder = join(import.meta.dirname, '../../docs/deploy');
+const documented = (name: string) => Bun.file(join(deployFolder, name)).text();
 
 const proxies = proxyNames.filter((name) => !missingProxies.includes(name));
 
@@ -170,4 +183,169 @@ describe.skipIf(proxies.length === 0)('F13 behind the documented proxies', () =>
     },
     patience,
   );
+});
+
+describe('F13 the documented configuration', () => {
+  test.each([
+    { file: 'nginx.conf', pattern: /keepalive_timeout (\d+)s/ },
+    { file: 'Caddyfile', pattern: /\tkeepalive (\d+)s/ },
+  ])('F13 $file closes idle connections before the service does, and during the drain', async ({ file, pattern }) => {
+    const seconds = Number(pattern.exec(await documented(file))?.[1]);
+    const config = readConfig(productionSettings);
+    const { idleTimeout } = serveOptions({ config, log: createLog('silent'), newRequestId: () => '' });
+    expect(seconds).toBeGreaterThan(0);
+    expect(seconds).toBeLessThan(Math.min(idleTimeout, config.drainMs / 1000));
+    expect(await documented('../deploy.md')).toContain(`the service: ${idleTimeout} s by default`);
+  });
+
+  for (const name of proxyNames) {
+    test.skipIf(missingProxies.includes(name))(
+      `F13 of ${name} redirects to https, and passes on the client address that it sees`,
+      async () => {
+        const upstream = Bun.serve({
+          port: 0,
+          hostname: '127.0.0.1',
+          fetch: (request, server) => new Response(clientNetwork(request, server, 1)),
+        });
+        atEnd(() => upstream.stop(true));
+        const port = upstream.port ?? 0;
+        const { http, https, ca } = await startDocumentedProxy(name, [port, port]);
+        isNoService(http);
+        isNoService(https);
+        const redirect = await fetch(`${http}/health/ready`, { redirect: 'manual' });
+        expect([redirect.status, redirect.headers.get('location')]).toEqual([308, expect.stringMatching(/^https:/)]);
+        const headers = { 'x-forwarded-for': '203.0.113.9' };
+        const response = await fetch(`${https}/health/ready`, { headers, tls: { ca } });
+        expect([response.status, await response.text()]).toEqual([200, '127.0.0.1']);
+      },
+    );
+  }
+});
+
+/** The values of a key of a unit, for the instance on a port. */
+async function unitValues(file: string, key: string, port = 0): Promise<string[]> {
+  const lines = (await documented(file)).replaceAll('%i', String(port)).split('\n');
+  return lines.flatMap((line) => (line.startsWith(`${key}=`) ? [line.slice(key.length + 1)] : []));
+}
+
+const bundleFolder = async () => join(dirname(await programOf('src/main')), '..');
+
+/** The arguments of a documented command for Bun, with the bundle of the tests. */
+async function argumentsFor(command: string): Promise<string[]> {
+  const [bun, ...args] = command.split(' ');
+  expect(bun).toBe('/usr/local/bin/bun');
+  const bundle = await bundleFolder();
+  return args.map((argument) => argument.replace('/opt/planning/current', bundle));
+}
+
+const units = ['planning@.service', 'planning-backup.service', 'planning-backup.timer'];
+
+describe('F13 the systemd units', () => {
+  test.skipIf(Bun.which('systemd-analyze') === null)(
+    'F13 pass systemd-analyze verify, and restrict the processes',
+    async () => {
+      const folder = temporaryFolder();
+      const paths = units.map((unit) => join(folder, unit.replace('@', '@3001')));
+      for (const [index, unit] of units.entries()) {
+        await Bun.write(paths[index] ?? '', (await documented(unit)).replaceAll(/^(ExecStart=)\S+/gm, '$1/bin/true'));
+      }
+      const analyze = (...args: string[]) =>
+        runToEnd(Bun.spawn(['systemd-analyze', ...args], { cwd: folder, stdout: 'pipe', stderr: 'pipe' }));
+      const verified = await analyze('verify', '--man=no', ...paths);
+      expect(verified.stderr.split('\n').filter((line) => line.includes('planning'))).toEqual([]);
+      for (const path of paths.filter((each) => each.endsWith('.service'))) {
+        // The exposure is at most 2.0; a unit without restrictions has 9.6.
+        const secured = await analyze('security', '--no-pager', '--offline=true', '--threshold=20', path);
+        expect([path, secured.exitCode]).toEqual([path, 0]);
+      }
+    },
+  );
+
+  test('F13 start the service in production on the port of the instance, and wait until it listens', async () => {
+    const port = await freePort();
+    const [command = '', ...others] = await unitValues('planning@.service', 'ExecStart', port);
+    expect(others).toEqual([]);
+    const [assignments = ''] = await unitValues('planning@.service', 'Environment', port);
+    const own = Object.fromEntries(assignments.split(' ').map((each) => each.split('=')));
+    expect(own).toEqual({ NODE_ENV: 'production', HOST: '127.0.0.1', PORT: String(port) });
+    const [waiting = ''] = await unitValues('planning@.service', 'ExecStartPost', port);
+    const deployment = await createProduction();
+    const started = runToEnd(Bun.spawn(waiting.split(' '), { stdout: 'pipe', stderr: 'pipe' }));
+    const service = await deployment.start({ program: await argumentsFor(command), environment: own });
+    expect(await started).toMatchObject({ exitCode: 0 });
+    expect(service.address).toBe(`http://127.0.0.1:${port}`);
+    expect(await service.health()).toBe(200);
+  });
+
+  test('F13 grant more time to stop than the drain and the shutdown timeout take', async () => {
+    const [seconds = ''] = await unitValues('planning@.service', 'TimeoutStopSec');
+    const { drainMs, shutdownTimeoutMs } = readConfig(productionSettings);
+    expect(Number.parseInt(seconds, 10) * 1000).toBeGreaterThan(drainMs + shutdownTimeoutMs + 2000);
+  });
+
+  test('F13 read a settings file that has every setting that production requires', async () => {
+    const lines = (await documented('planning.env')).split('\n').filter((line) => /^[A-Z]/.test(line));
+    const example: Record<string, string> = Object.fromEntries(lines.map((line) => line.split(/=(.*)/s, 2)));
+    const placeholders = Object.keys(example).filter((key) => example[key] === 'changeme');
+    expect(placeholders.sort()).toEqual(['AUTH_SECRET', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN']);
+    for (const key of placeholders) expect(() => readConfig({ NODE_ENV: 'production', ...example })).toThrow(key);
+    const { AUTH_SECRET, CARRIER_API_KEY, CHAT_ID, CHAT_TOKEN } = productionSettings;
+    const filled = { ...example, AUTH_SECRET, CARRIER_API_KEY, CHAT_ID, CHAT_TOKEN };
+    expect(readConfig({ NODE_ENV: 'production', ...filled }).isProduction).toBeTrue();
+  });
+});
+
+describe('F13 the documented scripts', () => {
+  const run = (script: string, args: readonly string[], cwd: string, environment: Record<string, string>) =>
+    runToEnd(
+      Bun.spawn(['sh', join(deployFolder, script), ...args], {
+        cwd,
+        env: { PATH: process.env.PATH, ...environment },
+        stdout: 'pipe',
+        stderr: 'pipe',
+      }),
+    );
+
+  test('F13 planning-backup keeps the newest backups, and removes none when the new one fails', async () => {
+    const { cwd, settings } = await createProduction();
+    const folder = temporaryFolder();
+    const environment = { ...settings, BUN: process.execPath, PLANNING_HOME: await bundleFolder() };
+    const old = ['planning-20250101T000000Z.db', 'planning-20250102T000000Z.db', 'planning-20250103T000000Z.db'];
+    for (const name of old) {
+      await Promise.all([name, `${name}.sha256`].map((each) => Bun.write(join(folder, each), 'old')));
+    }
+    const databases = () =>
+      readdirSync(folder)
+        .filter((name) => name.endsWith('.db'))
+        .sort();
+
+    const away = { ...environment, DATABASE_URL: 'file:none.db' };
+    expect(await run('planning-backup', [folder, '2'], cwd, away)).toMatchObject({ exitCode: 1 });
+    expect(databases()).toEqual(old);
+
+    expect(await run('planning-backup', [folder, '2'], cwd, environment)).toMatchObject({ exitCode: 0 });
+    const [kept, made = '', ...others] = databases();
+    expect([kept, others, readdirSync(folder).length]).toEqual([old[2], [], 4]);
+    const checking = Bun.spawn(['sha256sum', '--check', '--quiet', `${made}.sha256`], {
+      cwd: folder,
+      stdout: 'pipe',
+      stderr: 'pipe',
+    });
+    expect(await runToEnd(checking)).toMatchObject({ exitCode: 0 });
+  });
+
+  test('F13 planning runs the command line with the settings of the unit, and passes arguments unchanged', async () => {
+    const folder = temporaryFolder();
+    // No systemd runs here: the stand-in prints what it is called with.
+    await Bun.write(join(folder, 'systemd-run'), '#!/bin/sh\nprintf "%s\\n" "$@"\n');
+    chmodSync(join(folder, 'systemd-run'), 0o755);
+    const environment = { PATH: `${folder}:${process.env.PATH}` };
+    const { stdout } = await run('planning', ['user', 'export', 'a b'], folder, environment);
+    const words = stdout.trimEnd().split('\n');
+    const [file] = await unitValues('planning@.service', 'EnvironmentFile');
+    expect(words).toContain(`--property=EnvironmentFile=${file}`);
+    expect(words.slice(-3)).toEqual(['user', 'export', 'a b']);
+    const command = await argumentsFor(words.slice(words.indexOf('--') + 1, -3).join(' '));
+    expect(existsSync(command.at(-1) ?? '')).toBeTrue();
+  });
 });

@@ -78,6 +78,8 @@ http {
 const files = { nginx: 'nginx.conf', haproxy: 'haproxy.cfg', caddy: 'Caddyfile' } as const;
 
 export interface Published {
+  /** Address of the proxy without TLS, which redirects. */
+  readonly http: string;
   /** Address of the proxy with TLS. */
   readonly https: string;
   /** Certificate of the proxy, to be trusted. */
@@ -95,7 +97,7 @@ export async function startDocumentedProxy(
 ): Promise<Published> {
   const [httpsPort, ca] = [await freePort(), await certificate()];
   const fixed = await Bun.file(join(import.meta.dirname, '../../docs/deploy', files[name])).text();
-  await startProxy(name, async ({ folder, port }) => {
+  const http = await startProxy(name, async ({ folder, port }) => {
     await Promise.all([
       Bun.write(`${folder}/fullchain.pem`, ca.certificate),
       Bun.write(`${folder}/privkey.pem`, ca.key),
@@ -129,7 +131,7 @@ export async function startDocumentedProxy(
     await Bun.write(`${folder}/planning.conf`, text);
     return nginxMain(folder);
   });
-  return { https: `https://127.0.0.1:${httpsPort}`, ca: ca.certificate };
+  return { http, https: `https://127.0.0.1:${httpsPort}`, ca: ca.certificate };
 }
 
 /** A certificate for 127.0.0.1 that signs itself. */
