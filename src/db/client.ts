@@ -23,12 +23,8 @@ export interface DatabaseSettings {
 
 export interface DatabaseWatch {
   readonly onLoss?: (failure: DatabaseError) => void;
-<<<<<<< HEAD
-  readonly onSchemaChange?: (code?: string) => void;
-  readonly onTokenChange?: (fault?: TokenFault) => void;
-=======
   readonly onSchemaChange?: (code?: string, objects?: string[]) => void;
->>>>>>> c4f0e72 (Schema: the whole schema and the hashes of migrations are compared)
+  readonly onTokenChange?: (fault?: TokenFault) => void;
   readonly observers?: readonly DatabaseObserver[];
 }
 
