@@ -9,6 +9,7 @@ import { pruneCommand } from './audit-retention';
 import { withDatabase } from './command-database';
 import { currentOperator } from './operator';
 import { OperatorError } from './operator-error';
+import { toLine, writeOut } from './print';
 
 interface AuditOptions {
   readonly by?: string;
@@ -78,35 +79,40 @@ type Pages = AsyncIterable<readonly AuditEvent[]>;
 
 async function printLines(userId: string | undefined, pages: Pages): Promise<void> {
   const userCell = (user: string) => (userId === undefined ? [user] : []);
-  await write(`${toLine(['time', 'action', 'section', 'actor', 'request', 'application', ...userCell('user')])}\n`);
+  await writeOut(
+    `${toLine(['time', 'action', 'section', 'actor', 'request', 'application', ...userCell('user')], widths)}\n`,
+  );
   for await (const page of pages) {
     const lines = page.map((event) =>
-      toLine([
-        new Date(event.occurredAt).toISOString(),
-        event.action,
-        event.section ?? '',
-        event.actorId === null ? event.actor : `${event.actor} ${event.actorId}`,
-        event.requestId ?? '',
-        event.applicationId ?? '',
-        ...userCell(event.userId),
-      ]),
+      toLine(
+        [
+          new Date(event.occurredAt).toISOString(),
+          event.action,
+          event.section ?? '',
+          event.actorId === null ? event.actor : `${event.actor} ${event.actorId}`,
+          event.requestId ?? '',
+          event.applicationId ?? '',
+          ...userCell(event.userId),
+        ],
+        widths,
+      ),
     );
-    await write(`${lines.join('\n')}\n`);
+    await writeOut(`${lines.join('\n')}\n`);
   }
 }
 
 /** One object, as other commands print it, but a line for each event. */
 async function printJson(userId: string | undefined, pages: Pages): Promise<void> {
-  await write(`{\n  "user": ${JSON.stringify(userId ?? null)},\n  "events": [`);
+  await writeOut(`{\n  "user": ${JSON.stringify(userId ?? null)},\n  "events": [`);
   let separator = '\n';
   for await (const page of pages) {
     for (const event of page) {
       const user = userId === undefined ? { user: event.userId } : {};
-      await write(`${separator}    ${JSON.stringify({ ...toShown(event), ...user })}`);
+      await writeOut(`${separator}    ${JSON.stringify({ ...toShown(event), ...user })}`);
       separator = ',\n';
     }
   }
-  await write('\n  ]\n}\n');
+  await writeOut('\n  ]\n}\n');
 }
 
 /** An event as operators and the person read it. */
@@ -116,19 +122,6 @@ export function toShown({ occurredAt, actor, actorId, action, section, applicati
 
 /** Wide enough for what the service writes. An operator's name, or a request id of a caller, may be longer. */
 const widths = [24, 9, 21, 8, 36, 36];
-
-function toLine(cells: readonly string[]): string {
-  return cells
-    .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-    .join('  ')
-    .trimEnd();
-}
-
-/** Waits for a reader that is slower than the database. */
-async function write(text: string): Promise<void> {
-  if (process.stdout.write(text)) return;
-  await new Promise((resolve) => process.stdout.once('drain', resolve));
-}
 
 /** @throws OperatorError */
 function instantOf(option: string, text: string | undefined, timeZone: string): number | undefined {

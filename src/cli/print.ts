@@ -28,3 +28,17 @@ export function readableSize(bytes: number): string {
   const step = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
   return `${(bytes / 1000 ** step).toFixed(step === 0 ? 0 : 1)} ${units[step]}`;
 }
+
+/** A line of a table that is printed while its rows are read: each cell is padded to a fixed width. */
+export function toLine(cells: readonly string[], widths: readonly number[]): string {
+  return cells
+    .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+    .join('  ')
+    .trimEnd();
+}
+
+/** Writes to standard output, and waits for a reader that is slower than the database. */
+export async function writeOut(text: string): Promise<void> {
+  if (process.stdout.write(text)) return;
+  await new Promise((resolve) => process.stdout.once('drain', resolve));
+}

@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import packageJson from '../../package.json' with { type: 'json' };
+import { applicationsCommand } from './applications';
 import { auditCommand } from './audit';
 import { backupCommand } from './backup';
 import { carrierCommand } from './carrier';
@@ -37,6 +38,7 @@ export function createProgram(): Command {
           .addCommand(importRowsCommand(activitiesImport)),
       )
       .addCommand(userCommand())
+      .addCommand(applicationsCommand())
       .addCommand(auditCommand())
       .addCommand(catalogCommand())
       .addCommand(backupCommand())

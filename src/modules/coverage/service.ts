@@ -15,13 +15,13 @@ import {
   type ListedApplication,
   type ListedPage,
   maxWaitMs,
+  staleAfterMsOf,
 } from './store';
 
 const dayMs = 24 * 60 * 60_000;
 /** How long an accepted application is answered again, and a decline repeated, before a new one is started. */
 const reusedForMs = { submitted: 30 * dayMs, declined: dayMs };
 const keyKeptForMs = dayMs;
-const staleMarginMs = 2_000;
 const pollMs = 50;
 /** Whoever was slower finds the application of the faster one the second time. */
 const openingAttempts = 3;
@@ -59,7 +59,7 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
   const nowMs = () => clock().getTime();
   /** For how long somebody is at it already, which goes on where the clock of the records stands still. */
   const machineMs = () => machineClock().getTime();
-  const staleAfterMs = config.carrier.attempts * config.carrier.timeoutMs + staleMarginMs;
+  const staleAfterMs = staleAfterMsOf(config.carrier);
   /** One that began in the future was begun by a clock that is not ours, and is nobody's to wait for either. */
   const isStale = ({ state, attemptStartedAt }: ApplicationRow) =>
     state === 'submitting' && Math.abs(machineMs() - attemptStartedAt) > staleAfterMs;
@@ -90,7 +90,9 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
 
   const isOver = ({ state, settledAt }: ApplicationRow): boolean => {
     if (state !== 'submitted' && state !== 'declined') return false;
-    return nowMs() - (settledAt ?? 0) >= reusedForMs[state];
+    const ageMs = nowMs() - (settledAt ?? 0);
+    // A decline that a wrong clock dated years ahead would be repeated for years.
+    return (state === 'declined' ? Math.abs(ageMs) : ageMs) >= reusedForMs[state];
   };
 
   const cap = (): ApplicationCap | undefined =>

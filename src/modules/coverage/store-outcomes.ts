@@ -12,6 +12,8 @@ import type { CarrierDecision, CarrierError } from './carrier/carrier';
 /** Which request does something, and when. */
 export interface Doing {
   readonly requestId: RequestId;
+  /** The login name of the operator, if an operator does it. */
+  readonly actorId?: string;
   /** Epoch milliseconds. */
   readonly now: number;
 }
@@ -65,7 +67,9 @@ export function createOutcomeStore(db: Database) {
         creditStatement(db, { applicationId: id, userId, now }, and(isAcceptable, sql`NOT EXISTS (${holders})`)),
         eventOf(db, application, 'accepted', doing, isAcceptable),
         db.update(applications).set(submitted).where(isAcceptable),
-        purchaseUpdate(db, partnerOf(submitted), doing).where(and(eq(users.id, userId), isLatest, isAccepted)),
+        purchaseUpdate(db, partnerOf(submitted), { now, requestId: requestOfPerson(doing) }).where(
+          and(eq(users.id, userId), isLatest, isAccepted),
+        ),
         // An application that is still open was not accepted.
         db
           .update(applications)
@@ -115,6 +119,26 @@ export function createOutcomeStore(db: Database) {
       ]);
     },
 
+    /**
+     * Ends an open application without a decision of the carrier. An attempt that runs at the same time can store an
+     * acceptance, and nothing else. Returns false if the application has changed since it was read.
+     */
+    async abandon(application: ApplicationRow, doing: Doing): Promise<boolean> {
+      const { state, attempt } = application;
+      const isUnchanged = and(isOpen(application, attempt), eq(applications.state, state));
+      const abandoned = { state: 'unknown', abandonedAt: doing.now, attempt: attempt + 1 } as const;
+      const results = await writeBatch(db, [
+        eventOf(db, application, 'abandoned', doing, isUnchanged),
+        db
+          .update(applications)
+          .set({ ...abandoned, retryAt: null, reconcileAt: null })
+          .where(isUnchanged)
+          .returning({ id: applications.id }),
+        recordAttempt({ ...application, attempt: attempt + 1 }, 'not-asked', 'abandoned by an operator', doing.now),
+      ]);
+      return results[1]?.length === 1;
+    },
+
     /** Whether no attempt before the latest one can have reached an acceptance, by what is stored of each. */
     async isNeverAccepted({ id, attempt }: ApplicationRow): Promise<boolean> {
       const isRefused = inArray(applicationAttempts.outcome, notAcceptedOutcomes);
@@ -155,12 +179,18 @@ export function eventOf(
   db: Database,
   { id, userId }: Pick<ApplicationRow, 'id' | 'userId'>,
   action: AuditEvent['action'],
-  { requestId, now }: Doing,
+  { requestId, actorId, now }: Doing,
   isDue: SQL | undefined,
 ) {
-  const actor = requestId === null ? 'service' : 'person';
+  const actor = actorId !== undefined ? 'operator' : requestId === null ? 'service' : 'person';
   const isSo = sql`WHERE EXISTS (SELECT 1 FROM ${applications} WHERE ${isDue})`;
-  return eventStatement(db, { userId, actor, action, applicationId: id, requestId, now }, isSo);
+  const by = actorId === undefined ? {} : { actorId };
+  return eventStatement(db, { userId, actor, ...by, action, applicationId: id, requestId, now }, isSo);
+}
+
+/** A record's own event names a person or the service. What an operator settles is saved by the service. */
+function requestOfPerson({ requestId, actorId }: Doing): RequestId {
+  return actorId === undefined ? requestId : null;
 }
 
 /** Matches the partial index's condition so that SQLite uses it. */

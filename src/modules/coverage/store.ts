@@ -14,6 +14,13 @@ const maxPatienceMs = 10 * 60_000;
 /** The longest that an application is left alone, so that a clock that was set back does not leave it for longer. */
 export const maxWaitMs = 6 * 60 * 60_000;
 
+const staleMarginMs = 2_000;
+
+/** How long after its start an attempt cannot be running any more. */
+export function staleAfterMsOf({ attempts, timeoutMs }: { attempts: number; timeoutMs: number }): number {
+  return attempts * timeoutMs + staleMarginMs;
+}
+
 const listedColumns = {
   id: applications.id,
   flow: applications.flow,

@@ -15,6 +15,7 @@ import { erasedUserId } from '../../db/schema/applications';
 import type { StaffRow } from '../../db/schema/sales';
 import type { UserRow } from '../../db/schema/users';
 import { eventStatement, type Operator } from '../audit/store';
+import { isOpenState } from '../coverage/store-outcomes';
 import { creditedKinds, ownActivityPrefix } from '../sales/model';
 import { type AnsweredRecord, answeredColumns } from '../users/store';
 
@@ -144,6 +145,8 @@ export function createPersonalDataStore(db: Database) {
             userId: erasedUserId,
             identityHash: anonymousId,
             supersedes: null,
+            // Closes an open one. The database does not count it any more.
+            abandonedAt: sql`CASE WHEN ${isOpenState} THEN ${now.getTime()} ELSE ${applications.abandonedAt} END`,
             applicant: sql`'{}'`,
             applicationNumber: null,
             pricing: null,

@@ -53,6 +53,12 @@ export const CarrierPricing = v.pipe(
 );
 export type CarrierPricing = v.InferOutput<typeof CarrierPricing>;
 
+/** An acceptance by the carrier. */
+export const CarrierAcceptance = v.object({
+  applicationNumber: v.pipe(v.number(), v.safeInteger(), v.minValue(1)),
+  pricing: CarrierPricing,
+});
+
 /** Pricing as it is stored. The rules of today do not apply: every stored price stays readable. */
 export const StoredPricing = v.array(
   v.object({

@@ -13,7 +13,7 @@ import {
 } from 'cockatiel';
 import * as v from 'valibot';
 import type { BreakerState, CarrierEndpoint, CarrierObserver } from '../../../telemetry/observers';
-import { type Carrier, type CarrierDecision, CarrierError, CarrierPricing, carrierId } from './carrier';
+import { type Carrier, CarrierAcceptance, type CarrierDecision, CarrierError, carrierId } from './carrier';
 
 export interface HttpCarrierSettings {
   readonly url: string;
@@ -43,10 +43,6 @@ const backoff = new DelegateBackoff<IRetryBackoffContext<unknown>, IBackoffFacto
 const maxReplyBytes = 1_000_000;
 const keptReplyCharacters = 500;
 
-const Accepted = v.object({
-  applicationNumber: v.pipe(v.number(), v.safeInteger(), v.minValue(1)),
-  pricing: CarrierPricing,
-});
 const Refused = v.object({ decision: v.picklist(['declined', 'not-filed']) });
 const Referring = v.looseObject({ clientReference: v.nullish(v.string()) });
 
@@ -241,7 +237,7 @@ function readDecision(answer: Answered, clientReference: string): CarrierDecisio
   const referring = v.safeParse(Referring, value);
   const isOurs = referring.success && (referring.output.clientReference ?? clientReference) === clientReference;
   if (isOurs && (status === 200 || status === 201)) {
-    const accepted = v.safeParse(Accepted, value);
+    const accepted = v.safeParse(CarrierAcceptance, value);
     if (accepted.success) return { kind: 'accepted', ...accepted.output, reply: kept(answer) };
   }
   if (isOurs && status === 422) {
