@@ -1,14 +1,16 @@
 import { Database as Sqlite } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import * as v from 'valibot';
 import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
+import { readMarkdown } from '../support/markdown';
 import { createProduction, type Production } from '../support/production';
+import { runProgram } from '../support/run-to-end';
 import { hasSqld, startSqld } from '../support/sqld';
 import { until } from '../support/until';
 
@@ -145,6 +147,30 @@ describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
     service.process.kill('SIGHUP');
     await until(async () => (await save(service)).status === 200);
     await until(async () => (await readiness(service)).body.writes === 'available');
+  });
+});
+
+describe.skipIf(!hasSqld || Bun.which('openssl') === null)('F12 the steps in docs/security.md', () => {
+  test('F12 make a token that a libSQL server accepts', async () => {
+    const page = await Bun.file(new URL('../../docs/security.md', import.meta.url)).text();
+    const steps = readMarkdown(page).shown.filter(({ text }) => text.includes('sqld-private.pem'));
+    expect(steps.length).toBe(2);
+    const folder = temporaryFolder();
+    mkdirSync(join(folder, 'secrets'));
+    await runProgram(folder, ['sh', '-eu', '-c', steps.map(({ text }) => text).join('\n')]);
+    expect(readdirSync(folder).sort()).toEqual(['secrets', 'sqld-private.pem', 'sqld-public.pem']);
+    const tokenFile = join(folder, 'secrets/database-token');
+    expect(statSync(tokenFile).mode & 0o777).toBe(0o600);
+    const sqld = await startSqld({ keyFile: join(folder, 'sqld-public.pem') });
+    const settings = { DATABASE_URL: sqld.url, DATABASE_AUTH_TOKEN_FILE: tokenFile };
+    const { planning } = await createProduction(settings, { isEmpty: true });
+    expect(await planning('migrate')).toMatchObject({ exitCode: 0 });
+    writeFileSync(tokenFile, 'x.y.z');
+    expect(await planning('migrate')).toMatchObject({
+      exitCode: 1,
+      stderr:
+        'The database cannot be opened (TOKEN_REFUSED). It does not accept DATABASE_AUTH_TOKEN: the token is missing, has expired or is signed with another key.\n',
+    });
   });
 });
 

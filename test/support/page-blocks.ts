@@ -91,7 +91,7 @@ const foreignPrograms = new Set(
     '. apt-get awk cat caddy cd chmod chown cmp cp crontab curl cut date df diff docker du echo exit export false find ' +
     'grep groupadd haproxy head id install journalctl jq kill kubectl ln ls mkdir mktemp mount mv nginx openssl printf ' +
     'promtool ps pwd read rm rsync scp sed set sh sha256sum sleep sort sqld sqlite3 ssh stat su systemctl ' +
-    'systemd-analyze tail tar tee test touch trap tr true umask useradd wait wc xargs [ node npx'
+    'systemd-analyze tail tar tee test touch trap tr true umask unset useradd wait wc xargs [ node npx'
   ).split(' '),
 );
 const keywords = new Set('! do done elif else exec fi for if in nohup then time until while { }'.split(' '));
