@@ -412,6 +412,23 @@ describe('a clock that is years off', () => {
     expect(await db.$count(applications)).toBe(1);
   });
 
+  test('F8 does not keep an idempotency key for years after it is set right', async () => {
+    const { testApp, db, start } = await setUp();
+    const apply = async (firstName: string) =>
+      (
+        await testApp.call('POST', coverage, {
+          ...{ as: 'ada', body: { ...applicant, firstName }, headers: { 'idempotency-key': 'one' } },
+        })
+      ).status;
+    testApp.now = new Date(testApp.now.getTime() + sixYearsMs);
+    expect(await apply('Ada')).toBe(503);
+    expect(await apply('Augusta')).toBe(422);
+    testApp.now = new Date(testApp.now.getTime() - sixYearsMs);
+    expect([await apply('Augusta'), await apply('Ada')]).toEqual([503, 422]);
+    expect((await start()).status).toBe(503);
+    expect(await db.$count(applications)).toBe(2);
+  });
+
   test('F8 does not suppress the events of refusals after it is set right', async () => {
     const { db } = await temporaryDatabase();
     const store = createAuditStore(db);

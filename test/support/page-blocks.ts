@@ -186,7 +186,7 @@ function planningFaults(words: readonly string[], isExcerpt: boolean): string[] 
     rest = rest.slice(1);
   }
   rest = rest.filter((word) => !['--help', '--version'].includes(word));
-  const isGroup = command.commands.length > 0;
+  const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
   if (isGroup) return rest.length === 0 ? [] : [`“${name()}” has no command “${rest[0]}”`];
   command.exitOverride().configureOutput({ writeErr: () => undefined, writeOut: () => undefined });
   try {

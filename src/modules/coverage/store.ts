@@ -144,14 +144,21 @@ export function createApplicationStore(db: Database) {
       return row?.bodyHash;
     },
 
-    /** Keeps the first use of a key, and forgets the keys from before `since`. */
+    /**
+     * Keeps the first use of a key, and forgets the keys from before `since`. A key from further in the future than keys
+     * are kept was dated by a wrong clock, and is replaced.
+     */
     async saveKey(use: KeyUse, bodyHash: string, now: number, since: number): Promise<void> {
       await writeBatch(db, [
         db.delete(idempotencyKeys).where(lt(idempotencyKeys.createdAt, since)),
         db
           .insert(idempotencyKeys)
           .values({ ...use, bodyHash, createdAt: now })
-          .onConflictDoNothing(),
+          .onConflictDoUpdate({
+            target: [idempotencyKeys.userId, idempotencyKeys.path, idempotencyKeys.key],
+            set: { bodyHash, createdAt: now },
+            setWhere: gt(idempotencyKeys.createdAt, now + (now - since)),
+          }),
       ]);
     },
 
