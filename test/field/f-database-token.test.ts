@@ -46,65 +46,69 @@ const tokenBy = (key: KeyObject, access: 'rw' | 'ro', seconds: number) =>
     .sign(key);
 
 describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
-  test.each(['http', 'ws'])('F12 is refused, and accepted again, over %s', async (scheme) => {
-    const folder = temporaryFolder();
-    const keyFile = join(folder, 'sqld.pem');
-    const tokenFile = join(folder, 'token');
-    const [key, otherKey] = [newKey(), newKey()];
-    writeKey(keyFile, key.publicKey);
-    const use = (token: string) => writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 });
-    const good = await tokenBy(key.privateKey, 'rw', 3600);
-    use(good);
-    const sqld = await startSqld({ keyFile });
-    const production = await createProduction(
-      { DATABASE_URL: `${scheme}://127.0.0.1:${sqld.port}`, DATABASE_AUTH_TOKEN_FILE: tokenFile },
-      { isEmpty: true },
-    );
-    expect(await production.planning('migrate')).toMatchObject({ exitCode: 0 });
-    const service = await production.start();
-    const reload = () => service.process.kill('SIGHUP');
-    const isSaving = async () => (await save(service)).status === 200;
-    expect(await isSaving()).toBe(true);
-    expect(await readiness(service)).toMatchObject({ status: 200, body: { writes: 'available' } });
-    expect(tokenLines(service)).toEqual([]);
+  test.each(['http', 'ws'])(
+    'F12 is refused, and accepted again, over %s',
+    async (scheme) => {
+      const folder = temporaryFolder();
+      const keyFile = join(folder, 'sqld.pem');
+      const tokenFile = join(folder, 'token');
+      const [key, otherKey] = [newKey(), newKey()];
+      writeKey(keyFile, key.publicKey);
+      const use = (token: string) => writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 });
+      const good = await tokenBy(key.privateKey, 'rw', 3600);
+      use(good);
+      const sqld = await startSqld({ keyFile });
+      const production = await createProduction(
+        { DATABASE_URL: `${scheme}://127.0.0.1:${sqld.port}`, DATABASE_AUTH_TOKEN_FILE: tokenFile },
+        { isEmpty: true },
+      );
+      expect(await production.planning('migrate')).toMatchObject({ exitCode: 0 });
+      const service = await production.start();
+      const reload = () => service.process.kill('SIGHUP');
+      const isSaving = async () => (await save(service)).status === 200;
+      expect(await isSaving()).toBe(true);
+      expect(await readiness(service)).toMatchObject({ status: 200, body: { writes: 'available' } });
+      expect(tokenLines(service)).toEqual([]);
 
-    use(await tokenBy(key.privateKey, 'rw', -3600));
-    reload();
-    await until(async () => !(await isSaving()));
-    const refused = await save(service);
-    expect(refused).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
-    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
-    expect((await read(service)).status).toBe(503);
-    expect(await service.health()).toBe(503);
-    expect(await service.health('live')).toBe(200);
-    const isFatal = ({ level }: { level: unknown }) => level === 'fatal';
-    expect(tokenLines(service).filter(isFatal)).toMatchObject([
-      { code: 'TOKEN_REFUSED', msg: 'the database refuses this token: nothing can be read or saved' },
-    ]);
-    expect(await doctorOf(production, 'database')).toEqual({
-      exitCode: 1,
-      result: 'failed',
-      detail: `${scheme}://127.0.0.1:${sqld.port} cannot be used (TOKEN_REFUSED). It does not accept DATABASE_AUTH_TOKEN: the token is missing, has expired or is signed with another key.`,
-    });
+      use(await tokenBy(key.privateKey, 'rw', -3600));
+      reload();
+      await until(async () => !(await isSaving()));
+      const refused = await save(service);
+      expect(refused).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+      expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+      expect((await read(service)).status).toBe(503);
+      expect(await service.health()).toBe(503);
+      expect(await service.health('live')).toBe(200);
+      const isFatal = ({ level }: { level: unknown }) => level === 'fatal';
+      expect(tokenLines(service).filter(isFatal)).toMatchObject([
+        { code: 'TOKEN_REFUSED', msg: 'the database refuses this token: nothing can be read or saved' },
+      ]);
+      expect(await doctorOf(production, 'database')).toEqual({
+        exitCode: 1,
+        result: 'failed',
+        detail: `${scheme}://127.0.0.1:${sqld.port} cannot be used (TOKEN_REFUSED). It does not accept DATABASE_AUTH_TOKEN: the token is missing, has expired or is signed with another key.`,
+      });
 
-    use(good);
-    reload();
-    await until(isSaving);
-    expect(await service.health()).toBe(200);
-    expect(tokenLines(service).at(-1)).toMatchObject({ level: 'info', msg: 'the database accepts the token' });
+      use(good);
+      reload();
+      await until(isSaving);
+      expect(await service.health()).toBe(200);
+      expect(tokenLines(service).at(-1)).toMatchObject({ level: 'info', msg: 'the database accepts the token' });
 
-    await sqld.kill();
-    writeKey(keyFile, otherKey.publicKey);
-    await sqld.start();
-    await until(async () => (await save(service)).status === 503 && tokenLines(service).filter(isFatal).length === 2);
-    await sqld.kill();
-    writeKey(keyFile, key.publicKey);
-    await sqld.start();
-    // The token is good again, and no signal was sent.
-    await until(isSaving);
-    expect(await service.health()).toBe(200);
-    expect(tokenLines(service).filter(isFatal).length).toBe(2);
-  });
+      await sqld.kill();
+      writeKey(keyFile, otherKey.publicKey);
+      await sqld.start();
+      await until(async () => (await save(service)).status === 503 && tokenLines(service).filter(isFatal).length === 2);
+      await sqld.kill();
+      writeKey(keyFile, key.publicKey);
+      await sqld.start();
+      // The token is good again, and no signal was sent.
+      await until(isSaving);
+      expect(await service.health()).toBe(200);
+      expect(tokenLines(service).filter(isFatal).length).toBe(2);
+    },
+    120_000,
+  );
 
   test('F12 that can only read leaves reads, and is named as the reason that saves fail', async () => {
     const folder = temporaryFolder();
@@ -148,6 +152,41 @@ describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
     await until(async () => (await save(service)).status === 200);
     await until(async () => (await readiness(service)).body.writes === 'available');
   });
+});
+
+describe.skipIf(!hasSqld)('F12 an embedded replica', () => {
+  test('F12 is synced with the new token after SIGHUP', async () => {
+    const folder = temporaryFolder();
+    const keyFile = join(folder, 'sqld.pem');
+    const tokenFile = join(folder, 'token');
+    const [key, otherKey] = [newKey(), newKey()];
+    writeKey(keyFile, key.publicKey);
+    writeFileSync(tokenFile, await tokenBy(key.privateKey, 'rw', 3600));
+    const sqld = await startSqld({ keyFile });
+    const production = await createProduction(
+      {
+        DATABASE_URL: sqld.url,
+        DATABASE_AUTH_TOKEN_FILE: tokenFile,
+        DATABASE_REPLICA_PATH: join(folder, 'replica.db'),
+        DATABASE_SYNC_INTERVAL_MS: '100',
+      },
+      { isEmpty: true },
+    );
+    await production.planning('migrate');
+    const service = await production.start();
+    const replicaLines = () => service.logLines().filter(({ msg }) => msg.includes('the replica'));
+    await until(() => replicaLines().at(-1)?.msg === 'the replica follows the primary');
+    await sqld.kill();
+    writeKey(keyFile, otherKey.publicKey);
+    writeFileSync(tokenFile, await tokenBy(otherKey.privateKey, 'rw', 3600));
+    await sqld.start();
+    await until(() => replicaLines().length > 1 && tokenLines(service).some(({ level }) => level === 'fatal'));
+    service.process.kill('SIGHUP');
+    await until(() => replicaLines().at(-1)?.msg === 'the replica follows the primary');
+    await until(async () => (await save(service)).status === 200);
+    expect(await service.health()).toBe(200);
+    expect(replicaLines().some(({ reason }) => reason === 'process-ended')).toBe(false);
+  }, 120_000);
 });
 
 describe.skipIf(!hasSqld || Bun.which('openssl') === null)('F12 the steps in docs/security.md', () => {
@@ -195,20 +234,28 @@ async function startDelay(port: number, roundTripMs: number): Promise<number> {
 }
 
 describe('F11 writes', () => {
-  test.skipIf(!hasSqld).each([130, 400])('F11 are available with %d ms to the server', async (roundTripMs) => {
-    const sqld = await startSqld();
-    const port = await startDelay(sqld.port, roundTripMs);
-    const production = await createProduction({ DATABASE_URL: `http://127.0.0.1:${port}` }, { isEmpty: true });
-    const direct = await createProduction({ DATABASE_URL: sqld.url }, { isEmpty: true });
-    expect(await direct.planning('migrate')).toMatchObject({ exitCode: 0 });
-    const service = await production.start();
-    expect((await save(service)).status).toBe(200);
-    for (let poll = 0; poll < 5; poll += 1) {
-      expect(await readiness(service)).toEqual({ status: 200, body: { status: 'ready', writes: 'available' } });
-      await Bun.sleep(600);
-    }
-    expect(await doctorOf(production, 'writes')).toEqual({ exitCode: 0, result: 'ok', detail: 'a row can be written' });
-  });
+  test.skipIf(!hasSqld).each([130, 400])(
+    'F11 are available with %d ms to the server',
+    async (roundTripMs) => {
+      const sqld = await startSqld();
+      const port = await startDelay(sqld.port, roundTripMs);
+      const production = await createProduction({ DATABASE_URL: `http://127.0.0.1:${port}` }, { isEmpty: true });
+      const direct = await createProduction({ DATABASE_URL: sqld.url }, { isEmpty: true });
+      expect(await direct.planning('migrate')).toMatchObject({ exitCode: 0 });
+      const service = await production.start();
+      expect((await save(service)).status).toBe(200);
+      for (let poll = 0; poll < 5; poll += 1) {
+        expect(await readiness(service)).toEqual({ status: 200, body: { status: 'ready', writes: 'available' } });
+        await Bun.sleep(600);
+      }
+      expect(await doctorOf(production, 'writes')).toEqual({
+        exitCode: 0,
+        result: 'ok',
+        detail: 'a row can be written',
+      });
+    },
+    120_000,
+  );
 
   test('F11 are unavailable with SQLITE_BUSY while another process holds the lock', async () => {
     const production = await createProduction({ DATABASE_TIMEOUT_MS: '500' });

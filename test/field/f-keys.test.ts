@@ -164,7 +164,7 @@ describe('F7 a JWKS that becomes bad', () => {
     await until(() => keyLines(service).length > lines);
     expect(keyLines(service).at(-1)).toMatchObject({ level: 'info', msg: 'the JWKS is fetched again' });
     expect(await keysAge(service)).toBeLessThan(age);
-  });
+  }, 120_000);
 
   test('F7 is named by doctor where a part of it is usable', async () => {
     const issuer = startIssuer();
