@@ -7,7 +7,7 @@ const isProblemSlug = (text: unknown): text is ProblemSlug =>
 
 const errorNames = /^(?:[A-Z][A-Za-z]{0,40})?Error$|^J(?:OSE|W[A-Z]{1,2})[A-Za-z]{1,40}$/;
 const codeFamilies =
-  /^(?:SQLITE|SQL|HTTP|HRANA|ERR|CLIENT|TRANSACTION|STREAM|SERVER|RESPONSE|SCHEMA|REPLICA|QUEUE|DATABASE|TOKEN)(?:_[A-Z0-9]{1,20}){1,6}$/;
+  /^(?:SQLITE|SQL|HTTP|HRANA|ERR|CLIENT|TRANSACTION|STREAM|SERVER|RESPONSE|SCHEMA|REPLICA|QUEUE|DATABASE|TOKEN|FILE|WAL)(?:_[A-Z0-9]{1,20}){1,6}$/;
 const carrierCodes = /^(?:timeout|unavailable|bad-answer)(?: [1-5]\d\d)?$/;
 const otherCodes: ReadonlySet<string> = new Set([
   ...Object.keys(constants.errno),

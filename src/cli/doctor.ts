@@ -13,6 +13,7 @@ import { createWriteProbe } from '../db/write-probe';
 import { createCatalogStore } from '../modules/matching/store';
 import { proxyHostFor } from '../start/proxies';
 import { retentionFindings } from './audit-retention';
+import { logFinding, openFileFindings, pagesFinding, sqliteFinding } from './doctor-file';
 import { tokenFinding, tokenKeysFinding } from './doctor-keys';
 import { replicaFindings } from './doctor-replica';
 import { OperatorError } from './operator-error';
@@ -22,6 +23,10 @@ export interface Finding {
   readonly check:
     | 'settings'
     | 'database'
+    | 'open file'
+    | 'log'
+    | 'sqlite'
+    | 'pages'
     | 'replica'
     | 'schema'
     | 'writes'
@@ -43,15 +48,16 @@ export function doctorCommand(): Command {
     .description(
       'Look whether the service could run here: settings, database, replica, schema, clock, token keys, carrier',
     )
+    .option('--deep', 'also check every page of the database file; takes about a minute a gigabyte', false)
     .option('--token-file <path>', 'also check the token in this file and its roles')
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
-    .action(async (options: { tokenFile?: string; json: boolean }) => {
+    .action(async (options: { tokenFile?: string; deep: boolean; json: boolean }) => {
       const config = readConfig(process.env, keptDevelopmentSecret());
       const findings = [
         ...settingsFindings(config),
         ...proxyFindings(config, process.env),
-        ...(await databaseFindings(config)),
+        ...(await databaseFindings(config, options.deep)),
         ...(await replicaFindings(config)),
         await tokenKeysFinding(config),
         ...(options.tokenFile === undefined ? [] : [await tokenFinding(config, options.tokenFile)]),
@@ -93,13 +99,15 @@ function proxyFindings(config: Config, environment: Readonly<Record<string, stri
   });
 }
 
-async function databaseFindings(config: Config): Promise<Finding[]> {
+async function databaseFindings(config: Config, isDeep: boolean): Promise<Finding[]> {
   const path = localPath(config.database.url);
   const place = placeOf(config.database.url);
+  const fileFindings = path === undefined ? [] : [...openFileFindings(path), logFinding(path)];
   if (path !== undefined && !existsSync(path)) {
     const detail = `${place} is not there; the first start makes it, or \`bun planning migrate\``;
-    return [{ check: 'database', result: 'failed', detail }];
+    return [{ check: 'database', result: 'failed', detail }, ...openFileFindings(path)];
   }
+  const findings: Finding[] = [];
   let db: Database | undefined;
   try {
     db = await openDatabase(config.database);
@@ -112,16 +120,17 @@ async function databaseFindings(config: Config): Promise<Finding[]> {
       detail: `${place} answers in ${tookMs.toFixed(1)} ms${path === undefined ? '' : encryptionOf(config)}`,
     } as const;
     const clock = clockFinding('the database', databaseMs, tookMs);
-    return [reachable, clock, ...(await schemaFindings(db, config))];
+    findings.push(reachable, clock, await sqliteFinding(db), ...(await schemaFindings(db, config)));
   } catch (error) {
     const code = findDatabaseError(error)?.code;
     if (code === undefined) throw error;
     const remedy = keyRemedy(code);
     const detail = `${place} cannot be used (${code})${remedy === '' ? '' : `.${remedy}`}`;
-    return [{ check: 'database', result: 'failed', detail }];
-  } finally {
-    db?.$client.close();
+    findings.push({ check: 'database', result: 'failed', detail });
   }
+  if (isDeep && db !== undefined) findings.push(await pagesFinding(db));
+  db?.$client.close();
+  return [...findings, ...fileFindings];
 }
 
 /** What was opened with a key is encrypted, and what was opened without one is not. */

@@ -4,13 +4,13 @@ import type { WalIndex, WalState } from './wal-index';
 
 /** What happened to the files of a database beneath a process that has them open. */
 export type FileFault =
-  | 'DATABASE_FILE_REMOVED'
-  | 'DATABASE_FILE_REPLACED'
-  | 'DATABASE_FILE_TRUNCATED'
-  | 'DATABASE_FILE_OVERWRITTEN'
-  | 'DATABASE_LOG_REMOVED'
-  | 'DATABASE_LOG_TRUNCATED'
-  | 'DATABASE_INDEX_REMOVED';
+  | 'FILE_REMOVED'
+  | 'FILE_REPLACED'
+  | 'FILE_TRUNCATED'
+  | 'FILE_OVERWRITTEN'
+  | 'WAL_REMOVED'
+  | 'WAL_TRUNCATED'
+  | 'WAL_INDEX_REMOVED';
 
 const walHeaderBytes = 32;
 const frameHeaderBytes = 24;
@@ -28,29 +28,29 @@ export function watchFiles(path: string, log: LogSync, index: WalIndex) {
   const file = statSync(path);
   const logFile = statSync(log.path);
   const indexFile = statSync(index.path);
-  let last: { readonly size: number; readonly mtimeMs: number; readonly stateId: string } | undefined;
+  let last: { readonly size: number; readonly mtimeMs: number; readonly checkpointId: string } | undefined;
 
   const findFault = (state: WalState | undefined): FileFault | undefined => {
     const now = statSync(path, { throwIfNoEntry: false });
-    if (now === undefined) return 'DATABASE_FILE_REMOVED';
-    if (!isSame(now, file)) return 'DATABASE_FILE_REPLACED';
+    if (now === undefined) return 'FILE_REMOVED';
+    if (!isSame(now, file)) return 'FILE_REPLACED';
     const logNow = statSync(log.path, { throwIfNoEntry: false });
-    if (logNow === undefined || !isSame(logNow, logFile)) return 'DATABASE_LOG_REMOVED';
+    if (logNow === undefined || !isSame(logNow, logFile)) return 'WAL_REMOVED';
     const indexNow = statSync(index.path, { throwIfNoEntry: false });
-    if (indexNow === undefined || !isSame(indexNow, indexFile)) return 'DATABASE_INDEX_REMOVED';
+    if (indexNow === undefined || !isSame(indexNow, indexFile)) return 'WAL_INDEX_REMOVED';
     if (state === undefined) return undefined;
     if (state.frames > 0 && (logNow.size < logBytes(state) || log.salts() !== state.salts)) {
-      return 'DATABASE_LOG_TRUNCATED';
+      return 'WAL_TRUNCATED';
     }
     // A checkpoint makes the file smaller only to the size that the database has.
     if (last !== undefined && now.size < last.size && now.size < state.pages * state.pageSize) {
-      return 'DATABASE_FILE_TRUNCATED';
+      return 'FILE_TRUNCATED';
     }
-    // SQLite writes to a database file in WAL mode only within a checkpoint, which changes the state of the log.
-    if (last?.stateId === state.id && last.mtimeMs !== now.mtimeMs && !state.isCheckpointing) {
-      return 'DATABASE_FILE_OVERWRITTEN';
+    // SQLite writes to a database file in WAL mode only within a checkpoint, which changes its id before it writes.
+    if (last?.checkpointId === state.checkpointId && last.mtimeMs !== now.mtimeMs && !state.isCheckpointing) {
+      return 'FILE_OVERWRITTEN';
     }
-    last = { size: now.size, mtimeMs: now.mtimeMs, stateId: state.id };
+    last = { size: now.size, mtimeMs: now.mtimeMs, checkpointId: state.checkpointId };
     return undefined;
   };
 

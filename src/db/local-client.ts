@@ -64,8 +64,9 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
   const use = (): LocalConnection => {
     if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
     if (current === undefined) {
+      const fault = files?.fault();
       // The driver would create a file that is missing.
-      if (files !== undefined) verify();
+      if (fault !== undefined) throw new DatabaseError(fault, true);
       current = openConnection(path, encryptionKey);
     }
     return current;
@@ -153,12 +154,13 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
       const due = units.filter(({ isWaiting }) => isWaiting);
       if (due.length === 0) return;
       try {
-        loss.check();
         const pending = checkpointer.beforeWrite();
         if (pending !== undefined) {
           await pending;
           continue;
         }
+        // A commit would extend a truncated log again.
+        verify();
         const outcomes = transact(use(), due);
         for (const unit of due) unit.heldUpBy = undefined;
         // The next transaction need not wait for the sync of this one.
@@ -249,7 +251,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
       isClosed = true;
       clearInterval(checking);
       checkpointer.close();
-      if (isSynced && files?.fault() === undefined) removeLog(current);
+      if (isSynced && current !== undefined && files?.fault() === undefined) removeLog(current);
       discard();
       void log.close();
     },

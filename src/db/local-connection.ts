@@ -76,6 +76,12 @@ export function openConnection(path: string, encryptionKey: string | undefined):
   }
 }
 
+/** The version of SQLite in the driver. */
+export function driverVersion(): string {
+  const statements = createStatementCache(new Connection(':memory:', { timeout: 0 }));
+  return String(statements.run('SELECT sqlite_version() AS version', false).rows[0]?.version);
+}
+
 /** Ends an open transaction before it closes, since the driver closes a connection only with its last statement. */
 export function closeConnection({ connection }: LocalConnection): void {
   try {
@@ -111,14 +117,24 @@ export function runUnit({ connection, statements }: LocalConnection, { statement
   }
 }
 
-/** Leaves WAL mode, which needs the exclusive lock: it fails where another process has the file open. */
-export function removeLog(opened: LocalConnection | undefined): void {
-  try {
-    opened?.connection.exec('PRAGMA journal_mode = DELETE');
-  } catch {
-    // The log stays, and holds nothing that the file does not.
+/**
+ * Leaves WAL mode, which removes the log. It needs the exclusive lock, so it fails where another process has the file
+ * open; the log then stays, and holds nothing that the file does not.
+ */
+export function removeLog({ connection }: LocalConnection): void {
+  for (let tries = 0; tries < maxRemovals; tries += 1) {
+    try {
+      connection.exec('PRAGMA journal_mode = DELETE');
+      return;
+    } catch {
+      // A thread of the driver may hold a connection for a moment after its close.
+      Bun.sleepSync(removalPauseMs);
+    }
   }
 }
+
+const maxRemovals = 10;
+const removalPauseMs = 2;
 
 /** One transaction without foreign keys, since a table that is rebuilt is dropped in between. */
 export function runMigration(

@@ -11,13 +11,13 @@ const checkDisk = 'Check the disk, then restart the service.';
 
 /** Each reason for which a database counts as lost, by the code of the failure. */
 const losses = {
-  DATABASE_FILE_REMOVED: describe('the database file was removed or moved', putBack),
-  DATABASE_FILE_REPLACED: describe('the database file was replaced by another file', putBack),
-  DATABASE_FILE_TRUNCATED: describe('the database file was truncated', checkFile),
-  DATABASE_FILE_OVERWRITTEN: describe('another program wrote to the database file', checkFile),
-  DATABASE_LOG_REMOVED: describe('the write-ahead log (-wal) was removed, moved or replaced', checkFile),
-  DATABASE_LOG_TRUNCATED: describe('the write-ahead log (-wal) was truncated or overwritten', checkFile),
-  DATABASE_INDEX_REMOVED: describe('the index of the write-ahead log (-shm) was removed or replaced', checkFile),
+  FILE_REMOVED: describe('the database file was removed or moved', putBack),
+  FILE_REPLACED: describe('the database file was replaced by another file', putBack),
+  FILE_TRUNCATED: describe('the database file was truncated', checkFile),
+  FILE_OVERWRITTEN: describe('another program wrote to the database file', checkFile),
+  WAL_REMOVED: describe('the write-ahead log (-wal) was removed, moved or replaced', checkFile),
+  WAL_TRUNCATED: describe('the write-ahead log (-wal) was truncated or overwritten', checkFile),
+  WAL_INDEX_REMOVED: describe('the index of the write-ahead log (-shm) was removed or replaced', checkFile),
   SYNC_FAILED: describe('the disk failed to sync', checkDisk),
   SQLITE_CORRUPT: describe('the database file is corrupt', checkFile),
   SQLITE_NOTADB: describe('the database file is not a database that the key opens', checkFile),

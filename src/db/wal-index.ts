@@ -13,8 +13,10 @@ export interface WalState {
   readonly pageSize: number;
   /** The salts of this generation, as they are in the header of the log. */
   readonly salts: string;
-  /** Equal for equal states. */
+  /** Changes with each commit and each checkpoint. */
   readonly id: string;
+  /** Changes with each checkpoint, before it writes to the database file. */
+  readonly checkpointId: string;
 }
 
 /** Offsets of https://www.sqlite.org/walformat.html, section 2.1; the format is the same since SQLite 3.7.0. */
@@ -58,6 +60,8 @@ export function openWalIndex(databasePath: string) {
         const pageSize = numbers.getUint16(header.pageSize, isLittleEndian);
         const checkpointed = numberAt(checkpoint.done);
         const attempted = numberAt(checkpoint.attempted);
+        const salts = bytes.toString('latin1', header.salts, header.salts + header.saltBytes);
+        const checkpointId = `${salts}${checkpointed}/${attempted}`;
         return {
           frames: numberAt(header.frames),
           checkpointed,
@@ -65,8 +69,9 @@ export function openWalIndex(databasePath: string) {
           pages: numberAt(header.pages),
           // 65,536 does not fit in its two bytes.
           pageSize: pageSize === 1 ? 65_536 : pageSize,
-          salts: bytes.toString('latin1', header.salts, header.salts + header.saltBytes),
-          id: `${bytes.toString('latin1', 0, header.bytes)}${checkpointed}/${attempted}`,
+          salts,
+          id: `${bytes.toString('latin1', 0, header.bytes)}${checkpointId}`,
+          checkpointId,
         };
       }
       return undefined;

@@ -1,11 +1,25 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import { copyFileSync, existsSync, statSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { Glob } from 'bun';
+import { readMigrationFiles } from 'drizzle-orm/migrator';
+import * as v from 'valibot';
 import { closeDatabase, type Database, openServiceDatabase } from '../../src/db/client';
+import { openLocalClient } from '../../src/db/local-client';
+import { migrationsFolder } from '../../src/db/migrations';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { keys } from '../support/encryption';
+import { cases } from '../support/long';
 import { createProduction, type Production } from '../support/production';
 import { createSaveHistory } from '../support/save-history';
 import { until } from '../support/until';
@@ -34,6 +48,10 @@ async function fill({ $client }: Database, rows: number, bytes = 4000): Promise<
   );
 }
 
+const Findings = v.object({
+  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
+});
+
 const sizeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 
 describe('A1 a checkpoint', () => {
@@ -54,7 +72,7 @@ describe('A1 a checkpoint', () => {
     expect(pathsOf(/manualCheckpoints/)).toEqual(['db/checkpointer.ts', 'db/local-connection.ts']);
     // A copy, a replica and a lock file: a file of its own, or no WAL mode, or no writes.
     const others = ['db/backup.ts', 'db/held-file.ts', 'db/replica-file.ts', 'db/replica-sync.ts'];
-    expect(pathsOf(/\bnew (?:Async)?Connection\(/)).toEqual(
+    expect(pathsOf(/\bnew (?:Async)?Connection\((?!':memory:')/)).toEqual(
       [...others, 'db/checkpointer.ts', 'db/local-connection.ts'].sort(),
     );
     expect(pathsOf(/@libsql\/client\/sqlite3|bun:sqlite/)).toEqual(['db/errors.ts']);
@@ -198,4 +216,230 @@ describe('F4 a clean stop', () => {
       next.$client.close();
     }
   }, 60_000);
+});
+
+/** What can happen to the files of a database while the service runs, with the code and the words that the log has. */
+const fileFaults = [
+  {
+    what: 'the file is removed',
+    harm: (path: string) => rmSync(path),
+    code: 'FILE_REMOVED',
+    words: 'the database file was removed or moved',
+  },
+  {
+    what: 'another file is put in its place',
+    harm: (path: string) => {
+      copyFileSync(path, `${path}.copy`);
+      renameSync(`${path}.copy`, path);
+    },
+    code: 'FILE_REPLACED',
+    words: 'the database file was replaced by another file',
+  },
+  {
+    what: 'the log is removed',
+    harm: (path: string) => rmSync(`${path}-wal`),
+    code: 'WAL_REMOVED',
+    words: 'the write-ahead log (-wal) was removed, moved or replaced',
+  },
+  {
+    what: 'the log is truncated',
+    harm: (path: string) => truncateSync(`${path}-wal`, 0),
+    code: 'WAL_TRUNCATED',
+    words: 'the write-ahead log (-wal) was truncated or overwritten',
+  },
+  {
+    what: 'the file is truncated',
+    harm: (path: string) => truncateSync(path, 8192),
+    code: 'FILE_TRUNCATED',
+    words: 'the database file was truncated',
+  },
+  {
+    what: 'a backup is copied over the file',
+    harm: (path: string) => copyFileSync(`${path}.backup`, path),
+    code: 'FILE_OVERWRITTEN',
+    words: 'another program wrote to the database file',
+  },
+  {
+    what: 'the file is moved',
+    harm: (path: string) => renameSync(path, `${path}.moved`),
+    code: 'FILE_REMOVED',
+    words: 'the database file was removed or moved',
+  },
+  {
+    what: 'the log is moved',
+    harm: (path: string) => renameSync(`${path}-wal`, `${path}-wal.moved`),
+    code: 'WAL_REMOVED',
+    words: 'the write-ahead log (-wal) was removed, moved or replaced',
+  },
+  {
+    what: 'a part of the log is cut off',
+    harm: (path: string) => truncateSync(`${path}-wal`, 5000),
+    code: 'WAL_TRUNCATED',
+    words: 'the write-ahead log (-wal) was truncated or overwritten',
+  },
+  {
+    what: 'the index of the log is removed',
+    harm: (path: string) => rmSync(`${path}-shm`),
+    code: 'WAL_INDEX_REMOVED',
+    words: 'the index of the write-ahead log (-shm) was removed or replaced',
+  },
+] as const;
+
+/** The service answers 503 to saves and to its readiness probe, with one fatal line, and reads go on. */
+async function expectLost(service: Production, words: string): Promise<void> {
+  for (const careCosts of [2, 3]) {
+    const answer = await service.call('POST', ltc, { as: 'ada', body: { careCosts } });
+    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+  }
+  const ready = await service.call('GET', '/health/ready');
+  expect(ready).toMatchObject({ status: 503, body: { detail: expect.stringContaining(words) } });
+  expect(await service.health('live')).toBe(200);
+  const fatal = service.logLines().filter(({ level }) => level === 'fatal');
+  expect(fatal.map(({ msg }) => msg.replace(/restarted\. .+\.$/, 'restarted.'))).toEqual([
+    `${words}: no save is acknowledged until the service is restarted.`,
+  ]);
+}
+
+describe('F3 a running service', () => {
+  test.each(cases(fileFaults, 6))(
+    'F3 acknowledges no save and is not ready after $what',
+    async ({ harm, words }) => {
+      const production = await createProduction();
+      copyFileSync(production.databasePath, `${production.databasePath}.backup`);
+      const service = await production.start();
+      expect((await service.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } })).status).toBe(200);
+      harm(production.databasePath);
+      await expectLost(service, words);
+      expect(await service.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 200 });
+      service.process.kill('SIGTERM');
+      expect(await service.process.exited).toBe(0);
+      // It has made no other file in the place of the one that is gone.
+      expect(existsSync(production.databasePath)).toBe(!words.includes('removed or moved'));
+    },
+    30_000,
+  );
+
+  test('F3 notices within seconds that its file is gone, where nothing is written', async () => {
+    const production = await createProduction();
+    const service = await production.start();
+    rmSync(production.databasePath);
+    await until(() => service.logLines().some(({ level }) => level === 'fatal'));
+    await expectLost(service, 'the database file was removed or moved');
+  });
+
+  test.each(fileFaults)('F3 reports $code when $what', async ({ harm, code }) => {
+    const { path, db, losses } = await openTemporary();
+    copyFileSync(path, `${path}.backup`);
+    await fill(db, 5);
+    harm(path);
+    const failure = await db.$client.execute("INSERT INTO ballast VALUES ('lost')").catch((error: unknown) => error);
+    expect(failure).toMatchObject({ code, isUnavailable: true });
+    expect(losses).toEqual([code]);
+    db.$client.close();
+  });
+
+  test('F3 takes a checkpoint, an erasure, a VACUUM and a backup by other programs for no fault', async () => {
+    const { path, db, losses } = await openTemporary();
+    const run = (...sql: string[]) => expect(Bun.spawnSync(['sqlite3', path, ...sql]).exitCode).toBe(0);
+    await fill(db, 50);
+    run('PRAGMA wal_checkpoint(TRUNCATE)');
+    await fill(db, 50);
+    run('DELETE FROM ballast', 'VACUUM', 'PRAGMA wal_checkpoint(TRUNCATE)');
+    await fill(db, 1);
+    run(`VACUUM INTO '${path}.backup'`);
+    run('PRAGMA wal_checkpoint(PASSIVE)', 'INSERT INTO ballast VALUES (1)');
+    await fill(db, 1);
+    await db.$client.sync();
+    await fill(db, 1);
+    expect(losses).toEqual([]);
+    await closeDatabase(db);
+    expect(sizeOf(`${path}-wal`)).toBe(0);
+  });
+});
+
+/** Flips all bits of the first page of a table, which SQLite then finds to be of no known kind. */
+function corrupt(path: string, table: string): void {
+  const file = new SqliteDatabase(path, { readonly: true });
+  const root = file
+    .query<{ rootpage: number }, [string]>('SELECT rootpage FROM sqlite_schema WHERE name = ?')
+    .get(table)?.rootpage;
+  file.close();
+  if (root === undefined) throw new Error(`There is no table ${table}`);
+  const bytes = readFileSync(path);
+  for (let at = (root - 1) * 4096; at < root * 4096; at += 1) bytes.writeUInt8(bytes.readUInt8(at) ^ 0xff, at);
+  writeFileSync(path, bytes);
+}
+
+const tables = (() => {
+  const file = new SqliteDatabase(':memory:');
+  for (const { sql } of readMigrationFiles({ migrationsFolder })) for (const statement of sql) file.run(statement);
+  const rows = file.query<{ name: string }, []>("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
+  file.close();
+  return rows.map(({ name }) => name).filter((name) => !name.startsWith('sqlite_'));
+})();
+
+describe('F6 a corrupt page', () => {
+  test('F6 of the users makes the service not ready, with one fatal line, and doctor names it', async () => {
+    const production = await createProduction();
+    const before = await production.start();
+    expect((await before.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } })).status).toBe(200);
+    before.process.kill('SIGTERM');
+    await before.process.exited;
+    corrupt(production.databasePath, 'users');
+    const service = await production.start();
+    await expectLost(service, 'the database file is corrupt');
+    expect(await service.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 503 });
+    // Reads of other tables go on.
+    expect(await service.call('GET', '/v2/private/cemetery/all', { as: 'ada' })).toMatchObject({ status: 200 });
+    const { exitCode, stdout } = await production.planning('doctor', '--deep');
+    expect(exitCode).toBe(1);
+    expect(stdout).toMatch(/failed +pages .*corrupt/);
+  }, 30_000);
+
+  test.each(tables)('F6 of table %s refuses every later write, and reads of other tables go on', async (table) => {
+    const path = join(temporaryFolder(), 'planning.db');
+    await copyTemplate(path);
+    corrupt(path, table);
+    const losses: string[] = [];
+    const settings = { path, timeoutMs: 2000, onLoss: ({ code }: { code: string }) => losses.push(code) };
+    const client = await openLocalClient(settings);
+    const failureOf = (sql: string) => client.execute(sql).catch((error: unknown) => error);
+    expect(await failureOf(`SELECT * FROM ${table}`)).toMatchObject({ code: 'SQLITE_CORRUPT', isUnavailable: true });
+    expect(await failureOf("DELETE FROM users WHERE id = ''")).toMatchObject({ code: 'SQLITE_CORRUPT' });
+    expect(losses).toEqual(['SQLITE_CORRUPT']);
+    const other = table === 'leases' ? 'users' : 'leases';
+    expect(await failureOf(`SELECT count(*) FROM ${other}`)).toMatchObject({ rows: [expect.anything()] });
+    client.close();
+  });
+});
+
+describe('doctor', () => {
+  test('F3 names a process that has a removed or replaced file open, and one that has the right one', async () => {
+    const production = await createProduction();
+    const service = await production.start();
+    const doctor = async () => {
+      const { stdout, exitCode } = await production.planning('doctor', '--json');
+      const { findings } = v.parse(Findings, JSON.parse(stdout));
+      return { exitCode, finding: findings.find(({ check }) => check === 'open file') };
+    };
+    const { pid } = service.process;
+    expect((await doctor()).finding).toMatchObject({ result: 'ok', detail: `process ${pid} has it open` });
+    copyFileSync(production.databasePath, `${production.databasePath}.backup`);
+    rmSync(production.databasePath);
+    const stale = {
+      result: 'failed',
+      detail: expect.stringContaining(`process ${pid} has a file open that was removed`),
+    };
+    expect(await doctor()).toMatchObject({ exitCode: 1, finding: stale });
+    renameSync(`${production.databasePath}.backup`, production.databasePath);
+    expect(await doctor()).toMatchObject({ exitCode: 1, finding: stale });
+  }, 30_000);
+
+  test('F6 checks every page of a sound database with --deep, and shows the SQLite version and the size of the log', async () => {
+    const production = await createProduction();
+    const { stdout } = await production.planning('doctor', '--deep');
+    expect(stdout).toMatch(/ok +pages +of \d+ tables are sound/);
+    expect(stdout).toMatch(/ok +sqlite +3\.\d+\.\d+ in the driver/);
+    expect(stdout).toMatch(/ok +log +0\.0 MB/);
+  });
 });
