@@ -32,7 +32,7 @@ type Deployment = Awaited<ReturnType<typeof createProduction>>;
 
 /** The long form runs the configurations as they are; the short form checks health more often and drains for less time. */
 const rolls = amount({ long: 20, short: 2 });
-const drainMs = Number(process.env.ROLL_DRAIN_MS ?? (isLong ? 8000 : 1200));
+const drainMs = amount({ long: 8000, short: 1200 });
 const shorter: Readonly<Record<ProxyName, Record<string, string>>> = isLong
   ? { nginx: {}, haproxy: {}, caddy: {} }
   : {
@@ -183,6 +183,71 @@ describe.skipIf(proxies.length === 0)('F13 behind the documented proxies', () =>
     },
     patience,
   );
+});
+
+/** An instance that dies after each save: it forwards a request to a service, and closes instead of a response. */
+function startDyingInstance(target: string) {
+  const { hostname, port } = new URL(target);
+  let deaths = 0;
+  const server = Bun.listen<{ upstream?: Promise<Bun.Socket> }>({
+    hostname: '127.0.0.1',
+    port: 0,
+    socket: {
+      open(client) {
+        client.data = {};
+      },
+      async data(client, chunk) {
+        client.data.upstream ??= Bun.connect({
+          hostname,
+          port: Number(port),
+          socket: {
+            data(upstream) {
+              deaths += 1;
+              upstream.end();
+              client.end();
+            },
+          },
+        });
+        (await client.data.upstream).write(chunk);
+      },
+    },
+  });
+  atEnd(() => server.stop(true));
+  return { port: server.port, deaths: () => deaths };
+}
+
+describe.skipIf(missingProxies.includes('nginx'))('F13 a POST that nginx sends again', () => {
+  test('F13 is applied once, with If-Match, with Idempotency-Key, and without either', async () => {
+    const deployment = await createProduction(settings);
+    const service = await deployment.start();
+    const dying = startDyingInstance(service.address);
+    const { https, ca } = await startDocumentedProxy('nginx', [dying.port, Number(new URL(service.address).port)]);
+    isNoService(https);
+    const post = async (as: string, path: string, body: object, headers: Record<string, string>) =>
+      fetch(`${https}${path}`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${await productionToken(as)}`,
+          'content-type': 'application/json',
+          ...headers,
+        },
+        body: JSON.stringify(body),
+        tls: { ca },
+      });
+    const statuses = new Set<string>();
+    for (let count = 1; count <= 4; count += 1) {
+      const first = await service.call('POST', ltc, { as: `guarded-${count}`, body: { careCosts: 1 } });
+      const sent = {
+        guarded: await post(`guarded-${count}`, ltc, { careCosts: 2 }, { 'if-match': first.headers.get('etag') ?? '' }),
+        plain: await post(`plain-${count}`, ltc, { careCosts: 1 }, {}),
+        keyed: await post(`keyed-${count}`, application, applicant, { 'idempotency-key': crypto.randomUUID() }),
+      };
+      for (const [name, { status }] of Object.entries(sent)) statuses.add(`${name} ${status}`);
+      expect(await stored(deployment.databaseUrl)).toEqual({ saves: 3 * count, applications: count });
+    }
+    expect(dying.deaths()).toBeGreaterThan(3);
+    expect([...statuses].sort()).toEqual(['guarded 200', 'guarded 412', 'keyed 200', 'plain 200']);
+  });
 });
 
 describe('F13 the documented configuration', () => {
