@@ -1,6 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { InvalidArgumentError } from 'commander';
 import * as v from 'valibot';
 import { Identifier, Subject } from '../fields';
+import { OperatorError } from './operator-error';
 
 /** The id of a person: whatever a token's `sub` may be. */
 export function subject(text: string): string {
@@ -40,4 +42,29 @@ export function commaList(text: string): string[] {
     .split(',')
     .map((word) => word.trim())
     .filter((word) => word !== '');
+}
+
+/**
+ * A secret from a variable of the environment or from a file, `-` for standard input; undefined if neither is there.
+ *
+ * @throws OperatorError
+ */
+export function readSecret(
+  variable: string,
+  option: string,
+  file: string | undefined,
+  form: v.GenericSchema<string, string>,
+): string | undefined {
+  const fromEnvironment = process.env[variable];
+  if (file === undefined && fromEnvironment === undefined) return undefined;
+  if (file !== undefined && fromEnvironment !== undefined) {
+    throw new OperatorError(`${variable} and ${option} are both there: give one of the two.`);
+  }
+  const text = fromEnvironment ?? readFileSync(file === '-' ? 0 : String(file), 'utf8').replace(/\r?\n$/, '');
+  const secret = v.safeParse(form, text);
+  if (!secret.success) {
+    const source = file === undefined ? variable : `The content of ${option}`;
+    throw new OperatorError(`${source} ${secret.issues[0].message}.`);
+  }
+  return secret.output;
 }

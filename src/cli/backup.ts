@@ -1,4 +1,4 @@
-import { existsSync, realpathSync, renameSync, statSync } from 'node:fs';
+import { existsSync, realpathSync, renameSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import { readConfig } from '../config';
@@ -6,6 +6,7 @@ import { copyDatabase, examineCopy, UnfitError } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
+import { copyDatabaseRows } from './copy';
 import {
   companionSuffixes,
   isSameFile,
@@ -33,25 +34,30 @@ export function backupCommand(): Command {
       'after',
       `
 Every save that was answered before the command began is in it. The copy is checked page by page before it gets its
-name, so a file of this name is a whole backup. A run that was killed leaves a file that ends in .partial, which may
-be removed. “bun planning restore” puts a backup in place.`,
+name, so a file of this name is a whole backup. A libSQL server is read in one transaction, table by table, and every
+table is compared with it. A run that was killed leaves a file that ends in .partial, which may be removed.
+“bun planning restore” puts a backup in place.`,
     )
     .action((file: string, options: BackupOptions) => backUp(resolve(file), options));
 }
 
 async function backUp(file: string, options: BackupOptions): Promise<void> {
-  const { url, encryptionKey } = readConfig(process.env).database;
-  const database = databaseToBackUp(url);
+  const settings = readConfig(process.env).database;
+  const path = localPath(settings.url);
+  const database = path === undefined ? undefined : databaseToBackUp(path);
   refuseTarget(file, database, options);
   const startedAt = new Date();
   await withPartial(file, async (partial, steps) => {
-    await steps.begin(`Copying ${database}`);
-    copyTo(database, partial, file, encryptionKey);
-    await steps.begin('Checking the copy');
-    const contents = examineBackup(partial, encryptionKey);
-    await steps.begin('Bringing it to the disk');
-    syncToDisk(partial);
-    // Somebody else may have taken the name meanwhile.
+    steps.begin(`Copying ${database ?? placeOf(settings.url)}`);
+    if (database === undefined) {
+      await copyDatabaseRows(settings, { url: `file:${partial}`, encryptionKey: settings.encryptionKey });
+    } else await copyFile(database, partial, file, settings.encryptionKey);
+    steps.begin('Checking the copy');
+    const contents = await examineBackup(partial, settings.encryptionKey);
+    steps.begin('Syncing it to the disk');
+    await syncToDisk(partial);
+    steps.commit('Putting it in place');
+    // Another process may have taken the name meanwhile.
     refuseTarget(file, database, options);
     renameSync(partial, file);
     syncFolderOf(file);
@@ -66,27 +72,18 @@ async function backUp(file: string, options: BackupOptions): Promise<void> {
   });
 }
 
-/** The file itself, not a link to it, beside which SQLite has its log. */
-function databaseToBackUp(url: string): string {
-  const path = localPath(url);
-  if (path === undefined) {
-    throw new OperatorError(
-      `${placeOf(url)} is a libSQL server, which is backed up at its own place: save what its GET /dump answers ` +
-        '(SQL), or stop it and copy its data folder (`--db-path`). A hosted one is backed up by its host.',
-    );
-  }
-  if (!existsSync(path)) throw new OperatorError(`There is no database at ${placeOf(url)}: nothing to back up.`);
+/** The file itself, not a link to it: SQLite has its log beside the file. */
+function databaseToBackUp(path: string): string {
+  if (!existsSync(path)) throw new OperatorError(`There is no database at ${resolve(path)}: nothing to back up.`);
   return realpathSync(path);
 }
 
-function refuseTarget(file: string, database: string, { replace }: BackupOptions): void {
+function refuseTarget(file: string, database: string | undefined, { replace }: BackupOptions): void {
   if (statOrNothing(dirname(file))?.isDirectory() !== true) {
     throw new OperatorError(`There is no folder ${dirname(file)}: make it first.`);
   }
   const found = statOrNothing(file);
-  const name = join(realpathSync(dirname(file)), basename(file));
-  const isOfDatabase = ['', ...companionSuffixes].some((suffix) => name === `${database}${suffix}`);
-  if (isOfDatabase || isSameFile(found, statOrNothing(database))) {
+  if (database !== undefined && belongsTo(database, file, found)) {
     throw new OperatorError(`${file} belongs to the database itself: name another file.`);
   }
   for (const suffix of companionSuffixes) {
@@ -100,9 +97,20 @@ function refuseTarget(file: string, database: string, { replace }: BackupOptions
   if (found?.isFile() !== true) throw new OperatorError(`${file} is not a file: name another one.`);
 }
 
-function copyTo(database: string, partial: string, file: string, encryptionKey: string | undefined): void {
+function belongsTo(database: string, file: string, found: Stats | undefined): boolean {
+  const name = join(realpathSync(dirname(file)), basename(file));
+  const isNamed = ['', ...companionSuffixes].some((suffix) => name === `${database}${suffix}`);
+  return isNamed || isSameFile(found, statOrNothing(database));
+}
+
+async function copyFile(
+  database: string,
+  partial: string,
+  file: string,
+  encryptionKey: string | undefined,
+): Promise<void> {
   try {
-    copyDatabase(database, partial, encryptionKey);
+    await copyDatabase(database, partial, encryptionKey);
   } catch (error) {
     const code = error instanceof DatabaseError ? error.code : undefined;
     if (code === 'SQLITE_FULL') {
@@ -117,9 +125,9 @@ function copyTo(database: string, partial: string, file: string, encryptionKey: 
   }
 }
 
-function examineBackup(partial: string, encryptionKey: string | undefined) {
+async function examineBackup(partial: string, encryptionKey: string | undefined) {
   try {
-    return examineCopy(partial, encryptionKey);
+    return await examineCopy(partial, encryptionKey);
   } catch (error) {
     if (!(error instanceof UnfitError)) throw error;
     throw new OperatorError(`There is no backup: ${reasons[error.kind]}.`);

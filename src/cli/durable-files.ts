@@ -1,4 +1,5 @@
 import { chownSync, closeSync, fsyncSync, lstatSync, openSync, rmSync, type Stats, statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSteps, type Steps } from './steps';
 
@@ -6,11 +7,21 @@ import { createSteps, type Steps } from './steps';
 export const companionSuffixes = ['-wal', '-shm', '-journal'] as const;
 
 /**
- * Brings a file's content, or a folder's names, to the disk. Never of a database that this process has open: closing
- * any descriptor of a file gives up every lock that the process holds on it.
+ * Calls fsync on a file, off the event loop. Never on a database that this process has open: closing any descriptor of a
+ * file releases every lock that the process holds on it.
  */
-export function syncToDisk(path: string): void {
-  const descriptor = openSync(path, 'r');
+export async function syncToDisk(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Calls fsync on the folder of a file, so that new, renamed and removed names survive a power cut. */
+export function syncFolderOf(path: string): void {
+  const descriptor = openSync(dirname(path), 'r');
   try {
     fsyncSync(descriptor);
   } finally {
@@ -18,31 +29,18 @@ export function syncToDisk(path: string): void {
   }
 }
 
-/** Makes the new, renamed and removed names of a file's folder last. */
-export function syncFolderOf(path: string): void {
-  syncToDisk(dirname(path));
-}
-
-/**
- * Makes a file under a name that nobody takes for it, in steps between which an interrupt ends the work. What is not
- * put in its place by the end is removed.
- */
+/** Writes a file under a temporary name, which is removed when the work fails or a signal ends it. */
 export async function withPartial(path: string, work: (partial: string, steps: Steps) => Promise<void>): Promise<void> {
-  const steps = createSteps();
-  const partial = createPartial(path);
+  const partial = `${path}.${crypto.randomUUID()}.partial`;
+  const steps = createSteps(() => removePartial(partial));
   try {
+    // Readable by its owner alone; SQLite gives its journal the same mode.
+    closeSync(openSync(partial, 'wx', 0o600));
     await work(partial, steps);
   } finally {
     steps.stop();
     removePartial(partial);
   }
-}
-
-/** A new and empty file beside another, readable by its owner alone: `<path>.<random>.partial`. */
-function createPartial(path: string): string {
-  const partial = `${path}.${crypto.randomUUID()}.partial`;
-  closeSync(openSync(partial, 'wx', 0o600));
-  return partial;
 }
 
 /** Removes an unfinished file, if it is still there. */

@@ -3,7 +3,14 @@ import { Command } from 'commander';
 import { readConfig } from '../config';
 import { closeDatabase, type Database, type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
-import { migrateDatabase, remedyFor, reportSchema, SchemaDamageError, SchemaTooNewError } from '../db/migrate';
+import {
+  migrateDatabase,
+  remedyFor,
+  reportSchema,
+  SchemaDamageError,
+  SchemaTooNewError,
+  UnfinishedCopyError,
+} from '../db/migrate';
 import { readMigrations } from '../db/migrations';
 import { seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
@@ -16,6 +23,8 @@ const migrationTimeoutMs = 60_000;
 const serverTooBusy =
   'The server ended a migration because other writers waited for five seconds. That migration changed nothing. ' +
   'Stop the instances, migrate, and start them again.';
+
+const finishCopy = 'Run `bun planning copy` again, or remove the database and begin with an empty one.';
 
 /** The exit code of a dry run that found something to apply or to repair. */
 const hasWork = 2;
@@ -55,6 +64,7 @@ async function migrate(options: MigrateOptions): Promise<void> {
   try {
     const { applied, repaired } = await migrateDatabase(db, undefined, options).catch((error: unknown) => {
       if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
+      if (error instanceof UnfinishedCopyError) throw new OperatorError(`${error.message} ${finishCopy}`);
       if (error instanceof SchemaDamageError) throw new OperatorError(error.message);
       if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
       throw error;

@@ -5,6 +5,7 @@ import { auditCommand } from './audit';
 import { backupCommand } from './backup';
 import { carrierCommand } from './carrier';
 import { catalogCommand } from './catalog';
+import { copyCommand } from './copy';
 import { doctorCommand } from './doctor';
 import { activitiesImport } from './import-activities';
 import { cemeteriesImport } from './import-cemeteries';
@@ -43,6 +44,7 @@ export function createProgram(): Command {
       .addCommand(catalogCommand())
       .addCommand(backupCommand())
       .addCommand(restoreCommand())
+      .addCommand(copyCommand())
       .addCommand(rekeyCommand())
       .addCommand(doctorCommand())
       .addCommand(carrierCommand())

@@ -1,12 +1,12 @@
-import { existsSync, readFileSync, realpathSync, renameSync, statSync } from 'node:fs';
+import { existsSync, realpathSync, renameSync, statSync } from 'node:fs';
 import { Command } from 'commander';
-import * as v from 'valibot';
 import { ConfigError, readConfig } from '../config';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import { EncryptionKey } from '../setting-forms';
+import { readSecret } from './arguments';
 import { confirm } from './confirm';
 import { keepOwner, syncFolderOf, syncToDisk, withPartial } from './durable-files';
 import { OperatorError } from './operator-error';
@@ -52,14 +52,14 @@ async function rekey(options: RekeyOptions): Promise<void> {
   if (!options.yes) await confirm(`${question(key, newKey)} ${database}?`, 'Nothing was changed');
   await withPartial(database, async (partial, steps) => {
     const contents = await useAlone(database, key, async (copyTo) => {
-      await steps.begin(`Copying ${database} (${readableSize(statSync(database).size)})`);
-      copyTo(partial, newKey);
-      await steps.begin('Checking the copy');
-      const examined = examine(partial, newKey);
-      await steps.begin('Bringing it to the disk');
+      steps.begin(`Copying ${database} (${readableSize(statSync(database).size)})`);
+      await copyTo(partial, newKey);
+      steps.begin('Checking the copy');
+      const examined = await examine(partial, newKey);
+      steps.begin('Syncing it to the disk');
       keepOwner(partial, database);
-      syncToDisk(partial);
-      await steps.begin('Putting it in place');
+      await syncToDisk(partial);
+      steps.commit('Putting it in place');
       renameSync(partial, database);
       syncFolderOf(database);
       return examined;
@@ -84,21 +84,14 @@ function withoutKey({ newKeyFile }: RekeyOptions): undefined {
 }
 
 function readNewKey({ newKeyFile }: RekeyOptions): string {
-  const fromEnvironment = process.env.NEW_DATABASE_ENCRYPTION_KEY;
-  if (newKeyFile !== undefined && fromEnvironment !== undefined) {
-    throw new OperatorError('NEW_DATABASE_ENCRYPTION_KEY and --new-key-file are both there: give one of the two.');
-  }
-  if (newKeyFile === undefined && fromEnvironment === undefined) {
+  const key = readSecret('NEW_DATABASE_ENCRYPTION_KEY', '--new-key-file', newKeyFile, EncryptionKey);
+  if (key === undefined) {
     throw new OperatorError(
       'There is no new key: set NEW_DATABASE_ENCRYPTION_KEY, or say --new-key-file or --decrypt.',
     );
   }
-  const text =
-    fromEnvironment ?? readFileSync(newKeyFile === '-' ? 0 : String(newKeyFile), 'utf8').replace(/\r?\n$/, '');
-  const key = v.safeParse(EncryptionKey, text);
-  if (!key.success) throw new OperatorError(`The new key ${key.issues[0].message}.`);
-  refuseUnlessUsable(key.output);
-  return key.output;
+  refuseUnlessUsable(key);
+  return key;
 }
 
 /** With a key that the settings refuse, neither the service nor this command would start on the database any more. */
@@ -143,9 +136,9 @@ async function useAlone<Result>(
   }
 }
 
-function examine(partial: string, newKey: string | undefined): Contents {
+async function examine(partial: string, newKey: string | undefined): Promise<Contents> {
   try {
-    return examineCopy(partial, newKey);
+    return await examineCopy(partial, newKey);
   } catch (error) {
     if (!(error instanceof UnfitError)) throw error;
     throw new OperatorError(`Nothing was changed: ${reasons[error.kind]}.`);

@@ -1,12 +1,14 @@
-import { chmodSync, copyFileSync, linkSync, mkdirSync, realpathSync, renameSync, rmSync } from 'node:fs';
+import { chmodSync, linkSync, mkdirSync, realpathSync, renameSync, rmSync } from 'node:fs';
+import { copyFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import { readConfig } from '../config';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
-import { localPath, placeOf } from '../db/client';
+import { type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import { confirm } from './confirm';
+import { copyWithProgress } from './copy';
 import {
   companionSuffixes,
   isSameFile,
@@ -27,24 +29,28 @@ interface RestoreOptions {
 
 export function restoreCommand(): Command {
   return new Command('restore')
-    .description('Put a backup in the place of the database, with the service stopped')
+    .description('Replace the database by a backup, with the service stopped, or copy it into an empty libSQL server')
     .addArgument(new Argument('<file>', 'what `bun planning backup` wrote'))
     .option('--yes', 'do not ask', false)
     .option('--json', 'print the result as JSON', false)
     .addHelpText(
       'after',
       `
-Stop the service first: a database that anybody has open is refused. The backup is copied and checked page by page
-before anything is replaced, and then takes the place at once: whatever happens, the old database is there or the new
-one. What was there is kept beside it as <path>.before-restore-<time>. A backup of an older schema is brought up to
-date by “bun planning migrate”, or by the start of the service.`,
+Stop the service first: a database that another process has open is refused. The backup is copied and checked page by page
+before anything is replaced, and then takes the place at once: after a crash either the old database is there or the new
+one. The old one is kept beside it as <path>.before-restore-<time>. A libSQL server must have no tables; a run that was
+interrupted is continued by the same command. A backup of an older schema is brought up to date by “bun planning migrate”,
+or by the start of the service.`,
     )
     .action((file: string, options: RestoreOptions) => restore(resolve(file), options));
 }
 
 async function restore(file: string, options: RestoreOptions): Promise<void> {
-  const { url, encryptionKey: key } = readConfig(process.env).database;
-  const database = databaseToReplace(url);
+  const settings = readConfig(process.env).database;
+  const { encryptionKey: key } = settings;
+  const path = localPath(settings.url);
+  if (path === undefined) return restoreServer(file, settings, options);
+  const database = isTaken(path) ? realpathSync(path) : resolve(path);
   const backup = refuseSource(file, database);
   await refuseWhileUsed(database, key);
   if (isTaken(database) && !options.yes) {
@@ -53,37 +59,43 @@ async function restore(file: string, options: RestoreOptions): Promise<void> {
   }
   mkdirSync(dirname(database), { recursive: true, mode: 0o700 });
   await withPartial(database, async (partial, steps) => {
-    await steps.begin(`Copying ${file}`);
-    copyFileSync(file, partial);
+    steps.begin(`Copying ${file}`);
+    await copyFile(file, partial);
     chmodSync(partial, 0o600);
-    await steps.begin('Checking the copy');
-    const contents = examine(partial, file, key);
-    await steps.begin('Bringing it to the disk');
+    steps.begin('Checking the copy');
+    const contents = await examine(partial, file, key);
+    steps.begin('Syncing it to the disk');
     keepOwner(partial, database);
-    syncToDisk(partial);
-    await steps.begin('Putting it in place');
+    await syncToDisk(partial);
+    steps.commit('Putting it in place');
     const kept = await putInPlace(partial, database, key);
     printResult(options, { database, ...contents, kept: kept ?? null }, sentence(database, contents, kept));
   });
 }
 
-/** The file itself, not a link to it, beside which SQLite has its log. */
-function databaseToReplace(url: string): string {
-  const path = localPath(url);
-  if (path === undefined) {
-    throw new OperatorError(
-      `${placeOf(url)} is a libSQL server, which is restored at its own place: start it on a copy of its data folder ` +
-        '(`--db-path`), or make a namespace from a dump (`dump_url` of its admin API).',
-    );
+async function restoreServer(file: string, settings: DatabaseSettings, options: RestoreOptions): Promise<void> {
+  const place = placeOf(settings.url);
+  const backup = refuseSource(file);
+  if (!options.yes) {
+    const from = `${file} (${readableSize(backup.size)}, written ${backup.mtime.toISOString()})`;
+    await confirm(`Copy ${from} into ${place}?`, 'Nothing was restored');
   }
-  return isTaken(path) ? realpathSync(path) : resolve(path);
+  const tables = await copyWithProgress({ url: `file:${file}`, encryptionKey: settings.encryptionKey }, settings, true);
+  const persons = tables.find(({ table }) => table === 'users')?.rows ?? 0;
+  const rows = tables.reduce((sum, table) => sum + table.rows, 0);
+  printResult(
+    options,
+    { database: place, persons, rows, tables },
+    `${place} is restored: ${counted(persons, 'person')}, ${counted(rows, 'row')}; every table was compared with the backup.`,
+  );
 }
 
-function refuseSource(file: string, database: string) {
+function refuseSource(file: string, database?: string) {
   const found = statOrNothing(file);
   if (found === undefined) throw new OperatorError(`There is no file ${file}.`);
   if (!found.isFile()) throw new OperatorError(`${file} is not a file.`);
-  if (isSameFile(found, statOrNothing(database))) throw new OperatorError(`${file} is the database itself.`);
+  if (database !== undefined && isSameFile(found, statOrNothing(database)))
+    throw new OperatorError(`${file} is the database itself.`);
   for (const suffix of ['-wal', '-journal']) {
     if (!isTaken(`${file}${suffix}`)) continue;
     throw new OperatorError(
@@ -154,9 +166,9 @@ async function putInPlace(partial: string, database: string, key: string | undef
   return kept;
 }
 
-function examine(partial: string, file: string, key: string | undefined): Contents {
+async function examine(partial: string, file: string, key: string | undefined): Promise<Contents> {
   try {
-    return examineCopy(partial, key);
+    return await examineCopy(partial, key);
   } catch (error) {
     if (!(error instanceof UnfitError)) throw error;
     throw new OperatorError(`Nothing was restored: ${file} ${reasons[error.kind]}.`);

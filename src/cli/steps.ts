@@ -1,25 +1,32 @@
-import { OperatorError } from './operator-error';
+import { constants } from 'node:os';
+
+const signals = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 
 /**
- * Says on a terminal what a long command is doing. Each step keeps the whole process busy, so an interrupt ends the
- * command between two of them, where what was begun can be taken back.
+ * Prints the steps of a long command on a terminal. Until `commit`, a signal that ends the process does so at once, after
+ * `cleanUp`: the work runs on threads of the driver and of Bun, so the event loop is free to receive it.
  */
-export function createSteps() {
-  let isInterrupted = false;
-  const interrupt = () => {
-    isInterrupted = true;
+export function createSteps(cleanUp: () => void) {
+  const print = (step: string) => {
+    if (process.stderr.isTTY) process.stderr.write(`${step} …\n`);
   };
-  const signals = ['SIGINT', 'SIGTERM'] as const;
-  for (const signal of signals) process.on(signal, interrupt);
+  let isCommitted = false;
+  const end = (signal: (typeof signals)[number]) => {
+    if (isCommitted) return;
+    cleanUp();
+    process.stderr.write('Interrupted; nothing was changed.\n');
+    process.exit(128 + constants.signals[signal]);
+  };
+  for (const signal of signals) process.on(signal, end);
   return {
-    /** @throws OperatorError when the command was interrupted during the step before */
-    async begin(step: string): Promise<void> {
-      if (process.stderr.isTTY) process.stderr.write(`${step} …\n`);
-      await Bun.sleep(0);
-      if (isInterrupted) throw new OperatorError('Interrupted; nothing was changed.');
+    begin: print,
+    /** Begins the step that makes the result visible: signals are ignored from here on. */
+    commit(step: string): void {
+      print(step);
+      isCommitted = true;
     },
     stop() {
-      for (const signal of signals) process.off(signal, interrupt);
+      for (const signal of signals) process.off(signal, end);
     },
   };
 }

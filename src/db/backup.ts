@@ -1,5 +1,6 @@
 import { pathToFileURL } from 'node:url';
-import Connection from 'libsql';
+import { SqliteError } from 'libsql';
+import Connection from 'libsql/promise';
 import * as v from 'valibot';
 import { abandon, driverKey, encryptionOption, type KeyFault, keyFaultOf } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
@@ -24,44 +25,45 @@ export class UnfitError extends Error {
 }
 
 /**
- * Writes a consistent copy of a database that others may go on reading and writing: for them it is one more reader. The
- * copy has the key of the database.
+ * Writes a consistent copy of a database, with the same key, while other connections read and write it. The driver works
+ * on a thread of its own, so the event loop stays free.
  *
  * @param target an empty file
  * @throws DatabaseError
  */
-export function copyDatabase(path: string, target: string, key: string | undefined): void {
-  withConnection(path, key, (connection) => {
-    connection.exec('PRAGMA busy_timeout = 5000');
-    vacuumInto(connection, target, key);
+export function copyDatabase(path: string, target: string, key: string | undefined): Promise<void> {
+  return withConnection(path, key, async (connection) => {
+    await connection.exec('PRAGMA busy_timeout = 5000');
+    await vacuumInto(connection, target, key);
   });
 }
 
-/** SQLite takes the key of the copy from its address; one that is empty leaves it plain. */
-function vacuumInto(connection: Connection.Database, target: string, key: string | undefined): void {
+/** SQLite takes the key of the copy from its address; an empty one leaves it plain. */
+async function vacuumInto(connection: Connection, target: string, key: string | undefined): Promise<void> {
   const address = `${pathToFileURL(target).href}?key=${key === undefined ? '' : driverKey(key)}`;
   try {
-    connection.exec(`VACUUM INTO '${address.replaceAll("'", "''")}'`);
+    await connection.exec(`VACUUM INTO '${address.replaceAll("'", "''")}'`);
   } catch (error) {
-    // The driver's own words may hold the address, and the key in it.
+    // The driver's message may hold the address, and the key in it.
     const { code, isUnavailable } = toDatabaseError(error);
     throw new DatabaseError(code, isUnavailable);
   }
 }
 
 /**
- * Checks a copy that nobody else uses, page by page, and makes it one single file.
+ * Checks a copy page by page and folds its log into it. No other connection may use the file.
  *
  * @throws UnfitError when it is not, or no longer, a database of this service that the key opens
  */
-export function examineCopy(path: string, key: string | undefined): Contents {
+export async function examineCopy(path: string, key: string | undefined): Promise<Contents> {
   try {
-    return withConnection(path, key, (connection) => {
-      firstCell(connection, 'PRAGMA journal_mode = DELETE');
-      // Its own words may quote what is damaged, and the driver ends the process over text that is no UTF-8.
+    return await withConnection(path, key, async (connection) => {
+      await firstCell(connection, 'PRAGMA journal_mode = DELETE');
+      // The driver ends the process over text that is not UTF-8, which a report of damage may quote.
       const verdict = "SELECT count(*) FROM pragma_integrity_check(1) WHERE integrity_check = 'ok'";
-      if (firstCell(connection, verdict) !== 1) throw new UnfitError('damaged');
-      return { schema: schemaOf(connection), persons: Number(firstCell(connection, 'SELECT count(*) FROM users')) };
+      if ((await firstCell(connection, verdict)) !== 1) throw new UnfitError('damaged');
+      const schema = await schemaOf(connection);
+      return { schema, persons: Number(await firstCell(connection, 'SELECT count(*) FROM users')) };
     });
   } catch (error) {
     const code = error instanceof DatabaseError ? error.code : undefined;
@@ -71,31 +73,31 @@ export function examineCopy(path: string, key: string | undefined): Contents {
   }
 }
 
-function schemaOf(connection: Connection.Database): string {
-  const tables = firstCell(
+async function schemaOf(connection: Connection): Promise<string> {
+  const tables = await firstCell(
     connection,
     `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('__drizzle_migrations', 'users')`,
   );
   if (tables !== 2) throw new UnfitError('foreign');
-  const applied = Number(firstCell(connection, 'SELECT max(created_at) FROM __drizzle_migrations'));
+  const applied = Number(await firstCell(connection, 'SELECT max(created_at) FROM __drizzle_migrations'));
   const schema = knownSchemas.find(({ createdAt }) => createdAt === applied);
   if (applied < neededMigration) {
     if (schema === undefined) throw new UnfitError('foreign');
     return schema.name;
   }
-  const minReader = Number(firstCell(connection, 'SELECT max(min_reader) FROM schema_compatibility'));
+  const minReader = Number(await firstCell(connection, 'SELECT max(min_reader) FROM schema_compatibility'));
   if (minReader > neededMigration) throw new UnfitError('newer');
   return schema?.name ?? `newer than ${knownSchemas.at(-1)?.name}`;
 }
 
-/** What can be done with a database by whoever is alone with it: a copy with a key of its own, or without one. */
-type CopyTo = (target: string, key: string | undefined) => void;
+/** Writes a copy of a database that the caller uses alone, with another key or without one. */
+type CopyTo = (target: string, key: string | undefined) => Promise<void>;
 
 /**
- * Does something while nobody else can use a database: all of it is in the one file, without a log beside it.
+ * Runs `work` while no other connection can use the database; all of it is in the one file then, without a log beside it.
  *
- * Whoever opens the file meanwhile waits for the lock. If another file has its name by then, SQLite refuses them
- * every write (SQLITE_READONLY_DBMOVED), which it does only for a file that is not in WAL mode.
+ * A connection that opens the file meanwhile waits for the lock. If another file has its name by then, SQLite refuses
+ * every write through it (SQLITE_READONLY_DBMOVED), which it does only for a file that is not in WAL mode.
  *
  * @throws DatabaseError `SQLITE_BUSY` while another process has it open
  */
@@ -106,30 +108,31 @@ export async function withSoleUse<Result>(
 ): Promise<Result> {
   const connection = open(path, key);
   try {
-    takeAlone(connection);
+    await takeAlone(connection);
     return await work((target, targetKey) => vacuumInto(connection, target, targetKey));
   } catch (error) {
     throw toFailure(error);
   } finally {
-    giveBack(connection);
+    await giveBack(connection);
   }
 }
 
-function takeAlone(connection: Connection.Database): void {
-  if (firstCell(connection, 'PRAGMA journal_mode = DELETE') !== 'delete') throw new DatabaseError('SQLITE_BUSY', true);
-  // A transaction would hold the lock too, but nothing can be copied within one.
-  connection.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT');
-  // Whoever came between the two has set WAL mode again, in which the lock keeps no reader out.
-  if (firstCell(connection, 'PRAGMA journal_mode') !== 'delete') throw new DatabaseError('SQLITE_BUSY', true);
+async function takeAlone(connection: Connection): Promise<void> {
+  const busy = new DatabaseError('SQLITE_BUSY', true);
+  if ((await firstCell(connection, 'PRAGMA journal_mode = DELETE')) !== 'delete') throw busy;
+  // A transaction would hold the lock too, but VACUUM cannot run within one.
+  await connection.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT');
+  // A connection opened between the two has set WAL mode again, in which the lock keeps no reader out.
+  if ((await firstCell(connection, 'PRAGMA journal_mode')) !== 'delete') throw busy;
 }
 
 /** The driver closes a file only when its statements are collected as garbage, and holds the lock until then. */
-function giveBack(connection: Connection.Database): void {
+async function giveBack(connection: Connection): Promise<void> {
   try {
-    connection.exec('PRAGMA locking_mode = NORMAL');
-    firstCell(connection, 'SELECT count(*) FROM sqlite_schema');
+    await connection.exec('PRAGMA locking_mode = NORMAL');
+    await firstCell(connection, 'SELECT count(*) FROM sqlite_schema');
   } catch (error) {
-    // Nothing was taken.
+    // The lock was not taken.
     if (isNoDatabase(toFailure(error))) {
       abandon(connection);
       return;
@@ -138,15 +141,15 @@ function giveBack(connection: Connection.Database): void {
   connection.close();
 }
 
-function withConnection<Result>(
+async function withConnection<Result>(
   path: string,
   key: string | undefined,
-  work: (connection: Connection.Database) => Result,
-): Result {
+  work: (connection: Connection) => Promise<Result>,
+): Promise<Result> {
   const connection = open(path, key);
   let failure: unknown;
   try {
-    return work(connection);
+    return await work(connection);
   } catch (error) {
     failure = toFailure(error);
     throw failure;
@@ -157,7 +160,7 @@ function withConnection<Result>(
 }
 
 /** @throws DatabaseError */
-function open(path: string, key: string | undefined): Connection.Database {
+function open(path: string, key: string | undefined): Connection {
   try {
     return new Connection(path, { timeout: 0, ...encryptionOption(key) });
   } catch (error) {
@@ -168,8 +171,9 @@ function open(path: string, key: string | undefined): Connection.Database {
 
 const Rows = v.array(v.array(v.unknown()));
 
-function firstCell(connection: Connection.Database, query: string): unknown {
-  return v.parse(Rows, connection.prepare(query).raw(true).all())[0]?.[0];
+async function firstCell(connection: Connection, query: string): Promise<unknown> {
+  const statement = await connection.prepare(query);
+  return v.parse(Rows, await statement.raw(true).all())[0]?.[0];
 }
 
 function isNoDatabase(failure: unknown): boolean {
@@ -177,5 +181,5 @@ function isNoDatabase(failure: unknown): boolean {
 }
 
 function toFailure(error: unknown): unknown {
-  return error instanceof Connection.SqliteError ? toDatabaseError(error) : error;
+  return error instanceof SqliteError ? toDatabaseError(error) : error;
 }

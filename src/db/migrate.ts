@@ -3,6 +3,7 @@ import { sql } from 'drizzle-orm';
 import type { Database } from './client';
 import { findDatabaseError } from './errors';
 import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
+import { unfinishedCopyTable } from './row-copy';
 import { readSchema, type SchemaDifference, type SchemaSnapshot, schemaDifferences } from './schema-comparison';
 import { schemaFit, unfitDetail } from './schema-fit';
 
@@ -26,6 +27,11 @@ export interface MigrationResult {
   readonly repaired: readonly string[];
 }
 
+/** `planning copy` has not finished with the database. */
+export class UnfinishedCopyError extends Error {
+  override readonly name = 'UnfinishedCopyError';
+}
+
 /**
  * Brings the schema to the newest version; several processes may call it at once. Each migration is a transaction. Two
  * processes can both start one: the unique index makes the transaction of the second fail, and the second goes on
@@ -34,6 +40,7 @@ export interface MigrationResult {
  * @param options.repair restores the objects that can be restored before it migrates
  * @throws SchemaTooNewError
  * @throws SchemaDamageError
+ * @throws UnfinishedCopyError
  */
 export async function migrateDatabase(
   db: Database,
@@ -42,6 +49,8 @@ export async function migrateDatabase(
 ): Promise<MigrationResult> {
   // What follows a migration, such as a seed, would write to what this build does not know.
   if ((await schemaFit(db.$client)) === 'too-new') throw new SchemaTooNewError(unfitDetail['too-new']);
+  const [unfinished] = await db.values(sql`SELECT 1 FROM sqlite_schema WHERE name = ${unfinishedCopyTable}`);
+  if (unfinished !== undefined) throw new UnfinishedCopyError('The database is an unfinished copy.');
   const migrations = readMigrations(folder);
   const deadlineMs = performance.now() + lockDeadlineMs;
   const applied: { name: string; tookMs: number }[] = [];

@@ -36,14 +36,14 @@ async function setUp(key: string | undefined) {
 }
 
 /** Which of the keys opens the database; nothing for none of them. */
-function openedBy(path: string): string | undefined {
+async function openedBy(path: string): Promise<string | undefined> {
   for (const [name, key] of [
     ['old', oldKey],
     ['new', newKey],
     ['none', undefined],
   ] as const) {
     try {
-      if (examineCopy(path, key).persons === 1) return name;
+      if ((await examineCopy(path, key)).persons === 1) return name;
     } catch (error) {
       if (!(error instanceof UnfitError)) throw error;
     }
@@ -61,7 +61,7 @@ describe('planning rekey', () => {
     const { exitCode, stdout, stderr } = await line.rekey({ ...more }, ...args, '--yes', '--json');
     expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
     expect(JSON.parse(stdout)).toMatchObject({ database: line.path, isEncrypted: expected === 'new', persons: 1 });
-    expect(openedBy(line.path)).toBe(expected);
+    expect(await openedBy(line.path)).toBe(expected);
     expect(line.files()).toEqual(['planning.db']);
     expect(statSync(line.path).mode & 0o777).toBe(0o600);
     expect(filesWith(line.cwd, [person])).toEqual(expected === 'none' ? ['data/planning.db'] : []);
@@ -71,7 +71,7 @@ describe('planning rekey', () => {
     const line = await setUp(oldKey);
     await line.write('key', `${newKey}\n`);
     expect(await line.rekey({}, '--new-key-file', join(line.cwd, 'key'), '--yes')).toMatchObject({ exitCode: 0 });
-    expect(openedBy(line.path)).toBe('new');
+    expect(await openedBy(line.path)).toBe('new');
     const command = Bun.spawn([process.execPath, cli, 'rekey', '--new-key-file', '-', '--yes'], {
       cwd: line.cwd,
       env: { PATH: process.env.PATH, DATABASE_ENCRYPTION_KEY: newKey },
@@ -79,7 +79,7 @@ describe('planning rekey', () => {
       stdout: 'ignore',
     });
     expect(await command.exited).toBe(0);
-    expect(openedBy(line.path)).toBe('old');
+    expect(await openedBy(line.path)).toBe('old');
   });
 
   test('refuses what cannot be meant, without the keys, and changes nothing', async () => {
@@ -88,8 +88,12 @@ describe('planning rekey', () => {
     const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
     const cases: [Record<string, string>, string[], string][] = [
       [{}, [], 'There is no new key'],
-      [{ NEW_DATABASE_ENCRYPTION_KEY: 'canary too short' }, [], 'The new key must be at least 32 characters'],
-      [{ NEW_DATABASE_ENCRYPTION_KEY: '' }, [], 'The new key must be at least 32 characters'],
+      [
+        { NEW_DATABASE_ENCRYPTION_KEY: 'canary too short' },
+        [],
+        'NEW_DATABASE_ENCRYPTION_KEY must be at least 32 characters',
+      ],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: '' }, [], 'NEW_DATABASE_ENCRYPTION_KEY must be at least 32 characters'],
       [{ NEW_DATABASE_ENCRYPTION_KEY: oldKey }, [], 'The new key is the key in use'],
       [next, ['--decrypt'], 'give one of the two'],
       [next, ['--new-key-file', 'x'], 'give one of the two'],
@@ -120,8 +124,8 @@ describe('planning rekey', () => {
 
   test('that is killed at any moment leaves a database that opens with the old key or the new one, whole', async () => {
     const line = await setUp(oldKey);
-    const run = () => {
-      const isOld = openedBy(line.path) === 'old';
+    const run = async () => {
+      const isOld = (await openedBy(line.path)) === 'old';
       return Bun.spawn([process.execPath, cli, 'rekey', '--yes'], {
         cwd: line.cwd,
         env: {
@@ -133,16 +137,16 @@ describe('planning rekey', () => {
         stderr: 'ignore',
       });
     };
-    expect(await run().exited).toBe(0);
+    expect(await (await run()).exited).toBe(0);
     let unfinished = 0;
     const rounds = amount({ long: 200, short: 8 });
     for (let round = 0; round < rounds; round += 1) {
-      const command = run();
+      const command = await run();
       while (command.exitCode === null && !line.files().some((name) => name.endsWith('.partial'))) await Bun.sleep(1);
       await Bun.sleep((30 * round) / rounds);
       command.kill('SIGKILL');
       await command.exited;
-      expect(openedBy(line.path)).toBeOneOf(['old', 'new']);
+      expect(await openedBy(line.path)).toBeOneOf(['old', 'new']);
       if (line.files().some((name) => name.endsWith('.partial'))) unfinished += 1;
       // What is left is never more than an unfinished copy, under a name that nobody takes for the database.
       for (const name of line.files().filter((file) => file !== 'planning.db')) {
@@ -151,7 +155,7 @@ describe('planning rekey', () => {
       }
     }
     expect(unfinished).toBeGreaterThan(0);
-    expect(await run().exited).toBe(0);
+    expect(await (await run()).exited).toBe(0);
   }, 120_000);
 
   test('takes no key that production would refuse to start with', async () => {
@@ -170,11 +174,11 @@ describe('planning rekey', () => {
       expect(said).toContain(reason);
       expect(said).not.toContain(key);
     }
-    expect(openedBy(line.path)).toBe('old');
+    expect(await openedBy(line.path)).toBe('old');
     expect(await line.rekey({ ...production, NEW_DATABASE_ENCRYPTION_KEY: newKey }, '--yes')).toMatchObject({
       exitCode: 0,
     });
-    expect(openedBy(line.path)).toBe('new');
+    expect(await openedBy(line.path)).toBe('new');
   });
 
   test('brings a backup of the key before to the key of now, as the README says', async () => {
@@ -187,11 +191,11 @@ describe('planning rekey', () => {
       exitCode: 1,
       stderr: expect.stringContaining('move it away'),
     });
-    expect(openedBy(line.path)).toBe('new');
+    expect(await openedBy(line.path)).toBe('new');
     renameSync(line.path, `${line.path}.away`);
     expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
     expect(await line.rekey(next, '--yes')).toMatchObject({ exitCode: 0 });
-    expect(openedBy(line.path)).toBe('new');
+    expect(await openedBy(line.path)).toBe('new');
   });
 
   test('lets nobody in while it works, and a service that is started in the middle writes to no file with the old key', async () => {
@@ -211,7 +215,7 @@ describe('planning rekey', () => {
     expect(during).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('SQLITE_BUSY') });
     const { exitCode, stderr } = await started;
     expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringContaining('cannot be opened') });
-    expect(openedBy(line.path)).toBe('new');
+    expect(await openedBy(line.path)).toBe('new');
     expect(line.files().filter((name) => name.startsWith('planning.db'))).toEqual(['planning.db']);
   }, 30_000);
 });

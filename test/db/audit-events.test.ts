@@ -286,8 +286,8 @@ describe('the events of a user', () => {
     await createAuditStore(db).record(event);
     const copy = join(temporaryFolder(), 'copy.db');
     await Bun.write(copy, '');
-    copyDatabase(url.slice('file:'.length), copy, undefined);
-    expect(examineCopy(copy, undefined).schema).not.toBeUndefined();
+    await copyDatabase(url.slice('file:'.length), copy, undefined);
+    expect((await examineCopy(copy, undefined)).schema).not.toBeUndefined();
     const restored = new SqliteDatabase(copy);
     expect(restored.query('SELECT user_id FROM audit_events').values()).toEqual([['ada']]);
     expect(() => restored.run('DELETE FROM audit_events')).toThrow('An audit event is kept');

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { atEnd } from './cleanup';
@@ -21,28 +21,40 @@ export interface Sqld {
   readonly url: string;
   /** Where its replicas get what it stores. */
   readonly grpcUrl: string;
+  /** Its `--db-path`. */
+  readonly folder: string;
+  /** Of its admin API. */
+  readonly adminUrl: string;
   pause(): void;
   resume(): void;
   kill(): Promise<void>;
   start(): Promise<void>;
 }
 
-/** A real libSQL server with a database of its own, or a replica of another server; ended with the tests. */
-export async function startSqld({
-  replicaOf,
-  keyFile,
-}: {
-  replicaOf?: Sqld;
+interface SqldStart {
+  readonly replicaOf?: Sqld;
+  /** Becomes its database, as the documentation says for a backup. */
+  readonly databaseFile?: string;
   /** The file with the public key of its tokens; without it, the server accepts every client. */
-  keyFile?: string;
-} = {}): Promise<Sqld> {
-  const folder = temporaryFolder();
-  const [port, grpcPort] = await Promise.all([freePort(), freePort()]);
+  readonly keyFile?: string;
+  readonly options?: readonly string[];
+}
+
+/** A real libSQL server with a database of its own, or a replica of another server; ended with the tests. */
+export async function startSqld({ replicaOf, databaseFile, keyFile, options = [] }: SqldStart = {}): Promise<Sqld> {
+  const folder = join(temporaryFolder(), 'sqld');
+  if (databaseFile !== undefined) {
+    mkdirSync(join(folder, 'dbs/default'), { recursive: true });
+    copyFileSync(databaseFile, join(folder, 'dbs/default/data'));
+  }
+  const [port, grpcPort, adminPort] = await Promise.all([freePort(), freePort(), freePort()]);
   let server: Bun.Subprocess | undefined;
   const sqld: Sqld = {
     port,
     url: `http://127.0.0.1:${port}`,
     grpcUrl: `http://127.0.0.1:${grpcPort}`,
+    adminUrl: `http://127.0.0.1:${adminPort}`,
+    folder,
     pause: () => server?.kill('SIGSTOP'),
     resume: () => server?.kill('SIGCONT'),
     async kill() {
@@ -54,9 +66,12 @@ export async function startSqld({
         [
           binary,
           '--db-path',
-          join(folder, 'sqld'),
+          folder,
           '--http-listen-addr',
           `127.0.0.1:${port}`,
+          '--admin-listen-addr',
+          `127.0.0.1:${adminPort}`,
+          ...options,
           ...(replicaOf === undefined
             ? ['--grpc-listen-addr', `127.0.0.1:${grpcPort}`]
             : ['--primary-grpc-url', replicaOf.grpcUrl]),

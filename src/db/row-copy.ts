@@ -1,0 +1,311 @@
+import type { Row, RowStore, Statement, Value } from './row-store';
+
+/** In a database until it is a whole copy; it holds the id of the source. */
+export const unfinishedCopyTable = '__unfinished_copy';
+const migrationsTable = '__drizzle_migrations';
+
+/** The response of a server is limited to 10 MB, and a write transaction to five seconds. */
+const pageRows = 2_000;
+const pageBytes = 2_000_000;
+/** SQLite allows 32,766 in one statement. */
+const valuesPerStatement = 2_000;
+
+export interface CopiedTable {
+  readonly table: string;
+  readonly rows: number;
+  /** SHA-256 over all values in the order of the rows. */
+  readonly checksum: string;
+}
+
+/** The reason why a copy cannot be made, for the operator. */
+export class CopyError extends Error {
+  override readonly name = 'CopyError';
+}
+
+interface SchemaObject {
+  readonly type: string;
+  readonly name: string;
+  readonly table: string;
+  readonly sql: string;
+}
+
+/**
+ * Copies the schema and every row from a snapshot to another database, and then compares every table. Triggers and the
+ * list of migrations come last: no trigger fires for a copied row, and no service accepts half a copy.
+ *
+ * The target must be empty or hold an unfinished copy of the same source. Rows that an earlier run stored are compared
+ * with the source, and a table that differs is copied again. The copy gets a database id of its own, so that a replica of
+ * the source is not taken for a replica of the copy.
+ *
+ * @throws CopyError, DatabaseError
+ */
+export async function copyRows(
+  source: RowStore,
+  target: RowStore,
+  onProgress?: (rows: number, total: number) => void,
+): Promise<CopiedTable[]> {
+  const schema = await schemaOf(source);
+  const names = schema.map(({ name }) => name);
+  if (!names.includes(migrationsTable) || !names.includes('users')) {
+    throw new CopyError('The source is not a database of this service, or was never migrated.');
+  }
+  if (names.includes(unfinishedCopyTable)) throw new CopyError('The source is itself an unfinished copy.');
+  const ofMigrations = schema.filter(({ table }) => table === migrationsTable);
+  const others = schema.filter(({ table }) => table !== migrationsTable);
+  const tables = others.filter(({ type }) => type === 'table');
+  const isResumed = await prepareTarget(source, target, tables);
+
+  let total = 0;
+  for (const { name } of tables) total += Number(await firstCell(source, `SELECT count(*) FROM ${quoted(name)}`));
+  let done = 0;
+  const onRows = (rows: number) => {
+    done += rows;
+    onProgress?.(done, total);
+  };
+  const copied: CopiedTable[] = [];
+  for (const { name } of tables) {
+    const table = await describeTable(source, name);
+    copied.push(await copyTable(source, target, table, { isResumed, onRows }));
+  }
+  const last = await lastStatements(source, [
+    ...ofMigrations,
+    ...others.filter(({ type }) => type === 'trigger' || type === 'view'),
+  ]);
+  // A server ends a snapshot that was not read for ten seconds: the source is not needed from here on.
+  const present = new Set((await schemaOf(target)).map(({ name }) => name));
+  for (const { type, name, sql } of others) {
+    if (type === 'index' && !present.has(name)) await target.write([{ sql }]);
+  }
+  await compareTables(target, copied);
+  await target.write(last);
+  return copied;
+}
+
+async function schemaOf(store: RowStore): Promise<SchemaObject[]> {
+  const rows = await store.read(
+    `SELECT type, name, tbl_name, sql FROM sqlite_schema
+      WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*' AND name NOT GLOB 'libsql_*' ORDER BY rowid`,
+  );
+  return rows.map(([type, name, table, sql]) => ({
+    type: String(type),
+    name: String(name),
+    table: String(table),
+    sql: String(sql),
+  }));
+}
+
+/** Makes the tables, or finds those of an earlier run; returns which of the two it was. */
+async function prepareTarget(source: RowStore, target: RowStore, tables: readonly SchemaObject[]): Promise<boolean> {
+  const hasId = tables.some(({ name }) => name === 'schema_compatibility');
+  const sourceId = hasId ? await firstCell(source, 'SELECT database_id FROM schema_compatibility') : '';
+  const present = await schemaOf(target);
+  if (present.length === 0) {
+    await target.write([
+      { sql: `CREATE TABLE ${unfinishedCopyTable} (source_id text NOT NULL)` },
+      { sql: `INSERT INTO ${unfinishedCopyTable} VALUES (?)`, args: [String(sourceId)] },
+      ...tables.map(({ sql }) => ({ sql })),
+    ]);
+    return false;
+  }
+  if (!present.some(({ name }) => name === unfinishedCopyTable)) {
+    throw new CopyError('The target has tables already: name an empty database.');
+  }
+  if ((await firstCell(target, `SELECT source_id FROM ${unfinishedCopyTable}`)) !== String(sourceId)) {
+    throw new CopyError('The target is an unfinished copy of another database: name an empty one.');
+  }
+  return true;
+}
+
+interface Table {
+  readonly name: string;
+  /** What orders the rows: the rowid, or the primary key of a table without one. They come first in each row. */
+  readonly keys: readonly string[];
+  readonly columns: readonly string[];
+}
+
+async function describeTable(store: RowStore, name: string): Promise<Table> {
+  const columns = await store.read('SELECT name, type, pk FROM pragma_table_info(?) ORDER BY pk', [name]);
+  const primaryKey = columns.filter(([, , pk]) => pk !== 0n);
+  const list = await store.read("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", [name]);
+  const isWithoutRowid = list[0]?.[0] === 1n;
+  const [first] = primaryKey;
+  const isAlias = primaryKey.length === 1 && String(first?.[1]).toUpperCase() === 'INTEGER';
+  const keys = isWithoutRowid || isAlias ? primaryKey.map(([column]) => String(column)) : ['rowid'];
+  const others = columns.map(([column]) => String(column)).filter((column) => !keys.includes(column));
+  return { name, keys, columns: others };
+}
+
+interface TableCopy {
+  readonly isResumed: boolean;
+  readonly onRows: (rows: number) => void;
+}
+
+async function copyTable(
+  source: RowStore,
+  target: RowStore,
+  table: Table,
+  { isResumed, onRows }: TableCopy,
+): Promise<CopiedTable> {
+  let digest = createDigest();
+  let last = isResumed ? await lastKey(target, table) : undefined;
+  if (last !== undefined) {
+    if (await isSameUpTo(last, source, target, table, digest)) onRows(digest.rows());
+    else {
+      await target.write([{ sql: `DELETE FROM ${quoted(table.name)}` }]);
+      digest = createDigest();
+      last = undefined;
+    }
+  }
+  for await (const page of pagesOf(source, table, last)) {
+    await target.write(insertsOf(table, page));
+    digest.add(page);
+    onRows(page.length);
+  }
+  return { table: table.name, rows: digest.rows(), checksum: digest.checksum() };
+}
+
+/** Reads both by turns, so that neither waits long for the other. */
+async function isSameUpTo(last: Row, source: RowStore, target: RowStore, table: Table, digest: Digest) {
+  let end: Row | undefined;
+  for await (const page of pagesOf(source, table, undefined, last)) {
+    const pageEnd = keyOf(table, page.at(-1));
+    const stored = await target.read(...pageQuery(table, end, pageEnd));
+    if (checksumOf(stored) !== checksumOf(page)) return false;
+    digest.add(page);
+    end = pageEnd;
+  }
+  return end !== undefined && checksumOf([end]) === checksumOf([last]);
+}
+
+async function lastKey(store: RowStore, { name, keys }: Table): Promise<Row | undefined> {
+  const order = keys.map((key) => `${quoted(key)} DESC`).join(', ');
+  const [row] = await store.read(`SELECT ${listed(keys)} FROM ${quoted(name)} ORDER BY ${order} LIMIT 1`);
+  return row;
+}
+
+async function compareTables(target: RowStore, copied: readonly CopiedTable[]): Promise<void> {
+  for (const { table, rows, checksum } of copied) {
+    const digest = createDigest();
+    for await (const page of pagesOf(target, await describeTable(target, table))) digest.add(page);
+    if (digest.checksum() === checksum) continue;
+    throw new CopyError(
+      `The copy differs from the source in the table ${table}: ${digest.rows()} rows in it, ${rows} in the source.`,
+    );
+  }
+}
+
+/** What makes the copy a database of this service, in one transaction. */
+async function lastStatements(source: RowStore, schema: readonly SchemaObject[]): Promise<Statement[]> {
+  const migrations = await describeTable(source, migrationsTable);
+  const inserts: Statement[] = [];
+  for await (const page of pagesOf(source, migrations)) inserts.push(...insertsOf(migrations, page));
+  const known = await source.read(
+    "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_sequence', 'schema_compatibility')",
+  );
+  const has = (table: string) => known.some(([name]) => name === table);
+  const sequences = has('sqlite_sequence') ? await source.read('SELECT name, seq FROM sqlite_sequence') : [];
+  return [
+    ...schema.filter(({ type }) => type === 'table').map(({ sql }) => ({ sql })),
+    ...inserts,
+    ...schema.filter(({ type }) => type !== 'table').map(({ sql }) => ({ sql })),
+    ...sequences.flatMap(([name = null, seq = null]) => [
+      { sql: 'DELETE FROM sqlite_sequence WHERE name = ?', args: [name] },
+      { sql: 'INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)', args: [name, seq] },
+    ]),
+    ...(has('schema_compatibility')
+      ? [{ sql: 'UPDATE schema_compatibility SET database_id = lower(hex(randomblob(16)))' }]
+      : []),
+    { sql: `DROP TABLE ${unfinishedCopyTable}` },
+  ];
+}
+
+/** All rows in the order of their keys; a page has about `pageBytes`. */
+async function* pagesOf(store: RowStore, table: Table, after?: Row, upTo?: Row) {
+  for (let last = after; ; ) {
+    const page = await store.read(...pageQuery(table, last, upTo));
+    if (page.length === 0) return;
+    yield page;
+    last = keyOf(table, page.at(-1));
+  }
+}
+
+function keyOf({ keys }: Table, row: Row = []): Row {
+  return row.slice(0, keys.length);
+}
+
+function pageQuery({ name, keys, columns }: Table, after?: Row, upTo?: Row): [sql: string, args: Row] {
+  const [key, all] = [listed(keys), listed([...keys, ...columns])];
+  const size = columns.map((column) => `coalesce(octet_length(${quoted(column)}), 0)`).join(' + ') || '0';
+  const bounds = [
+    ...(after === undefined ? [] : [`(${key}) > (${after.map(() => '?').join(', ')})`]),
+    ...(upTo === undefined ? [] : [`(${key}) <= (${upTo.map(() => '?').join(', ')})`]),
+  ];
+  const where = bounds.length === 0 ? '' : `WHERE ${bounds.join(' AND ')}`;
+  // A subquery with LIMIT reads a page alone; the sum over the rows before cuts it where they are large.
+  const sql = `SELECT ${all} FROM (
+    SELECT *, sum("size of copy") OVER (ORDER BY ${key}) - "size of copy" AS "size before" FROM (
+      SELECT ${[...keys.map((each) => `${quoted(each)} AS ${quoted(each)}`), ...columns.map(quoted)].join(', ')},
+        ${size} AS "size of copy"
+      FROM ${quoted(name)} ${where} ORDER BY ${key} LIMIT ${pageRows}))
+    WHERE "size before" < ${pageBytes} ORDER BY ${key}`;
+  return [sql, [...(after ?? []), ...(upTo ?? [])]];
+}
+
+function insertsOf({ name, keys, columns }: Table, rows: readonly Row[]) {
+  const all = [...keys, ...columns];
+  const values = `(${all.map(() => '?').join(', ')})`;
+  const perStatement = Math.max(1, Math.floor(valuesPerStatement / all.length));
+  const into = `INSERT INTO ${quoted(name)} (${listed(all)}) VALUES`;
+  return Array.from({ length: Math.ceil(rows.length / perStatement) }, (_, index) => {
+    const some = rows.slice(index * perStatement, (index + 1) * perStatement);
+    return { sql: `${into} ${some.map(() => values).join(', ')}`, args: some.flat() };
+  });
+}
+
+function listed(names: readonly string[]): string {
+  return names.map(quoted).join(', ');
+}
+
+type Digest = ReturnType<typeof createDigest>;
+
+function createDigest() {
+  const hash = new Bun.CryptoHasher('sha256');
+  let count = 0;
+  return {
+    add(rows: readonly Row[]): void {
+      for (const row of rows) for (const value of row) addValue(hash, value);
+      count += rows.length;
+    },
+    rows: () => count,
+    checksum: () => hash.copy().digest('hex'),
+  };
+}
+
+function checksumOf(rows: readonly Row[]): string {
+  const digest = createDigest();
+  digest.add(rows);
+  return digest.checksum();
+}
+
+/** Each value with its type and length, so that no two rows give the same bytes. */
+function addValue(hash: Bun.CryptoHasher, value: Value): void {
+  if (value instanceof Uint8Array) hash.update(`b${value.byteLength}:`).update(value);
+  else if (typeof value === 'string') hash.update(`s${Buffer.byteLength(value)}:${value}`);
+  else if (value === null) hash.update('n');
+  else hash.update(`${typeof value === 'bigint' ? 'i' : 'r'}${value};`);
+}
+
+/** Whether SQLite finds every page of a database as it must be. */
+export async function isIntact(store: RowStore): Promise<boolean> {
+  // The driver ends the process over text that is not UTF-8, which a report of damage may quote.
+  const verdict = "SELECT count(*) FROM pragma_integrity_check(1) WHERE integrity_check = 'ok'";
+  return (await firstCell(store, verdict)) === 1n;
+}
+
+async function firstCell(store: RowStore, query: string): Promise<Value | undefined> {
+  return (await store.read(query))[0]?.[0];
+}
+
+function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}

@@ -1,0 +1,320 @@
+import { Database as SqliteDatabase } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { closeDatabase, openDatabase } from '../../src/db/client';
+import type { DatabasePlace } from '../../src/db/row-store';
+import { createCommandLine } from '../support/command';
+import { copyTemplate, temporaryFolder } from '../support/database';
+import { filesWith, keys } from '../support/encryption';
+import { cases } from '../support/long';
+import { createProduction } from '../support/production';
+import { hasSqld, startSqld } from '../support/sqld';
+import { until } from '../support/until';
+import { startWorker } from '../support/worker';
+
+const kinds = ['file', 'encrypted file', 'libSQL server'] as const;
+type Kind = (typeof kinds)[number];
+
+/** A place for a database that is not there yet. */
+async function emptyPlace(kind: Kind): Promise<DatabasePlace> {
+  if (kind === 'libSQL server') return { url: (await startSqld()).url };
+  const url = `file:${join(temporaryFolder(), 'planning.db')}`;
+  return kind === 'file' ? { url } : { url, encryptionKey: keys.right };
+}
+
+/** A migrated and seeded database. */
+async function database(kind: Kind): Promise<DatabasePlace> {
+  const place = await emptyPlace(kind);
+  if (kind !== 'libSQL server') {
+    await copyTemplate(place.url.slice('file:'.length), place.encryptionKey);
+    return place;
+  }
+  const { planning } = await createCommandLine({ DATABASE_URL: place.url, SEED_DEMO: 'false' }, { isEmpty: true });
+  expect(await planning('migrate')).toMatchObject({ exitCode: 0 });
+  return place;
+}
+
+function settingsOf({ url, encryptionKey }: DatabasePlace): Record<string, string> {
+  return { DATABASE_URL: url, ...(encryptionKey !== undefined && { DATABASE_ENCRYPTION_KEY: encryptionKey }) };
+}
+
+function targetSettingsOf({ encryptionKey }: DatabasePlace): Record<string, string> {
+  return encryptionKey === undefined ? {} : { TARGET_DATABASE_ENCRYPTION_KEY: encryptionKey };
+}
+
+type Content = Record<string, Record<string, unknown>[]>;
+
+/** Every row of every table, and the schema; but the database id, which each copy has for itself. */
+async function contentOf(place: DatabasePlace): Promise<Content> {
+  const db = await openDatabase({ ...place, timeoutMs: 5_000 });
+  try {
+    const rowsOf = async (query: string) => (await db.$client.execute(query)).rows.map((row) => ({ ...row }));
+    const schema = await rowsOf(
+      "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'libsql_%' ORDER BY name",
+    );
+    const content: Content = {
+      schema: schema.map((row) => ({ ...row, sql: String(row.sql).replaceAll(/\s+/g, ' ') })),
+    };
+    for (const { name } of schema.filter(({ type }) => type === 'table')) {
+      const rows: Record<string, unknown>[] = [];
+      // The response of a server is limited to 10 MB.
+      for (let page = [{}]; page.length > 0; rows.push(...page)) {
+        page = await rowsOf(`SELECT * FROM "${name}" LIMIT 2000 OFFSET ${rows.length}`);
+      }
+      content[String(name)] = rows;
+    }
+    for (const row of content.schema_compatibility ?? []) row.database_id = undefined;
+    return content;
+  } finally {
+    await closeDatabase(db);
+  }
+}
+
+/** Saves on a database until `stop`, and the ids of the requests that were acknowledged. */
+async function startSavers(place: DatabasePlace) {
+  const worker = startWorker(place.url, 'requests', 'saver', settingsOf(place));
+  await worker.until(30);
+  return { acknowledged: () => worker.lines(), stop: () => worker.stop() };
+}
+
+/**
+ * A copy is one state of a database that went on: its audit trail is how the trail of the source begins, each record is as
+ * the last of its events left it, and tables without saves are equal.
+ */
+function expectSnapshot(copy: Content, source: Content): void {
+  const events = copy.audit_events ?? [];
+  const last = Number(events.at(-1)?.id);
+  expect(events).toEqual((source.audit_events ?? []).filter(({ id }) => Number(id) <= last));
+  const users = copy.users ?? [];
+  expect(users.length).toBeGreaterThan(0);
+  for (const { id, version, request_id, ltc_lifetime_care } of users) {
+    const own = events.filter(({ user_id }) => user_id === id);
+    expect(own.length).toBe(Number(version));
+    expect(own.at(-1)?.request_id).toBe(request_id);
+    expect(JSON.parse(String(ltc_lifetime_care)).careCosts).toBe(Number(version));
+  }
+  const changing = ['users', 'audit_events', 'leases'];
+  const still = (content: Content) =>
+    Object.fromEntries(Object.entries(content).filter(([name]) => !changing.includes(name)));
+  expect(still(copy)).toEqual(still(source));
+}
+
+describe.skipIf(!hasSqld)('F16 planning copy', () => {
+  const pairs = kinds.flatMap((from) => kinds.map((to) => [from, to] as const));
+  const [fileToServer, serverToEncrypted] = [2, 7];
+  const first = [fileToServer, serverToEncrypted].flatMap((index) => pairs.slice(index, index + 1));
+  test.each(cases([...first, ...pairs.filter((pair) => !first.includes(pair))], first.length))(
+    'copies one state of a %s that goes on saving to a %s',
+    async (from, to) => {
+      const source = await database(from);
+      const target = await emptyPlace(to);
+      const { planning } = await createCommandLine(
+        { ...settingsOf(source), ...targetSettingsOf(target) },
+        { isEmpty: true },
+      );
+      const savers = await startSavers(source);
+      const before = savers.acknowledged();
+      const { exitCode, stderr, stdout } = await planning('copy', '--to', target.url, '--json');
+      const after = savers.acknowledged().length;
+      await savers.stop();
+      expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
+      expect(after).toBeGreaterThan(before.length);
+      const copy = await contentOf(target);
+      expectSnapshot(copy, await contentOf(source));
+      const requests = (copy.audit_events ?? []).map(({ request_id }) => request_id);
+      expect(before.filter((id) => !requests.includes(id))).toEqual([]);
+      expect(JSON.parse(stdout)).toMatchObject({
+        tables: expect.arrayContaining([{ table: 'users', rows: copy.users?.length, checksum: expect.any(String) }]),
+      });
+    },
+    30_000,
+  );
+
+  test('goes on after it was killed, and copies a table again that has changed meanwhile', async () => {
+    const source = await filledFile();
+    const target = await emptyPlace('libSQL server');
+    const { planning, start } = await createCommandLine({ ...settingsOf(source) }, { isEmpty: true });
+    const stored = () => countUsers(target).catch(() => 0);
+    const killed = start('copy', '--to', target.url);
+    await until(async () => (await stored()) > 0);
+    killed.kill('SIGKILL');
+    await killed.exited;
+    const before = await stored();
+    expect(before).toBeLessThan(filledUsers);
+
+    const onTarget = await createCommandLine(settingsOf(target), { isEmpty: true });
+    expect(await onTarget.planning('migrate')).toMatchObject({ exitCode: 1, stderr: unfinished });
+    expect(await onTarget.planning('user', 'show', 'person-1')).toMatchObject({ exitCode: 1 });
+    const other = await createCommandLine({});
+    change({ url: other.databaseUrl }, "UPDATE schema_compatibility SET database_id = 'other'");
+    expect(await other.planning('copy', '--to', target.url)).toMatchObject({
+      exitCode: 1,
+      stderr: 'The target is an unfinished copy of another database: name an empty one.\n',
+    });
+
+    change(source, "UPDATE users SET version = 2 WHERE id = 'person-1'", "DELETE FROM users WHERE id = 'person-2'");
+    expect(await planning('copy', '--to', target.url)).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(await contentOf(target)).toEqual(await contentOf(source));
+    expect(await onTarget.planning('migrate')).toMatchObject({ exitCode: 0 });
+    expect(await planning('copy', '--to', target.url)).toMatchObject({
+      exitCode: 1,
+      stderr: 'The target has tables already: name an empty database.\n',
+    });
+  }, 60_000);
+
+  test('goes on in a file after it was killed, which has another name until it is whole', async () => {
+    const source = await filledFile();
+    const target = await emptyPlace('encrypted file');
+    const path = target.url.slice('file:'.length);
+    const line = await createCommandLine({ ...settingsOf(source), ...targetSettingsOf(target) }, { isEmpty: true });
+    const killed = line.start('copy', '--to', target.url);
+    await until(() => (statSync(`${path}.unfinished-copy`, { throwIfNoEntry: false })?.size ?? 0) > 2_000_000);
+    killed.kill('SIGKILL');
+    await killed.exited;
+    expect(existsSync(path)).toBeFalse();
+    expect(await line.planning('copy', '--to', target.url)).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(await contentOf(target)).toEqual(await contentOf(source));
+    expect(readdirSync(dirname(path)).filter((name) => name.includes('unfinished'))).toEqual([]);
+    expect(filesWith(dirname(path), ['person-1'])).toEqual([]);
+    expect(statSync(path).mode & 0o777).toBe(0o600);
+  }, 60_000);
+
+  test('moves a service in production from a file to a server, with its saves and its audit trail', async () => {
+    const file = await createProduction();
+    const before = await file.start();
+    const save = { as: 'ada', body: { careCosts: 4321 } };
+    expect((await before.call('POST', '/v2/private/ltc/lifetimeCare', save)).status).toBe(200);
+    before.process.kill('SIGTERM');
+    expect(await before.process.exited).toBe(0);
+    const { url } = await emptyPlace('libSQL server');
+    expect(await file.planning('copy', '--to', url)).toMatchObject({ exitCode: 0, stderr: '' });
+
+    const server = await createProduction({ DATABASE_URL: url }, { isEmpty: true });
+    const after = await server.start();
+    expect(await after.health()).toBe(200);
+    const { body } = await after.call('GET', '/v2/private/user', { as: 'ada' });
+    expect(JSON.stringify(body)).toContain('"careCosts":4321');
+    expect(
+      (await after.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 1 } })).status,
+    ).toBe(200);
+    const { stdout } = await server.planning('audit', 'ada', '--json');
+    expect(stdout.match(/"action": ?"saved"/g)).toHaveLength(2);
+  }, 60_000);
+
+  test('never prints a key or a token, and names the setting that is wrong', async () => {
+    const source = await database('file');
+    const folder = temporaryFolder();
+    writeFileSync(join(folder, 'key'), `${keys.right}\n`);
+    writeFileSync(join(folder, 'short'), 'canary');
+    const to = (name: string) => ['--to', `file:${join(folder, name)}`];
+    const run = async (environment: Record<string, string>, ...args: string[]) => {
+      const { planning } = await createCommandLine({ ...settingsOf(source), ...environment }, { isEmpty: true });
+      const { stdout, stderr, exitCode } = await planning('copy', ...args);
+      expect(`${stdout}${stderr}`).not.toMatch(/horse|canary/);
+      return exitCode === 0 ? 'done' : stderr.trim();
+    };
+    expect(await run({}, ...to('a.db'), '--to-key-file', join(folder, 'key'))).toBe('done');
+    expect((await contentOf({ url: `file:${join(folder, 'a.db')}`, encryptionKey: keys.right })).staff).toEqual([]);
+    const target = { TARGET_DATABASE_ENCRYPTION_KEY: keys.right };
+    expect(await run(target, ...to('b.db'), '--to-key-file', join(folder, 'key'))).toContain('are both there');
+    expect(await run({}, ...to('b.db'), '--to-key-file', join(folder, 'short'))).toBe(
+      'The content of --to-key-file must be at least 32 characters.',
+    );
+    expect(await run(target, '--to', 'http://127.0.0.1:1')).toContain('give no key for it');
+    expect(await run({}, '--to', 'http://127.0.0.1:1?authToken=canary')).toContain('must not hold authToken');
+    expect(await run({}, '--to', 'http://canary:canary@127.0.0.1:1')).toMatch(
+      /^http:\/\/127\.0\.0\.1:1 cannot be written/,
+    );
+    expect(await run({}, ...to('a.db'))).toContain('exists already');
+    expect(await run({ DATABASE_ENCRYPTION_KEY: keys.wrong }, ...to('c.db'))).toContain('DATABASE_ENCRYPTION_KEY');
+    expect(await run({}, '--from', `file:${folder}/none.db`, ...to('c.db'))).toContain('There is no database');
+  }, 60_000);
+});
+
+const unfinished =
+  'The database is an unfinished copy. Run `bun planning copy` again, or remove the database and begin with an empty one.\n';
+const filledUsers = 10_000;
+
+/** A plain file of some 15 MB. */
+async function filledFile(): Promise<DatabasePlace> {
+  const place = await database('file');
+  change(
+    place,
+    `WITH RECURSIVE person(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM person WHERE n < ${filledUsers})
+      INSERT INTO users (id, profile, version, created_at, updated_at)
+      SELECT 'person-' || n, json_object('firstName', hex(randomblob(500))), 1, 0, 0 FROM person`,
+  );
+  return place;
+}
+
+function change({ url }: DatabasePlace, ...statements: string[]): void {
+  const db = new SqliteDatabase(url.slice('file:'.length));
+  for (const statement of statements) db.run(statement);
+  db.close(true);
+}
+
+async function countUsers({ url }: DatabasePlace): Promise<number> {
+  const db = await openDatabase({ url, timeoutMs: 5_000 });
+  const { rows } = await db.$client.execute('SELECT count(*) AS count FROM users');
+  await closeDatabase(db);
+  return Number(rows[0]?.count);
+}
+
+describe.skipIf(!hasSqld)('F1 a backup of a libSQL server', () => {
+  test('is written under load, and restored by the command line and as a file in a data folder', async () => {
+    const source = await database('libSQL server');
+    const savers = await startSavers(source);
+    const line = await createCommandLine(settingsOf(source), { isEmpty: true });
+    const before = savers.acknowledged();
+    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0, stderr: '' });
+    await savers.stop();
+    const backup = join(line.cwd, 'backup.db');
+    expect(readdirSync(line.cwd)).toEqual(['backup.db']);
+    expect(statSync(backup).mode & 0o777).toBe(0o600);
+    const content = await contentOf({ url: `file:${backup}` });
+    expectSnapshot(content, await contentOf(source));
+    const requests = (content.audit_events ?? []).map(({ request_id }) => request_id);
+    expect(before.filter((id) => !requests.includes(id))).toEqual([]);
+
+    const asFile = await startSqld({ databaseFile: backup });
+    expect(await contentOf(asFile)).toEqual(content);
+    const empty = await emptyPlace('libSQL server');
+    const { planning } = await createCommandLine(settingsOf(empty), { isEmpty: true });
+    expect(await planning('restore', backup, '--yes')).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(await contentOf(empty)).toEqual(content);
+    expect(await planning('restore', backup, '--yes')).toMatchObject({
+      exitCode: 1,
+      stderr: 'The target has tables already: name an empty database.\n',
+    });
+    const ids = await Promise.all([source, { url: `file:${backup}` }, empty].map(databaseIdOf));
+    expect(new Set(ids).size).toBe(3);
+  }, 60_000);
+
+  test('is what GET /dump answers under load, from which a namespace and a file are made', async () => {
+    const source = await database('libSQL server');
+    const savers = await startSavers(source);
+    const before = savers.acknowledged();
+    const dump = join(temporaryFolder(), 'planning.sql');
+    await Bun.write(dump, await fetch(`${source.url}/dump`));
+    await savers.stop();
+    const fresh = await startSqld({ options: ['--enable-namespaces'] });
+    const create = await fetch(`${fresh.adminUrl}/v1/namespaces/planning/create`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ dump_url: `file://${dump}` }),
+    });
+    expect([create.status, await create.text()]).toEqual([200, '']);
+    const content = await contentOf({ url: fresh.url.replace('127.0.0.1', 'planning.localhost') });
+    expectSnapshot(content, await contentOf(source));
+    const requests = (content.audit_events ?? []).map(({ request_id }) => request_id);
+    expect(before.filter((id) => !requests.includes(id))).toEqual([]);
+  }, 60_000);
+});
+
+async function databaseIdOf(place: DatabasePlace): Promise<unknown> {
+  const db = await openDatabase({ ...place, timeoutMs: 5_000 });
+  const { rows } = await db.$client.execute('SELECT database_id FROM schema_compatibility');
+  await closeDatabase(db);
+  return rows[0]?.database_id;
+}
