@@ -169,7 +169,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     const path = target.url.slice('file:'.length);
     const line = await createCommandLine({ ...settingsOf(source), ...targetSettingsOf(target) }, { isEmpty: true });
     const killed = line.start('copy', '--to', target.url);
-    await until(() => (statSync(`${path}.unfinished-copy`, { throwIfNoEntry: false })?.size ?? 0) > 2_000_000);
+    await until(() => (statSync(`${path}.unfinished-copy`, { throwIfNoEntry: false })?.size ?? 0) > 1_000_000);
     killed.kill('SIGKILL');
     await killed.exited;
     expect(existsSync(path)).toBeFalse();
@@ -234,9 +234,9 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
 
 const unfinished =
   'The database is an unfinished copy. Run `bun planning copy` again, or remove the database and begin with an empty one.\n';
-const filledUsers = 10_000;
+const filledUsers = 5_000;
 
-/** A plain file of some 15 MB. */
+/** A plain file of some 6 MB. */
 async function filledFile(): Promise<DatabasePlace> {
   const place = await database('file');
   change(
