@@ -128,7 +128,8 @@ async function openFile(path: string, key: string | undefined, first: string): P
   };
 }
 
-function openServer({ url, authToken }: DatabasePlace) {
+function openServer({ url, authToken: setting }: DatabasePlace) {
+  const authToken = typeof setting === 'function' ? setting() : setting;
   return createClient({
     url,
     intMode: 'bigint',
