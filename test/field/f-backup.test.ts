@@ -1,6 +1,6 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { closeDatabase, openDatabase } from '../../src/db/client';
 import type { DatabasePlace } from '../../src/db/row-store';
@@ -272,7 +272,9 @@ describe.skipIf(!hasSqld)('F1 a backup of a libSQL server', () => {
     const backup = join(line.cwd, 'backup.db');
     expect(readdirSync(line.cwd)).toEqual(['backup.db']);
     expect(statSync(backup).mode & 0o777).toBe(0o600);
-    const content = await contentOf({ url: `file:${backup}` });
+    const opened = join(temporaryFolder(), 'backup.db');
+    copyFileSync(backup, opened);
+    const content = await contentOf({ url: `file:${opened}` });
     expectSnapshot(content, await contentOf(source));
     const requests = (content.audit_events ?? []).map(({ request_id }) => request_id);
     expect(before.filter((id) => !requests.includes(id))).toEqual([]);
@@ -287,7 +289,7 @@ describe.skipIf(!hasSqld)('F1 a backup of a libSQL server', () => {
       exitCode: 1,
       stderr: 'The target has tables already: name an empty database.\n',
     });
-    const ids = await Promise.all([source, { url: `file:${backup}` }, empty].map(databaseIdOf));
+    const ids = await Promise.all([source, { url: `file:${opened}` }, empty].map(databaseIdOf));
     expect(new Set(ids).size).toBe(3);
   }, 60_000);
 
