@@ -4,6 +4,8 @@ COPY package.json bun.lock bunfig.toml tsconfig.json ./
 RUN bun install --frozen-lockfile --production
 COPY drizzle drizzle
 COPY src src
+# The commit of the build, as in: docker build --build-arg BUILD_COMMIT=$(git rev-parse HEAD) .
+ARG BUILD_COMMIT=unknown
 RUN bun src/build/main.ts
 
 # Debian: on musl the native module of libSQL does not load in Bun.

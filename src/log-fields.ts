@@ -30,6 +30,8 @@ const Frame = v.pipe(
   v.maxLength(200),
   v.regex(/^(?:[\w@.+-]+\/)*[\w@.+-]+:\d+:\d+$|^(?:node|bun):[\w/.:-]+$/),
 );
+/** A commit as the build was given it. */
+const Commit = v.pipe(v.string(), v.regex(/^(?:[0-9a-f]{7,40}|unknown)$/));
 const Identifier = v.pipe(v.string(), v.regex(/^[\w-]{8,64}$/));
 /** What only the operator's settings can hold. */
 const Setting = v.pipe(v.string(), v.maxLength(1000));
@@ -83,6 +85,8 @@ export const logFields = {
   docs: Setting,
   database: Setting,
   timeZone: Setting,
+  version: v.pipe(v.string(), v.regex(/^\d+\.\d+\.\d+$/)),
+  commit: Commit,
 } as const satisfies Record<string, v.GenericSchema>;
 
 export type LogFields = {

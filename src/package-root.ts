@@ -1,4 +1,17 @@
 import { existsSync } from 'node:fs';
+import packageJson from '../package.json' with { type: 'json' };
+
+/** The bundler replaces it by the commit that it builds. */
+declare const BUILD_COMMIT: string | undefined;
+
+/** What was built: the version that CHANGELOG.md describes, and the commit, which is `unknown` for the sources. */
+export const buildIdentity = {
+  version: packageJson.version,
+  commit: typeof BUILD_COMMIT === 'undefined' ? 'unknown' : BUILD_COMMIT,
+} as const;
+
+/** The build as one text, such as `2.1.0 (0123456789ab)`. */
+export const buildName = `${buildIdentity.version} (${buildIdentity.commit})`;
 
 /**
  * The folder of this package, `package.json` in it: here, or in the bundle, which has the same layout. Files that are

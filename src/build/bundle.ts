@@ -26,8 +26,9 @@ const SourceMap = v.looseObject({ sources: v.array(v.string()) });
  * the text of handlers to see what they use, and sees less in minified text (elysia#1711).
  *
  * @param folder is made if needed; what is in it already stays, unless it has the same name
+ * @param commit is part of the identity of the build
  */
-export async function buildBundle(folder: string): Promise<void> {
+export async function buildBundle(folder: string, commit = 'unknown'): Promise<void> {
   const { outputs } = await Bun.build({
     entrypoints: entryPoints.map((path) => join(root, path)),
     root,
@@ -37,7 +38,7 @@ export async function buildBundle(folder: string): Promise<void> {
     naming: { chunk: 'src/shared/[name]-[hash].[ext]' },
     sourcemap: 'linked',
     // Bun would write down where a package lies on the machine that builds.
-    define: { __dirname: 'import.meta.dirname' },
+    define: { __dirname: 'import.meta.dirname', BUILD_COMMIT: JSON.stringify(commit) },
   });
   const maps = outputs.filter(({ kind }) => kind === 'sourcemap').map(({ path }) => path);
   const sources = await Promise.all(maps.map((path) => mirrorSources(path, folder)));

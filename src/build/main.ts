@@ -11,5 +11,17 @@ const folder = resolve(process.argv[2] ?? dist);
 process.chdir(fileURLToPath(packageRoot));
 // What an earlier build left; never a folder that somebody names, which may hold anything.
 if (folder === dist && existsSync(dist)) await removeEarlierBundle(dist);
-await buildBundle(folder);
-process.stdout.write(`${folder} runs with \`bun --no-install src/main.js\`\n`);
+const commit = commitToBuild(process.env.BUILD_COMMIT);
+await buildBundle(folder, commit);
+process.stdout.write(`Built ${commit}: ${folder} runs with \`bun --no-install src/main.js\`\n`);
+
+/** The commit that the environment names, or git if it is installed and knows this folder. */
+function commitToBuild(named: string | undefined): string {
+  if (named !== undefined && named !== '') {
+    if (/^[0-9a-f]{7,40}$|^unknown$/.test(named)) return named;
+    throw new Error('BUILD_COMMIT must be a commit: 7 to 40 hexadecimal digits');
+  }
+  if (Bun.which('git') === null) return 'unknown';
+  const { exitCode, stdout } = Bun.spawnSync(['git', 'rev-parse', '--short=12', 'HEAD'], { stderr: 'ignore' });
+  return exitCode === 0 ? stdout.toString().trim() : 'unknown';
+}

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import packageJson from '../../package.json' with { type: 'json' };
+import { buildName } from '../package-root';
 import { applicationsCommand } from './applications';
 import { auditCommand } from './audit';
 import { backupCommand } from './backup';
@@ -23,7 +23,7 @@ export function createProgram(): Command {
   return (
     new Command('planning')
       .description('The operator’s command line of the personal planning service. Settings come from the environment.')
-      .version(packageJson.version)
+      .version(buildName)
       // So that a command and its subcommand can have options of the same name.
       .enablePositionalOptions()
       .showHelpAfterError('(add --help for help)')

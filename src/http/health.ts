@@ -6,9 +6,13 @@ import { createWriteProbe } from '../db/write-probe';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { logFields } from '../log-fields';
+import { buildIdentity } from '../package-root';
 import { problems } from './problem';
 
-const Live = v.object({ status: v.literal('live') });
+const Live = v.object({
+  status: v.literal('live'),
+  version: v.pipe(v.string(), v.description('The version of the service')),
+});
 const Ready = v.object({
   status: v.literal('ready'),
   writes: v.picklist(['available', 'unavailable']),
@@ -42,7 +46,7 @@ export function createHealthRoutes({
 
   return (
     new Elysia({ tags: ['Operation'] })
-      .get('/health/live', () => ({ status: 'live' as const }), {
+      .get('/health/live', () => ({ status: 'live' as const, version: buildIdentity.version }), {
         response: { 200: Live, ...problems('malformed-request') },
         detail: {
           summary: 'Check that the process runs',

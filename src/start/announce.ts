@@ -5,6 +5,7 @@ import { placeOf } from '../db/client';
 import type { Demo } from '../demo/demo';
 import { isLoopbackName } from '../http/this-machine';
 import type { Log } from '../log';
+import { buildIdentity } from '../package-root';
 import type { KeptTokens } from './tokens';
 
 interface Started {
@@ -20,7 +21,7 @@ export function announce(address: string, { config, log, tokens, demo }: Started
   const data = placeOf(config.database.url);
   const timeZone = describeZone(config.reportTimeZone, new Date());
   if (config.isProduction) {
-    log.info({ address, docs: `${base}/swagger`, database: data, timeZone }, 'listening');
+    log.info({ address, docs: `${base}/swagger`, database: data, timeZone, ...buildIdentity }, 'listening');
     return;
   }
   const hint = config.auth.key.kind === 'secret' ? 'bun planning token --sub NAME signs one' : 'of your issuer';

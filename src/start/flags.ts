@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { buildName } from '../package-root';
 import { moment } from './moment';
 
 export interface StartFlags {
@@ -11,6 +12,7 @@ export interface StartFlags {
 export function readStartFlags(args: readonly string[]): StartFlags {
   const command = new Command('bun start')
     .description('Starts the personal planning service. Settings come from the environment or .env: see README.md.')
+    .version(buildName)
     .option('--demo', 'serve demo data, made anew by each start in files of its own; your own data stays as it is')
     .option('--now <time>', 'with --demo: let the clock stand still at a date or date-time, as in 2026-01-15', moment)
     .showHelpAfterError()

@@ -1,11 +1,12 @@
 import { readdirSync } from 'node:fs';
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+import { buildIdentity } from '../package-root';
 
 const loopProbeMs = 100;
 const loopSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
 /** What the process itself uses, read when somebody asks, and how late its timers are. */
-export function registerProcessMetrics(registry: Registry, version: string): void {
+export function registerProcessMetrics(registry: Registry): void {
   const registers = [registry];
   const gauge = (name: string, help: string, read: () => number | undefined) =>
     new Gauge({
@@ -38,9 +39,9 @@ export function registerProcessMetrics(registry: Registry, version: string): voi
   new Gauge({
     name: 'planning_build_info',
     help: 'Always 1; what runs',
-    labelNames: ['version', 'bun'],
+    labelNames: ['version', 'commit', 'bun'],
     registers,
-  }).set({ version, bun: Bun.version }, 1);
+  }).set({ ...buildIdentity, bun: Bun.version }, 1);
   watchEventLoop(registers);
 }
 

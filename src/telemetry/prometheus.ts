@@ -19,7 +19,6 @@ const breakerNumbers: Readonly<Record<BreakerState, number>> = { closed: 0, 'hal
 const endpoints = ['start', 'find'] as const satisfies CarrierEndpoint[];
 
 interface PrometheusSettings {
-  readonly version: string;
   /** How the process reads from a replica, if it does: one that is a server is in sync until it is said not to be. */
   readonly replica: 'server' | 'file' | undefined;
   /** Whether tokens are checked with the keys of AUTH_JWKS_URL. */
@@ -27,10 +26,10 @@ interface PrometheusSettings {
 }
 
 /** Counts and measures in a registry of its own, whose labels have few values each and none of them a person's. */
-export function createPrometheusMetrics({ version, replica, hasJwks = false }: PrometheusSettings): Metrics {
+export function createPrometheusMetrics({ replica, hasJwks = false }: PrometheusSettings): Metrics {
   const registry = new Registry();
   const registers = [registry];
-  registerProcessMetrics(registry, version);
+  registerProcessMetrics(registry);
 
   const requests = new Counter({
     name: 'http_requests_total',

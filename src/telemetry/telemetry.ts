@@ -1,6 +1,6 @@
-import packageJson from '../../package.json' with { type: 'json' };
 import type { Config } from '../config';
 import type { Log } from '../log';
+import { buildIdentity } from '../package-root';
 import { createAttemptLog } from './attempt-log';
 import type { CarrierObserver, DatabaseName, DatabaseObserver, Metrics, Tracing } from './observers';
 
@@ -22,12 +22,11 @@ export async function openTelemetry(
   }: Pick<Config, 'metricsToken' | 'tracing' | 'replica'> & Partial<Pick<Config, 'auth'>>,
   log: Log,
 ): Promise<Telemetry> {
-  const { version } = packageJson;
+  const { version } = buildIdentity;
   const metrics =
     metricsToken === undefined
       ? undefined
       : (await import('./prometheus')).createPrometheusMetrics({
-          version,
           replica: replica?.kind,
           hasJwks: auth?.key.kind === 'jwks',
         });

@@ -1,7 +1,9 @@
 import { Database as Sqlite } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
+import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json';
+import packageJson from '../../package.json';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase, reportSchema } from '../../src/db/migrate';
 import { schemaFit } from '../../src/db/schema-fit';
@@ -10,6 +12,7 @@ import { refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { createProduction } from '../support/production';
+import { runToEnd } from '../support/run-to-end';
 import { failToStart } from '../support/service';
 import { hasSqld, startSqld } from '../support/sqld';
 import { until } from '../support/until';
@@ -330,5 +333,52 @@ describe.each(
     await migrateDatabase(db, undefined, { repair: true });
     await until(async () => (await schemaFit(gated)) === 'fit');
     db.$client.close();
+  });
+});
+
+describe('F19 a build', () => {
+  test('F19 has the version of the newest entry of the change log, which has entries of each kind of reader', async () => {
+    const text = await Bun.file(new URL('../../CHANGELOG.md', import.meta.url)).text();
+    const versions = [...text.matchAll(/^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$/gm)].map(([, version]) => version);
+    expect(versions[0]).toBe(packageJson.version);
+    expect([...text.matchAll(/^## /gm)]).toHaveLength(versions.length);
+    const kinds = [...text.matchAll(/^### (.+)$/gm)].map(([, kind = '']) => kind);
+    expect(kinds.filter((kind) => !/^(?:Added|Changed|Deprecated|Removed|Fixed|Security)$/.test(kind))).toEqual([]);
+  });
+
+  test('F19 says its version and commit in --version, in the log, in the metrics and for liveness', async () => {
+    const folder = temporaryFolder();
+    const build = (BUILD_COMMIT: string) =>
+      runToEnd(
+        Bun.spawn([process.execPath, 'src/build/main.ts', folder], {
+          cwd: fileURLToPath(new URL('../..', import.meta.url)),
+          env: { PATH: process.env.PATH, BUILD_COMMIT },
+          stdin: 'ignore',
+          stdout: 'pipe',
+          stderr: 'pipe',
+        }),
+      );
+    expect((await build('not a commit')).exitCode).toBe(1);
+    expect(await build('0123456789ab')).toMatchObject({ exitCode: 0 });
+    const { settings, start } = await createProduction({ METRICS_TOKEN: 'm'.repeat(40) });
+    const { version } = packageJson;
+    for (const program of ['src/main.js', 'src/cli/main.js']) {
+      const child = Bun.spawn([process.execPath, '--no-install', `${folder}/${program}`, '--version'], {
+        cwd: folder,
+        env: { PATH: process.env.PATH },
+        stdin: 'ignore',
+        stdout: 'pipe',
+        stderr: 'pipe',
+      });
+      expect(await runToEnd(child)).toEqual({ exitCode: 0, stdout: `${version} (0123456789ab)\n`, stderr: '' });
+    }
+    const service = await start({ program: ['--no-install', `${folder}/src/main.js`] });
+    const listening = service.logLines().find(({ msg }) => msg === 'listening');
+    expect(listening).toMatchObject({ version, commit: '0123456789ab' });
+    const live = await fetch(`${service.address}/health/live`);
+    expect(await live.json()).toEqual({ status: 'live', version });
+    const headers = { authorization: `Bearer ${settings.METRICS_TOKEN}` };
+    const metrics = await (await fetch(`${service.address}/metrics`, { headers })).text();
+    expect(metrics).toContain(`planning_build_info{version="${version}",commit="0123456789ab",bun="${Bun.version}"} 1`);
   });
 });

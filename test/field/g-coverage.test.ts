@@ -186,7 +186,7 @@ describe('an application number', () => {
   });
 
   test('G4 the metrics count each number that is taken', async () => {
-    const metrics = createPrometheusMetrics({ version: '0', replica: undefined });
+    const metrics = createPrometheusMetrics({ replica: undefined });
     const { start } = await setUp(() => created(accepted), { metrics });
     await start();
     await start({}, 'eve');

@@ -98,7 +98,7 @@ describe('GET /metrics', () => {
   test('answers while the database says nothing, and asks it once for all who scrape', async () => {
     let asked = 0;
     const route = createMetricsRoute({
-      metrics: createPrometheusMetrics({ version: '1', replica: undefined }),
+      metrics: createPrometheusMetrics({ replica: undefined }),
       config: { metricsToken },
       rateLimits: undefined,
       countApplications() {
@@ -165,7 +165,7 @@ describe('the metrics of requests', () => {
   });
 
   test('count the failures that no handler sees', async () => {
-    const metrics = createPrometheusMetrics({ version: '1', replica: undefined });
+    const metrics = createPrometheusMetrics({ replica: undefined });
     const log = createLog('silent');
     const app = new Elysia({
       serve: serveOptions({ config: testConfig, log, metrics, newRequestId: () => crypto.randomUUID() }),
@@ -392,7 +392,7 @@ describe('the metrics that the README lists', () => {
     const body = { ...anApplicant, lastName: 'Broken' };
     await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'somebody', body });
     await Bun.sleep(0);
-    const withReplica = createPrometheusMetrics({ version: '1', replica: 'file' });
+    const withReplica = createPrometheusMetrics({ replica: 'file' });
     const text = `${await testApp.scrape()}\n${await withReplica.print({ inFlight: 0, applications: {} })}`;
     const types = new Map([...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => [name, type]));
     const samples = readSamples(text);

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import packageJson from '../../package.json';
 import { createRateLimits } from '../../src/http/rate-limits';
 import { createTracing, type TracerSettings } from '../../src/telemetry/tracer';
 import { callerOf, testSecret } from '../support/app';
@@ -344,7 +345,7 @@ describe('the process', () => {
     service.process.kill('SIGTERM');
     expect(await service.process.exited).toBe(0);
     expect(named(receiver.spans, `POST ${profile}`)[0]?.attributes).toMatchObject({ 'http.route': profile });
-    expect(receiver.resources[0]).toEqual({ 'service.name': 'planning-test', 'service.version': '2.0.0' });
+    expect(receiver.resources[0]).toEqual({ 'service.name': 'planning-test', 'service.version': packageJson.version });
     const sent = receiver.sent.join('\n');
     expect(sent).toContain('"x-api-key":"a secret,key"');
     expect(sent).not.toContain('of-the-environment');
