@@ -360,7 +360,7 @@ describe('F19 a build', () => {
       );
     expect((await build('not a commit')).exitCode).toBe(1);
     expect(await build('0123456789ab')).toMatchObject({ exitCode: 0 });
-    const { settings, start } = await createProduction({ METRICS_TOKEN: 'm'.repeat(40) });
+    const { settings, start } = await createProduction({ METRICS_TOKEN: 'Zk3vQ8rTq1LxW5nB7yHc2MdJ9sPfGa4uEo6i' });
     const { version } = packageJson;
     for (const program of ['src/main.js', 'src/cli/main.js']) {
       const child = Bun.spawn([process.execPath, '--no-install', `${folder}/${program}`, '--version'], {

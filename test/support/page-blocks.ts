@@ -88,7 +88,7 @@ export function isPromql(expression: string): boolean {
 /** Programs that are not ours; the checks look at no argument of theirs, except at addresses of the service. */
 const foreignPrograms = new Set(
   (
-    '. apt-get awk cat caddy cd chmod chown cmp cp crontab curl cut date df diff docker du echo exit export false find ' +
+    '. apt-get awk cat caddy cd chmod chown cmp cp crontab curl cut date df diff docker du echo exit export false find git ' +
     'grep groupadd haproxy head id install journalctl jq kill kubectl ln ls mkdir mktemp mount mv nginx openssl printf ' +
     'promtool ps pwd read rm rsync scp sed set sh sha256sum sleep sort sqld sqlite3 ssh stat su systemctl ' +
     'systemd-analyze tail tar tee test touch trap tr true umask unset useradd wait wc xargs [ node npx'
