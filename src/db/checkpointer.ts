@@ -25,7 +25,7 @@ interface CheckpointerSettings {
   /** The database's own, which a restart of the log writes again. */
   readonly userVersion: number;
   readonly index: WalIndex;
-  /** Brings the log to the disk before the lock is taken, and fails where nothing may be written any more. */
+  /** Brings the log to the disk before a checkpoint, and fails where nothing may be written any more. */
   readonly prepare: () => Promise<void>;
   /** Called with each failure except SQLITE_BUSY. */
   readonly onFailure: (failure: DatabaseError) => void;
@@ -45,6 +45,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
   const { path, encryptionKey, userVersion, index, prepare, onFailure } = settings;
   let connections: { readonly locking: AsyncConnection; readonly checkpointing: AsyncConnection } | undefined;
   let running: Promise<unknown> | undefined;
+  let isStarting = false;
   let isClosed = false;
   let lastEndMs = performance.now();
   let backoffMs = 0;
@@ -66,7 +67,6 @@ export function createCheckpointer(settings: CheckpointerSettings) {
 
   const checkpoint = async (): Promise<void> => {
     const { locking, checkpointing } = await connect();
-    await prepare();
     await locking.exec('BEGIN IMMEDIATE');
     try {
       await checkpointing.exec('PRAGMA wal_checkpoint(PASSIVE)');
@@ -146,15 +146,19 @@ export function createCheckpointer(settings: CheckpointerSettings) {
 
     /** Starts a checkpoint if one is due. */
     startIfDue(): void {
-      if (running !== undefined || isClosed) return;
+      if (running !== undefined || isStarting || isClosed) return;
       const waitedMs = performance.now() - lastEndMs;
       const frames = index.read()?.frames ?? 0;
       // A restart leaves one frame.
       const isDue = frames > dueFrames ? waitedMs >= backoffMs : frames > 1 && waitedMs >= maxIdleMs;
       if (!isDue) return;
-      exclusively(() => attempt(keptLogBytes))
+      isStarting = true;
+      // Writes go on during the sync of the log, which makes the one within the checkpoint short.
+      prepare()
+        .then(() => exclusively(() => attempt(keptLogBytes)))
         .catch(() => false)
         .then((isComplete) => {
+          isStarting = false;
           lastEndMs = performance.now();
           backoffMs = isComplete ? 0 : Math.min(maxBackoffMs, Math.max(50, 2 * backoffMs)) * (0.75 + Math.random() / 2);
         });
@@ -168,6 +172,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     async checkpointAll(timeoutMs: number): Promise<void> {
       const deadlineMs = performance.now() + timeoutMs;
       for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(maxPauseMs, 1.5 * pauseMs)) {
+        await prepare();
         const isComplete = await exclusively(() => attempt(0)).catch((error: unknown) => {
           ignoreBusy(error);
           return false;

@@ -19,7 +19,7 @@ import { openLocalClient } from '../../src/db/local-client';
 import { migrationsFolder } from '../../src/db/migrations';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { keys } from '../support/encryption';
-import { cases } from '../support/long';
+import { amount, cases, isLong } from '../support/long';
 import { createProduction, type Production } from '../support/production';
 import { createSaveHistory } from '../support/save-history';
 import { until } from '../support/until';
@@ -71,7 +71,7 @@ describe('A1 a checkpoint', () => {
     expect(pathsOf(/wal_autocheckpoint/i)).toEqual(['db/checkpointer.ts']);
     expect(pathsOf(/manualCheckpoints/)).toEqual(['db/checkpointer.ts', 'db/local-connection.ts']);
     // A copy, a replica and a lock file: a file of its own, or no WAL mode, or no writes.
-    const others = ['db/backup.ts', 'db/held-file.ts', 'db/replica-file.ts', 'db/replica-sync.ts'];
+    const others = ['backup', 'held-file', 'replica-file', 'replica-sync', 'row-store'].map((name) => `db/${name}.ts`);
     expect(pathsOf(/\bnew (?:Async)?Connection\((?!':memory:')/)).toEqual(
       [...others, 'db/checkpointer.ts', 'db/local-connection.ts'].sort(),
     );
@@ -216,6 +216,46 @@ describe('F4 a clean stop', () => {
       next.$client.close();
     }
   }, 60_000);
+});
+
+describe('F9 a slow disk', () => {
+  test.skipIf(!hasStrace)(
+    'F9 delays saves alone, and fails none, when each sync takes 300 ms and 128 people save',
+    async () => {
+      const production = await createProduction();
+      const inject = 'inject=fdatasync,fsync:delay_enter=300000';
+      const strace = ['strace', '-f', '-qq', '--seccomp-bpf', '-e', 'trace=fdatasync,fsync', '-e', inject];
+      const service = await production.start({ under: [...strace, '-o', '/dev/null'] });
+      const endsAtMs = performance.now() + amount({ long: 30_000, short: 6_000 });
+      const saveMs: number[] = [];
+      const liveMs: number[] = [];
+      const timed = async <Result>(times: number[], work: () => Promise<Result>): Promise<Result> => {
+        const startedAtMs = performance.now();
+        const result = await work();
+        times.push(performance.now() - startedAtMs);
+        return result;
+      };
+      const savers = Array.from({ length: 128 }, async (_, index) => {
+        for (let value = 1; performance.now() < endsAtMs; value += 1) {
+          const body = { careCosts: value };
+          const answer = await timed(saveMs, () => service.call('POST', ltc, { as: `saver-${index}`, body }));
+          expect(answer.status).toBe(200);
+        }
+      });
+      const probes = (async () => {
+        for (; performance.now() < endsAtMs; await Bun.sleep(10)) await timed(liveMs, () => service.health('live'));
+      })();
+      await Promise.all([...savers, probes]);
+      const percentile = (times: number[], share: number) =>
+        times.toSorted((a, b) => a - b)[Math.floor(times.length * share)] ?? Number.POSITIVE_INFINITY;
+      // A thread that waited for the disk would need 300 ms.
+      if (isLong) expect(percentile(liveMs, 0.99)).toBeLessThan(50);
+      else expect(percentile(liveMs, 0.95)).toBeLessThan(200);
+      // Each save waits for a sync, so the delay is real.
+      expect(percentile(saveMs, 0.5)).toBeGreaterThan(250);
+    },
+    90_000,
+  );
 });
 
 /** What can happen to the files of a database while the service runs, with the code and the words that the log has. */
