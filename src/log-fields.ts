@@ -72,10 +72,13 @@ export const logFields = {
   schemaObject: SchemaObject,
   /** The objects for which no statement is sent. */
   schemaObjects: v.pipe(v.array(SchemaObject), v.maxLength(200)),
+  signal: v.picklist(['SIGUSR1', 'SIGUSR2']),
   settled: Whole,
   /** Audit events that are removed, because they are older than `days`. */
   events: Whole,
   days: Whole,
+  /** How many lines of one kind a summary stands for. */
+  count: Whole,
   /** A setting's key, and what is said of it. */
   setting: v.pipe(v.string(), v.regex(/^\w{1,60}$/)),
   rule: Setting,

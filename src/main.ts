@@ -24,6 +24,9 @@ import { cannotListen, StartError } from './start/start-error';
 import { tokenSettings, watchTokens } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
 
+/** Signals that process managers and people send for what this service does not have, such as a new log file. */
+const ignoredSignals = ['SIGUSR1', 'SIGUSR2'] as const;
+
 /** How long the last lines of the log may take to be written, where a reader stalls or a disk is full. */
 const logPatienceMs = 1000;
 
@@ -36,12 +39,14 @@ try {
 }
 
 async function start(): Promise<void> {
-  // Without a handler, the signal ends the process. During the start there is nothing to read again.
+  // Without a handler, these signals end the process. During the start there is nothing to read again.
   let reloadSecrets = async () => {};
   let reloading = Promise.resolve();
   process.on('SIGHUP', () => {
     reloading = reloading.then(() => reloadSecrets());
   });
+  let onIgnoredSignal: (signal: (typeof ignoredSignals)[number]) => void = () => undefined;
+  for (const signal of ignoredSignals) process.on(signal, () => onIgnoredSignal(signal));
   excludeLoopback(process.env);
   requireSettingsAsWritten(process.env, process.execArgv);
   const demo = await openDemo(process.argv.slice(2));
@@ -49,6 +54,7 @@ async function start(): Promise<void> {
   const config = demo?.config ?? readSettings();
   const output = openLogOutput(1);
   const log = createLog(config.logLevel, output);
+  onIgnoredSignal = (signal) => log.info({ signal }, 'the signal is ignored');
   for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting needs attention');
   const machineClock = () => new Date();
   const clock = demo?.clock ?? machineClock;
@@ -161,7 +167,7 @@ async function start(): Promise<void> {
       .reload(readSettings, verifyToken, log)
       .catch((error: unknown) => log.error(describeError(error), 'the secrets are not read again'));
   };
-  process.on('SIGTERM', () => stop(0, config.drainMs));
+  for (const signal of ['SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => stop(0, config.drainMs));
   process.on('SIGINT', () => stop(0, 0));
   // Nobody may be reading, or the disk behind it may be full.
   process.stdout.on('error', () => undefined);

@@ -13,6 +13,9 @@ process.stdout.on('error', (error) => {
   process.exit(1);
 });
 
+// Without a handler each ends the command in the middle of its work.
+for (const signal of ['SIGUSR1', 'SIGUSR2'] as const) process.on(signal, () => undefined);
+
 excludeLoopback(process.env);
 try {
   const program = createProgram().hook('preAction', (_, command) => {

@@ -24,7 +24,9 @@ process.on('uncaughtException', (error) => {
 process.once('message', (message) => keepSynced(v.parse(SyncSettings, message)));
 process.on('disconnect', () => process.exit(0));
 // Ctrl-C reaches the whole group of processes, and the service still reads while it stops.
-process.on('SIGINT', () => undefined);
+for (const signal of ['SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const) {
+  process.on(signal, () => undefined);
+}
 
 async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promise<never> {
   const lock = await untilAlone(`${path}-sync-lock`);
