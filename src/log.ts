@@ -30,10 +30,22 @@ export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error'
   request(line: RequestLine): void;
   /** Whether lines of that level are written, for fields that take long to make. */
   readonly isDebug: boolean;
+  /** Writes the summaries of repeated lines that are due, at a stop. */
+  summarize(): void;
 }
 
-/** One JSON object a line on standard output, or to `destination`, of listed fields alone (src/log-fields.ts). */
-export function createLog(level: LogLevel, destination: pino.DestinationStream = openLogOutput(1)): Log {
+type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
+
+/**
+ * One JSON object a line on standard output, or to `destination`, of listed fields alone (src/log-fields.ts).
+ *
+ * @param summaryMs how often repeated warnings and errors of one kind are summarised
+ */
+export function createLog(
+  level: LogLevel,
+  destination: pino.DestinationStream = openLogOutput(1),
+  summaryMs = 10_000,
+): Log {
   const lines = pino(
     {
       level,
@@ -43,15 +55,20 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
     },
     destination,
   );
+  const repeats = limitRepeats((label, fields, message) => lines[label](fields, message), summaryMs);
   const writer =
-    (label: 'debug' | 'info' | 'warn' | 'error' | 'fatal') =>
-    (first: LogFields | string, message?: string): void => {
+    (label: Level) =>
+    (first: LogFields | string, message = ''): void => {
       if (!lines.isLevelEnabled(label)) return;
       try {
-        if (typeof first === 'string') lines[label](first);
-        else lines[label](listedFields(first), message);
+        const fields = typeof first === 'string' ? {} : listedFields(first);
+        const text = typeof first === 'string' ? first : message;
+        // The line of an internal error is found by the id of its request.
+        const isLimited = (label === 'warn' || label === 'error') && fields.problem !== 'internal-error';
+        if (isLimited) repeats.write(label, fields, text);
+        else lines[label](fields, text);
       } catch {
-        // No line is worth the request, or the process, that it tells of.
+        // Logging must never fail a request.
       }
     };
   const isRequestLogged = lines.isLevelEnabled('info');
@@ -62,6 +79,7 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
     error: writer('error'),
     fatal: writer('fatal'),
     isDebug: lines.isLevelEnabled('debug'),
+    summarize: repeats.summarize,
     request(line) {
       if (!isRequestLogged) return;
       try {
@@ -71,6 +89,62 @@ export function createLog(level: LogLevel, destination: pino.DestinationStream =
       }
     },
   };
+}
+
+type ListedFields = ReturnType<typeof listedFields>;
+
+/** More kinds at a time than there are; further ones are not limited. */
+const maxRepeatedKinds = 1_000;
+
+/**
+ * Writes the first line of a kind at once, and then one line with the count of the others every `summaryMs`. A line at
+ * the level `info` says that it has ended, once there was none for that long.
+ */
+function limitRepeats(write: (label: Level, fields: ListedFields, message: string) => void, summaryMs: number) {
+  const kinds = new Map<string, { summarize(isLast: boolean): void; note(): void }>();
+  const open = (kind: string, label: 'warn' | 'error', fields: ListedFields, message: string) => {
+    const { requestId: _, frames: __, application: ___, ...shared } = fields;
+    let [count, total] = [0, 1];
+    const summarize = (isLast: boolean) => {
+      if (count > 0) write(label, { ...shared, count }, `${message} (repeated)`);
+      else if (!isLast) {
+        clearInterval(timer);
+        kinds.delete(kind);
+        if (total > 1) write('info', { ...shared, count: total }, `${message} (ended)`);
+      }
+      total += count;
+      count = 0;
+    };
+    const timer = setInterval(summarize, summaryMs, false);
+    timer.unref();
+    kinds.set(kind, {
+      summarize,
+      note() {
+        count += 1;
+      },
+    });
+  };
+  return {
+    write(label: 'warn' | 'error', fields: ListedFields, message: string) {
+      const kind = kindOfLine(label, fields, message);
+      const known = kinds.get(kind);
+      if (known !== undefined) known.note();
+      else {
+        write(label, fields, message);
+        if (kinds.size < maxRepeatedKinds) open(kind, label, fields, message);
+      }
+    },
+    summarize() {
+      for (const { summarize } of kinds.values()) summarize(true);
+    },
+  };
+}
+
+/** Lines of one kind differ in ids alone. The place counts where no problem is named. */
+function kindOfLine(label: Level, fields: ListedFields, message: string): string {
+  const { requestId: _, frames, application: __, durationMs: ___, ...shared } = fields;
+  const place = fields.problem === undefined && Array.isArray(frames) ? frames[0] : undefined;
+  return JSON.stringify([label, message, shared, place]);
 }
 
 const methodShape = /^[A-Za-z]{1,20}$/;

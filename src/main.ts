@@ -157,6 +157,7 @@ async function start(): Promise<void> {
       finalCode = 1;
       log.error(describeError(error), 'the stop has failed');
     } finally {
+      log.summarize();
       await output.flush(logPatienceMs);
       process.exit(finalCode);
     }
