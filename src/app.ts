@@ -1,6 +1,7 @@
 import { Elysia } from 'elysia';
 import { CustomSelection, SelectionItem } from './answers';
-import { countParts } from './db/row-counts';
+import { countParts, listCompletedTasks } from './db/row-counts';
+import { createWriteProbe } from './db/write-probe';
 import type { AppDeps } from './deps';
 import { answerHeaders } from './http/answer-headers';
 import { createCors } from './http/cors';
@@ -67,6 +68,12 @@ export function createApp(deps: AppDeps) {
   const limitVisitor = ({ request, server, set }: LimitedExchange) =>
     deps.rateLimits?.takeVisitor({ request, server, set });
 
+  const whyUnwritable = createWriteProbe(deps.db);
+  const readFacts = async () => ({
+    applications: await countParts(deps.reads, 'applications'),
+    completedTasks: await listCompletedTasks(deps.reads),
+  });
+
   const app = new Elysia({
     serve: {
       ...serveOptions(deps),
@@ -80,8 +87,8 @@ export function createApp(deps: AppDeps) {
     .use(cors.plugin)
     .use(createErrorHandler(deps, { routeTable, cors }))
     .use(rawQuery)
-    .use(createHealthRoutes(deps))
-    .use(createMetricsRoute({ ...deps, countApplications: () => countParts(deps.reads, 'applications') }))
+    .use(createHealthRoutes({ ...deps, whyUnwritable }))
+    .use(createMetricsRoute({ ...deps, whyUnwritable, readFacts }))
     .guard({ beforeHandle: limitVisitor }, (pages) =>
       pages.use(problemPages.plugin).use(docs.plugin).use(createDemoPage(deps)),
     )

@@ -8,7 +8,7 @@ import { Settings } from '../src/config';
 import { problemKinds } from '../src/errors';
 import { createTestApp } from './support/app';
 import { inlineCode, readMarkdown, type Shown } from './support/markdown';
-import { blockFaults, inlineCommandFaults, isPromql, settingFaults } from './support/page-blocks';
+import { blockFaults, inlineCommandFaults, settingFaults } from './support/page-blocks';
 import { runAsReader } from './support/reader-session';
 import { differences, isLike } from './support/shown-answer';
 
@@ -22,7 +22,6 @@ const code = inlineCode(prose);
 const takenBy: Readonly<Record<string, { readonly test: string; readonly by: string }>> = {
   ts: { test: 'test/client/package.test.ts', by: '```ts' },
   console: { test: 'test/newcomer.test.ts', by: 'console' },
-  promql: { test: 'test/telemetry/metrics.test.ts', by: '```promql' },
 };
 const answers = ['json', 'text'];
 
@@ -144,14 +143,6 @@ describe('the README', () => {
 
     const scripts = readme.match(/(?<=\b(?:bun|npm) run )(?!-)[a-z:]+/g) ?? [];
     expect(scripts.filter((script) => !(script in packageJson.scripts))).toEqual([]);
-  });
-
-  test('has alerts that Prometheus can read', () => {
-    const alerts = shown.filter(({ kind }) => kind === 'promql').flatMap(({ text }) => text.split('\n'));
-    const expressions = alerts.filter((line) => line !== '' && !line.startsWith('#'));
-    expect(expressions.length).toBeGreaterThan(5);
-    expect(expressions.filter((each) => !isPromql(each))).toEqual([]);
-    expect(['rate(a[5m]) > 1', 'rate(a[5m] > 1', 'a !== 1'].map(isPromql)).toEqual([true, false, false]);
   });
 
   test('lists every problem with its number and status', () => {

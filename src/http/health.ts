@@ -2,7 +2,6 @@ import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import type { Database } from '../db/client';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
-import { createWriteProbe } from '../db/write-probe';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { logFields } from '../log-fields';
@@ -19,14 +18,13 @@ const Ready = v.object({
   reason: v.pipe(v.optional(v.string()), v.description('The reason that writes fail, such as SQLITE_FULL')),
 });
 
+interface HealthDeps extends Pick<AppDeps, 'reads' | 'lifecycle' | 'hasTokenKeys'> {
+  /** Returns the code of the failure that keeps the database from taking writes. */
+  readonly whyUnwritable: () => Promise<string | undefined>;
+}
+
 /** Routes for probes: liveness, which asks no database, and readiness. */
-export function createHealthRoutes({
-  db,
-  reads,
-  lifecycle,
-  hasTokenKeys,
-}: Pick<AppDeps, 'db' | 'reads' | 'lifecycle' | 'hasTokenKeys'>) {
-  const whyUnwritable = createWriteProbe(db);
+export function createHealthRoutes({ reads, lifecycle, hasTokenKeys, whyUnwritable }: HealthDeps) {
   const readiness = async (): Promise<v.InferOutput<typeof Ready>> => {
     if (lifecycle.isDraining) throw new AppError('shutting-down');
     if (lifecycle.hasLostDisk) {

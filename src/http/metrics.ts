@@ -3,24 +3,26 @@ import { Elysia } from 'elysia';
 import { beforeDeadline } from '../db/deadline';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
-import type { ApplicationCounts } from '../telemetry/observers';
+import type { DatabaseFacts } from '../telemetry/observers';
 
 /** A scrape is answered whatever the database does. */
-const countPatienceMs = 500;
-const countsKeptForMs = 5_000;
+const factsPatienceMs = 500;
+const factsKeptForMs = 5_000;
 
-interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits'> {
+interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycle'> {
   readonly config: Pick<AppDeps['config'], 'metricsToken'>;
-  readonly countApplications: () => Promise<ApplicationCounts>;
+  readonly readFacts: () => Promise<DatabaseFacts>;
+  /** Returns the code of the failure that keeps the database from taking writes. */
+  readonly whyUnwritable: () => Promise<string | undefined>;
 }
 
-/** `GET /metrics` for whoever has the token; without one in the settings there is no such path. */
-export function createMetricsRoute({ metrics, rateLimits, config, countApplications }: MetricsDeps) {
+/** `GET /metrics` with the metrics token. The route exists only if the settings have one. */
+export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...database }: MetricsDeps) {
   const plugin = new Elysia({ name: 'http.metrics' });
   if (metrics === undefined || config.metricsToken === undefined) return plugin;
   const { metricsToken: source } = config;
   const expected = () => digest(`Bearer ${typeof source === 'function' ? source() : source}`);
-  const counts = keptForAWhile(countApplications);
+  const facts = keptForAWhile(database.readFacts);
   plugin.get(
     '/metrics',
     async ({ request, server, set }) => {
@@ -28,8 +30,13 @@ export function createMetricsRoute({ metrics, rateLimits, config, countApplicati
         rateLimits?.takeStranger({ request, server, set });
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }
-      const applications = await counts();
-      const text = await metrics.print({ inFlight: server?.pendingRequests ?? 0, applications });
+      const writability = database.whyUnwritable();
+      const text = await metrics.print({
+        inFlight: server?.pendingRequests ?? 0,
+        database: await facts(),
+        isWritable: !lifecycle.hasLostDisk && (await writability) === undefined,
+        hasLostDatabase: lifecycle.hasLostDisk,
+      });
       return new Response(text, { headers: { 'content-type': metrics.contentType, 'cache-control': 'no-store' } });
     },
     { detail: { hide: true } },
@@ -42,17 +49,17 @@ function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-/** Asks once for all who scrape within a while; undefined while that fails or takes too long. */
-function keptForAWhile(count: () => Promise<ApplicationCounts>): () => Promise<ApplicationCounts | undefined> {
-  let counting: Promise<ApplicationCounts> | undefined;
-  let last: { readonly counts: ApplicationCounts | undefined; readonly atMs: number } | undefined;
+/** Reads once for all scrapes of a few seconds; undefined while that fails or takes too long. */
+function keptForAWhile(read: () => Promise<DatabaseFacts>): () => Promise<DatabaseFacts | undefined> {
+  let reading: Promise<DatabaseFacts> | undefined;
+  let last: { readonly facts: DatabaseFacts | undefined; readonly atMs: number } | undefined;
   return async () => {
-    if (last !== undefined && performance.now() - last.atMs < countsKeptForMs) return last.counts;
-    counting ??= count().finally(() => {
-      counting = undefined;
+    if (last !== undefined && performance.now() - last.atMs < factsKeptForMs) return last.facts;
+    reading ??= read().finally(() => {
+      reading = undefined;
     });
-    const counts = await beforeDeadline(counting, countPatienceMs).catch(() => undefined);
-    last = { counts, atMs: performance.now() };
-    return counts;
+    const facts = await beforeDeadline(reading, factsPatienceMs).catch(() => undefined);
+    last = { facts, atMs: performance.now() };
+    return facts;
   };
 }

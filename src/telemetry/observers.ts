@@ -45,7 +45,22 @@ export interface AnsweredRequest {
   readonly durationMs: number;
 }
 
-export type ApplicationCounts = Readonly<Record<string, number>>;
+/** What the database says at a scrape. */
+export interface DatabaseFacts {
+  /** Applications by state. */
+  readonly applications: Readonly<Record<string, number>>;
+  /** When each recurring task last succeeded, in epoch milliseconds. */
+  readonly completedTasks: Readonly<Record<string, number>>;
+}
+
+/** What a scrape reads, beside what has been counted. */
+export interface Scrape {
+  readonly inFlight: number;
+  /** Undefined while the database cannot be read. */
+  readonly database: DatabaseFacts | undefined;
+  readonly isWritable: boolean;
+  readonly hasLostDatabase: boolean;
+}
 
 /** What is counted and measured, as text for whoever asks. */
 export interface Metrics {
@@ -61,8 +76,7 @@ export interface Metrics {
   replicaSynced(): void;
   /** The JWKS was fetched. */
   keysFetched(): void;
-  /** @param applications undefined while the database cannot say */
-  print(now: { readonly inFlight: number; readonly applications: ApplicationCounts | undefined }): Promise<string>;
+  print(scrape: Scrape): Promise<string>;
   readonly contentType: string;
 }
 

@@ -1,6 +1,12 @@
 import { readdirSync } from 'node:fs';
+import { stat, statfs } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+import { beforeDeadline } from '../db/deadline';
 import { buildIdentity } from '../package-root';
+
+/** A network file system may not respond, and the scrape is answered all the same. */
+const filePatienceMs = 500;
 
 const loopProbeMs = 100;
 const loopSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -43,6 +49,39 @@ export function registerProcessMetrics(registry: Registry): void {
     registers,
   }).set({ ...buildIdentity, bun: Bun.version }, 1);
   watchEventLoop(registers);
+}
+
+/** The size of a local database and the space on its disk. */
+export function registerDatabaseFiles(registry: Registry, path: string): void {
+  const registers = [registry];
+  const gauge = (name: string, help: string, read: () => Promise<number>) =>
+    new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        const value = await beforeDeadline(read(), filePatienceMs).catch(() => undefined);
+        if (value === undefined) this.remove();
+        else this.set(value);
+      },
+    });
+  const space = async () => {
+    const { bavail, blocks, bsize } = await statfs(dirname(path));
+    return { free: bavail * bsize, all: blocks * bsize };
+  };
+  const sizeOf = async (file: string) => (await stat(file)).size;
+  gauge(
+    'planning_database_disk_free_bytes',
+    'Space that is free for the service on the disk of the database file',
+    () => space().then(({ free }) => free),
+  );
+  gauge('planning_database_disk_size_bytes', 'Size of the disk of the database file', () =>
+    space().then(({ all }) => all),
+  );
+  gauge('planning_database_size_bytes', 'Size of the database file', () => sizeOf(path));
+  gauge('planning_database_log_size_bytes', 'Size of the write-ahead log, absent where there is none', () =>
+    sizeOf(`${path}-wal`),
+  );
 }
 
 /** A histogram adds up over scrapes and instances, which percentiles that somebody else has computed do not. */

@@ -1,6 +1,5 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type {
-  ApplicationCounts,
   BreakerState,
   CarrierEndpoint,
   CarrierObserver,
@@ -9,7 +8,7 @@ import type {
   Metrics,
 } from './observers';
 import { carrierOutcome, databaseOutcome, statusClass } from './outcomes';
-import { registerProcessMetrics } from './process-metrics';
+import { registerDatabaseFiles, registerProcessMetrics } from './process-metrics';
 
 const requestSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const databaseSeconds = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -23,13 +22,16 @@ interface PrometheusSettings {
   readonly replica: 'server' | 'file' | undefined;
   /** Whether tokens are checked with the keys of AUTH_JWKS_URL. */
   readonly hasJwks?: boolean;
+  /** Of a local database. */
+  readonly databasePath?: string | undefined;
 }
 
 /** Counts and measures in a registry of its own, whose labels have few values each and none of them a person's. */
-export function createPrometheusMetrics({ replica, hasJwks = false }: PrometheusSettings): Metrics {
+export function createPrometheusMetrics({ replica, hasJwks = false, databasePath }: PrometheusSettings): Metrics {
   const registry = new Registry();
   const registers = [registry];
   registerProcessMetrics(registry);
+  if (databasePath !== undefined) registerDatabaseFiles(registry, databasePath);
 
   const requests = new Counter({
     name: 'http_requests_total',
@@ -53,6 +55,22 @@ export function createPrometheusMetrics({ replica, hasJwks = false }: Prometheus
     name: 'planning_applications',
     help: 'Applications in the database by state, the same on every instance; absent while the database is away',
     labelNames: ['state'],
+    registers,
+  });
+  const completedTasks = new Gauge({
+    name: 'planning_task_last_success_timestamp_seconds',
+    help: 'When a recurring task last succeeded, the same on every instance: backup (planning backup) or audit-retention',
+    labelNames: ['task'],
+    registers,
+  });
+  const writesAvailable = new Gauge({
+    name: 'planning_writes_available',
+    help: '1 while the database takes writes, 0 otherwise',
+    registers,
+  });
+  const databaseLost = new Gauge({
+    name: 'planning_database_lost',
+    help: '1 after the database file or its disk was lost: no save is acknowledged until a restart',
     registers,
   });
   const numbersTaken = new Counter({
@@ -95,18 +113,18 @@ export function createPrometheusMetrics({ replica, hasJwks = false }: Prometheus
     keysFetched() {
       keysFetchedAtMs = performance.now();
     },
-    print(now) {
-      inFlight.set(now.inFlight);
-      setCounts(applications, now.applications);
+    print({ database: facts, ...scrape }) {
+      inFlight.set(scrape.inFlight);
+      writesAvailable.set(scrape.isWritable ? 1 : 0);
+      databaseLost.set(scrape.hasLostDatabase ? 1 : 0);
+      applications.reset();
+      for (const [state, count] of Object.entries(facts?.applications ?? {})) applications.set({ state }, count);
+      completedTasks.reset();
+      for (const [task, atMs] of Object.entries(facts?.completedTasks ?? {})) completedTasks.set({ task }, atMs / 1000);
       return registry.metrics();
     },
     contentType: registry.contentType,
   };
-}
-
-function setCounts(gauge: Gauge<'state'>, counts: ApplicationCounts | undefined): void {
-  gauge.reset();
-  for (const [state, count] of Object.entries(counts ?? {})) gauge.set({ state }, count);
 }
 
 function createReplicaMetrics(registers: Registry[]) {

@@ -1,4 +1,5 @@
 import type { Config } from '../config';
+import { localPath } from '../db/client';
 import type { Log } from '../log';
 import { buildIdentity } from '../package-root';
 import { createAttemptLog } from './attempt-log';
@@ -19,7 +20,9 @@ export async function openTelemetry(
     tracing: exporter,
     replica,
     auth,
-  }: Pick<Config, 'metricsToken' | 'tracing' | 'replica'> & Partial<Pick<Config, 'auth'>>,
+    database,
+  }: Pick<Config, 'metricsToken' | 'tracing' | 'replica'> &
+    Partial<Pick<Config, 'auth'>> & { readonly database: Pick<Config['database'], 'url'> },
   log: Log,
 ): Promise<Telemetry> {
   const { version } = buildIdentity;
@@ -29,6 +32,7 @@ export async function openTelemetry(
       : (await import('./prometheus')).createPrometheusMetrics({
           replica: replica?.kind,
           hasJwks: auth?.key.kind === 'jwks',
+          databasePath: localPath(database.url),
         });
   const onExportChange = (reason?: string) => {
     if (reason === undefined) log.info('spans are exported');

@@ -19,6 +19,7 @@ import { coverageDepsOf, coverageServiceOf } from '../support/coverage';
 import { explainFirst } from '../support/query-plan';
 import { counselor, manager, testOperator } from '../support/sales';
 import { testCarrier } from '../support/sandbox';
+import { aScrape } from '../support/telemetry';
 
 const coverage = '/v2/private/ltc/totalCoverage';
 const listPath = '/v2/private/user/applications';
@@ -190,7 +191,10 @@ describe('an application number', () => {
     const { start } = await setUp(() => created(accepted), { metrics });
     await start();
     await start({}, 'eve');
-    const text = await metrics.print({ inFlight: 0, applications: { abandoned: 1 } });
+    const text = await metrics.print({
+      ...aScrape,
+      database: { applications: { abandoned: 1 }, completedTasks: {} },
+    });
     expect(text).toContain('planning_application_numbers_taken_total 1');
     expect(text).toContain('planning_applications{state="abandoned"} 1');
   });

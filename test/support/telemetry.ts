@@ -3,6 +3,7 @@ import { openServiceDatabase } from '../../src/db/client';
 import type { AppDeps } from '../../src/deps';
 import { createLog } from '../../src/log';
 import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
+import type { Scrape } from '../../src/telemetry/observers';
 import { openTelemetry } from '../../src/telemetry/telemetry';
 import { createTestApp, type TestApp, testConfig } from './app';
 import { atEnd } from './cleanup';
@@ -29,6 +30,9 @@ export interface WatchedApp extends TestApp {
   sample(name: string, labels?: Readonly<Record<string, string>>): Promise<number>;
 }
 
+/** A scrape while all is well and nothing is stored. */
+export const aScrape: Scrape = { inFlight: 0, database: undefined, isWritable: true, hasLostDatabase: false };
+
 /** The real app with its metrics, and with its traces where there is a receiver for them. */
 export async function createWatchedApp(options: Watched = {}): Promise<WatchedApp> {
   const { receiver, ratio = 1, databaseTimeoutMs = 2_000, overrides } = options;
@@ -37,9 +41,9 @@ export async function createWatchedApp(options: Watched = {}): Promise<WatchedAp
     receiver &&
     ({ endpoint: receiver.url, headers: { 'x-key': 'for-the-receiver' }, serviceName: 'test', ratio } as const);
   const log = createLog('debug', { write: (line) => telemetryLog.push(line) });
-  const telemetry = await openTelemetry({ metricsToken, tracing, replica: undefined }, log);
-  atEnd(() => telemetry.tracing?.stop());
   const { url } = await temporaryDatabase();
+  const telemetry = await openTelemetry({ metricsToken, tracing, replica: undefined, database: { url } }, log);
+  atEnd(() => telemetry.tracing?.stop());
   const watch = { observers: telemetry.databaseObservers('primary') };
   const db = await openServiceDatabase({ url, timeoutMs: databaseTimeoutMs }, watch);
   atEnd(() => db.$client.close());

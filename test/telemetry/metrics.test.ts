@@ -16,11 +16,13 @@ import { callerOf, createTestApp, testConfig, testSecret } from '../support/app'
 import { applicant as anApplicant } from '../support/applicant';
 import { startService } from '../support/service';
 import { hasSqld } from '../support/sqld';
-import { createWatchedApp, metricsToken, readSamples, type Sample } from '../support/telemetry';
+import { aScrape, createWatchedApp, metricsToken, readSamples, type Sample } from '../support/telemetry';
 import { until } from '../support/until';
 
 const authorization = `Bearer ${metricsToken}`;
-const readme = await Bun.file(new URL('../../README.md', import.meta.url)).text();
+const [page, alerts] = await Promise.all(
+  ['monitoring.md', 'alerts.yml'].map((name) => Bun.file(new URL(`../../docs/${name}`, import.meta.url)).text()),
+);
 
 describe('GET /metrics', () => {
   test('is no path at all without a token in the settings', async () => {
@@ -101,7 +103,9 @@ describe('GET /metrics', () => {
       metrics: createPrometheusMetrics({ replica: undefined }),
       config: { metricsToken },
       rateLimits: undefined,
-      countApplications() {
+      lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
+      whyUnwritable: () => Promise.resolve(undefined),
+      readFacts() {
         asked += 1;
         return new Promise(() => undefined);
       },
@@ -182,9 +186,7 @@ describe('the metrics of requests', () => {
       .listen({ port: 0, hostname: '127.0.0.1' });
     try {
       expect((await fetch(`http://127.0.0.1:${app.server?.port}/null`)).status).toBe(500);
-      expect(requestsOf(readSamples(await metrics.print({ inFlight: 0, applications: undefined })))).toEqual([
-        'other none 500 1',
-      ]);
+      expect(requestsOf(readSamples(await metrics.print(aScrape)))).toEqual(['other none 500 1']);
     } finally {
       await app.stop(true);
     }
@@ -198,16 +200,20 @@ describe('the metrics of the database', () => {
       testApp.call('POST', '/v2/private/user/profile', { as: `person-${index}`, body: { firstName: 'Ada' } });
     const answers = await Promise.all(Array.from({ length: 40 }, (_, index) => save(index)));
     expect(answers.every(({ status }) => status === 200)).toBeTrue();
-    expect(await testApp.sample('planning_write_group_units_sum')).toBe(40);
+    const write = { database: 'primary', kind: 'write' };
+    // Each scrape probes the database by a write of its own, every two seconds at most.
+    for (const [name, labels] of [
+      ['planning_write_group_units_sum', {}],
+      ['planning_write_group_statements_sum', {}],
+      ['planning_write_wait_seconds_count', {}],
+      ['planning_database_calls_total', { ...write, outcome: 'ok' }],
+      ['planning_database_call_duration_seconds_count', write],
+    ] as const) {
+      const counted = await testApp.sample(name, labels);
+      expect([name, counted >= 40 && counted < 45]).toEqual([name, true]);
+    }
     expect(await testApp.sample('planning_write_group_units_count')).toBeLessThan(40);
-    expect(await testApp.sample('planning_write_group_statements_sum')).toBe(40);
-    expect(await testApp.sample('planning_write_wait_seconds_count')).toBe(40);
     expect(await testApp.sample('planning_write_queue_units')).toBe(0);
-    const ok = { database: 'primary', kind: 'write', outcome: 'ok' };
-    expect(await testApp.sample('planning_database_calls_total', ok)).toBe(40);
-    expect(
-      await testApp.sample('planning_database_call_duration_seconds_count', { database: 'primary', kind: 'write' }),
-    ).toBe(40);
   });
 
   test('tell a lock from a database that is away, and that somebody waits meanwhile', async () => {
@@ -223,9 +229,10 @@ describe('the metrics of the database', () => {
     other.close();
     const calls = (outcome: string) =>
       testApp.sample('planning_database_calls_total', { database: 'primary', kind: 'write', outcome });
-    expect(await calls('busy')).toBe(1);
+    // The scrapes probe the database too.
+    expect(await calls('busy')).toBeGreaterThanOrEqual(1);
     expect((await save()).status).toBe(200);
-    expect(await calls('ok')).toBe(2);
+    expect(await calls('ok')).toBeGreaterThanOrEqual(2);
     testApp.db.$client.close();
     expect((await save()).status).toBe(503);
     expect(await calls('unavailable')).toBe(1);
@@ -379,8 +386,8 @@ describe('the metrics of the process', () => {
   });
 });
 
-describe('the metrics that the README lists', () => {
-  const listed = [...readme.matchAll(/^\| `((?:http|planning|process|event)_\w+)` \| (\w+) \|([^|]*)\|/gm)].map(
+describe('the metrics in docs/monitoring.md', () => {
+  const listed = [...(page ?? '').matchAll(/^\| `((?:http|planning|process|event)_\w+)` \| (\w+) \|([^|]*)\|/gm)].map(
     ([, name = '', type = '', labels = '']) => ({
       name,
       type,
@@ -392,8 +399,9 @@ describe('the metrics that the README lists', () => {
     const body = { ...anApplicant, lastName: 'Broken' };
     await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'somebody', body });
     await Bun.sleep(0);
-    const withReplica = createPrometheusMetrics({ replica: 'file' });
-    const text = `${await testApp.scrape()}\n${await withReplica.print({ inFlight: 0, applications: {} })}`;
+    const withReplica = createPrometheusMetrics({ replica: 'file', hasJwks: true });
+    const database = { applications: {}, completedTasks: { backup: 1 } };
+    const text = `${await testApp.scrape()}\n${await withReplica.print({ ...aScrape, database })}`;
     const types = new Map([...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => [name, type]));
     const samples = readSamples(text);
     return [...types].map(([name, type]) => {
@@ -413,13 +421,13 @@ describe('the metrics that the README lists', () => {
     expect(sorted(listed)).toEqual(sorted(await given()));
   });
 
-  test('are all that its alerts are made of', async () => {
-    const alerts = /```promql\n([\s\S]*?)```/.exec(readme)?.[1] ?? '';
-    const named = [...alerts.matchAll(/\b(?:http|planning|process|event)_\w+/g)].map(([name]) => name);
-    expect(named.length).toBeGreaterThan(5);
+  test('include each metric of docs/alerts.yml', async () => {
+    const expressions = [...(alerts ?? '').matchAll(/^\s+expr: (.*(?:\n {10}.*)*)/gm)].map(([, text = '']) => text);
+    expect(expressions.length).toBeGreaterThan(15);
+    const named = expressions.flatMap((text) => text.match(/\b(?:http|planning|process|event)_\w+/g) ?? []);
     const names = new Set(
-      listed.flatMap(({ name, type }) =>
-        type === 'histogram' ? [name, `${name}_bucket`, `${name}_count`, `${name}_sum`] : [name],
+      (await given()).flatMap(({ name, type }) =>
+        type === 'histogram' ? [`${name}_bucket`, `${name}_count`, `${name}_sum`] : [name],
       ),
     );
     expect(named.filter((name) => !names.has(name))).toEqual([]);

@@ -1,4 +1,5 @@
 import { databaseClock } from '../../db/clock';
+import { noteCompleted } from '../../db/row-counts';
 import type { AppDeps } from '../../deps';
 import { startRounds } from '../../rounds';
 import { dayMs, planRetention, type RetentionHold } from './retention-plan';
@@ -50,10 +51,12 @@ export function startAuditRetention(
       say(holds, Math.floor(Math.abs(aheadMs) / dayMs));
       const events = atMost === 0 ? 0 : await store.countExpired(before, atMost);
       const isOwn = await store.advance(facts.state, { ...next, removed: next.removed + events });
-      // Another process has just begun the same run.
-      if (!isOwn || events === 0) return;
-      log.info({ events, days: next.days }, 'audit events that are older than this are removed');
-      await store.removeExpired({ before, atMost: events }, isStopping);
+      // Otherwise another process has just begun the same run.
+      if (isOwn && events > 0) {
+        log.info({ events, days: next.days }, 'audit events that are older than this are removed');
+        await store.removeExpired({ before, atMost: events }, isStopping);
+      }
+      if (holds.every((hold) => hold === 'shortened')) await noteCompleted(db, 'audit-retention', new Date());
     },
     onFailure: (failure) => log.error(failure, 'old audit events could not be removed'),
   });
