@@ -12,7 +12,7 @@ import { listedFields } from './log-fields';
 import { openLogOutput } from './log-output';
 import { startAuditRetention } from './modules/audit/retention';
 import { startReconciler } from './modules/coverage/reconciler';
-import { startSummingActivities } from './modules/sales/sums';
+import { startSummingActivities } from './modules/sales/store-sums';
 import { announce } from './start/announce';
 import { openCarrier } from './start/carrier';
 import { openConfiguredReplica, openPreparedDatabase } from './start/databases';

@@ -9,7 +9,7 @@ import { activityKinds } from '../../src/db/schema/sales';
 import catalog from '../../src/modules/matching/shipped-catalog.json';
 import { monthEdges } from '../../src/modules/sales/months';
 import { createSalesStore } from '../../src/modules/sales/store';
-import { sumNextActivities, teamTotals } from '../../src/modules/sales/sums';
+import { sumNextActivities, teamTotals } from '../../src/modules/sales/store-sums';
 import { temporaryDatabase } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { amount } from '../support/long';

@@ -5,7 +5,7 @@ import type { activityKinds, StaffRow } from '../../db/schema/sales';
 import { member, type UpsertCounts, upsertRows } from '../../db/upsert';
 import { eventStatement, type Operator } from '../audit/store';
 import { type ActivityRecord, creditedKinds, ownActivityPrefix, type StaffRecord } from './model';
-import { teamTotals } from './sums';
+import { teamTotals } from './store-sums';
 
 /** What one of a team sold in a month. */
 export interface MonthOfSales {
