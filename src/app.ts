@@ -23,6 +23,7 @@ import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
 import { ApplicationsBody } from './modules/coverage/model';
 import { createCoverageRoutes } from './modules/coverage/routes';
+import { createOperationStore } from './modules/coverage/store-operations';
 import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers } from './modules/deep-dives/model';
 import { createDeepDiveRoutes } from './modules/deep-dives/routes';
 import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
@@ -71,6 +72,7 @@ export function createApp(deps: AppDeps) {
   const whyUnwritable = createWriteProbe(deps.db);
   const readFacts = async () => ({
     applications: await countParts(deps.reads, 'applications'),
+    oldestUnknownSeconds: await createOperationStore(deps.reads).findOldestOpenAge(deps.clock().getTime()),
     completedTasks: await listCompletedTasks(deps.reads),
   });
 

@@ -49,6 +49,8 @@ export interface AnsweredRequest {
 export interface DatabaseFacts {
   /** Applications by state. */
   readonly applications: Readonly<Record<string, number>>;
+  /** The age of the oldest application that has no decision and is not abandoned. */
+  readonly oldestUnknownSeconds?: number | undefined;
   /** When each recurring task last succeeded, in epoch milliseconds. */
   readonly completedTasks: Readonly<Record<string, number>>;
 }

@@ -57,6 +57,11 @@ export function createPrometheusMetrics({ replica, hasJwks = false, databasePath
     labelNames: ['state'],
     registers,
   });
+  const oldestUnknown = new Gauge({
+    name: 'planning_applications_oldest_unknown_seconds',
+    help: 'Age of the oldest application without a decision of the carrier, 0 if there is none; absent while the database is away',
+    registers,
+  });
   const completedTasks = new Gauge({
     name: 'planning_task_last_success_timestamp_seconds',
     help: 'When a recurring task last succeeded, the same on every instance: backup (planning backup) or audit-retention',
@@ -119,6 +124,8 @@ export function createPrometheusMetrics({ replica, hasJwks = false, databasePath
       databaseLost.set(scrape.hasLostDatabase ? 1 : 0);
       applications.reset();
       for (const [state, count] of Object.entries(facts?.applications ?? {})) applications.set({ state }, count);
+      if (facts === undefined) oldestUnknown.remove();
+      else oldestUnknown.set(facts.oldestUnknownSeconds ?? 0);
       completedTasks.reset();
       for (const [task, atMs] of Object.entries(facts?.completedTasks ?? {})) completedTasks.set({ task }, atMs / 1000);
       return registry.metrics();

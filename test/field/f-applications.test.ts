@@ -14,7 +14,8 @@ import { createOperationStore } from '../../src/modules/coverage/store-operation
 import { createPersonalDataStore } from '../../src/modules/personal-data/store';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { UserBody } from '../../src/modules/users/model';
-import { createTestApp } from '../support/app';
+import { createPrometheusMetrics } from '../../src/telemetry/prometheus';
+import { createTestApp, testConfig } from '../support/app';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';
 import { createCommandLine, refusalOf } from '../support/command';
@@ -275,17 +276,17 @@ describe('planning applications settle', () => {
 
 describe('planning applications abandon', () => {
   test('F18 ends an application that the reconciler has left after a week, and the metric of its age', async () => {
-    const { open, planning, stateOf, eventsOf, reconcile, testApp, db, carrierState } = await setUp();
+    const { open, planning, eventsOf, reconcile, testApp, db, carrierState } = await setUp();
     const id = await open();
-    const createdAt = (await stateOf(id))?.createdAt;
     testApp.now = new Date(testApp.now.getTime() + 8 * dayMs);
     const before = carrierState.calls.length;
     expect([await reconcile(), carrierState.calls.length]).toEqual([0, before]);
-    expect(await createOperationStore(db).findOldestOpen()).toBe(createdAt);
+    const age = () => createOperationStore(db).findOldestOpenAge(testApp.now.getTime());
+    expect(await age()).toBe((8 * dayMs + 60 * 60_000) / 1000);
     expect(await planning('abandon', id)).toStartWith('Nothing was abandoned: say');
     expect(await planning('abandon', id, '--yes')).toBe(done);
     expect(await planning('abandon', id, '--yes')).toBe('The application is already abandoned.');
-    expect(await createOperationStore(db).findOldestOpen()).toBeUndefined();
+    expect(await age()).toBeUndefined();
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 0, abandoned: 1 });
     expect(await eventsOf('abandoned')).toMatchObject([{ userId: 'ada', actor: 'operator', applicationId: id }]);
   });
@@ -326,6 +327,27 @@ describe('planning applications abandon', () => {
   });
 });
 
+describe('GET /metrics', () => {
+  test('F18 has the age of the oldest application without a decision, 0 without one, and nothing without a database', async () => {
+    const metrics = createPrometheusMetrics({ replica: undefined });
+    const config = { ...testConfig, metricsToken: 'a-token-for-the-scrapes-0123456789abc' };
+    const testApp = await createTestApp({ metrics, config });
+    const scrape = async () => {
+      const headers = { authorization: `Bearer ${config.metricsToken}` };
+      const { text } = await testApp.call('GET', '/metrics', { headers });
+      return /^planning_applications_oldest_unknown_seconds (.*)$/m.exec(text)?.[1];
+    };
+    expect((await testApp.call('POST', coverage, { as: 'ada', body: applicant })).status).toBeGreaterThanOrEqual(500);
+    testApp.now = new Date(testApp.now.getTime() + 2 * 60 * 60_000);
+    expect(await scrape()).toBe('7200');
+    const facts = { applications: {}, completedTasks: {} };
+    const print = (database?: typeof facts) =>
+      metrics.print({ inFlight: 0, database, isWritable: true, hasLostDatabase: false });
+    expect(await print(facts)).toContain('planning_applications_oldest_unknown_seconds 0\n');
+    expect(await print()).not.toMatch(/^planning_applications_oldest_unknown_seconds/m);
+  });
+});
+
 describe('applications of erased persons', () => {
   test('F18 are closed by the erasure, and neither counted nor old', async () => {
     const { open, db, testApp } = await setUp();
@@ -339,7 +361,7 @@ describe('applications of erased persons', () => {
       unknown: 0,
       abandoned: 0,
     });
-    expect(await createOperationStore(db).findOldestOpen()).toBeUndefined();
+    expect(await createOperationStore(db).findOldestOpenAge(Date.now())).toBeUndefined();
     expect(await db.select().from(applications)).toMatchObject([
       { userId: erasedUserId, abandonedAt: testApp.now.getTime() },
     ]);
@@ -350,7 +372,7 @@ describe('applications of erased persons', () => {
     await open();
     await db.update(applications).set({ userId: erasedUserId, identityHash: 'anonymous' });
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 0, abandoned: 0 });
-    expect(await createOperationStore(db).findOldestOpen()).toBeUndefined();
+    expect(await createOperationStore(db).findOldestOpenAge(Date.now())).toBeUndefined();
     await db.delete(applications);
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 0, abandoned: 0 });
   });

@@ -54,13 +54,14 @@ export function createOperationStore(db: Database) {
       }
     },
 
-    /** When the oldest application was created that has no decision and is not abandoned; undefined if there is none. */
-    async findOldestOpen(): Promise<number | undefined> {
+    /** The age in seconds of the oldest application that has no decision and is not abandoned. */
+    async findOldestOpenAge(now: number): Promise<number | undefined> {
       const [row] = await db
         .select({ createdAt: min(applications.createdAt) })
         .from(applications)
         .where(isWaiting);
-      return row?.createdAt ?? undefined;
+      const createdAt = row?.createdAt ?? undefined;
+      return createdAt === undefined ? undefined : Math.max(0, (now - createdAt) / 1000);
     },
   };
 }
