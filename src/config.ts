@@ -1,7 +1,7 @@
 import { distance } from 'fastest-levenshtein';
 import * as v from 'valibot';
 import { logLevels } from './log';
-import { authKeys, type Fault, productionFaults, productionWarnings } from './production-rules';
+import { combinationFaults, type Fault, productionFaults, productionWarnings } from './production-rules';
 import { secretFileSettings, withSecretFiles } from './secret-files';
 import {
   BaseUrl,
@@ -30,8 +30,7 @@ import { telemetrySettings, tracingOf } from './telemetry/settings';
 export const Settings = v.object({
   NODE_ENV: setting(
     v.picklist(['development', 'production'], 'must be development or production'),
-    '`production` refuses every insecure default, naming each',
-    'development',
+    '`production` refuses every insecure default, naming each; without it the bundle is in production, the sources are in `development`',
   ),
   HOST: setting(NonEmpty, 'address to listen on', '127.0.0.1'),
   PORT: setting(integerText(0, 65_535), 'port to listen on; `0` takes a free one', '3000'),
@@ -130,7 +129,7 @@ export const Settings = v.object({
   ...telemetrySettings,
   SEED_DEMO: setting(
     Flag,
-    'store demo cemeteries, a sales team and a year of its activities; `true` in development, refused in production',
+    'store demo cemeteries, a sales team and a year of its activities, but only in a database that development created; `true` in development, refused in production',
   ),
   ...secretFileSettings,
 });
@@ -162,20 +161,24 @@ export class ConfigError extends Error {
  * Reads the settings from an environment.
  *
  * @param developmentSecret the key of development that lies in `data/`, which production refuses
+ * @param used the settings that are read and checked; all without it
  * @throws ConfigError that names every bad key
  */
-export function readConfig(given: Environment, developmentSecret?: string) {
-  const { environment, ...files } = withSecretFiles(given);
-  const parsed = v.safeParse(Settings, environment);
+export function readConfig(given: Environment, developmentSecret?: string, used?: readonly string[]) {
+  const isUsed = (key: string) =>
+    used === undefined || key === 'NODE_ENV' || used.includes(key) || used.includes(key.replace(/_FILE$/, ''));
+  const { environment, ...files } = withSecretFiles(given, isUsed);
+  const parsed = v.safeParse(Settings, Object.fromEntries(Object.entries(environment).filter(([key]) => isUsed(key))));
   const found = [
     ...(parsed.issues ?? []).map((issue) => ({ key: v.getDotPath(issue) ?? '', rule: issue.message })),
     ...files.faults,
-    ...authFaults(environment),
-    ...replicaFaults(environment),
-    ...encryptionFaults(environment),
+    ...combinationFaults(environment),
     ...(environment.NODE_ENV === 'production' ? productionFaults(environment, developmentSecret) : []),
   ];
-  const faults = found.filter(({ key }) => !key.split(' or ').some(files.isUnreadable));
+  const faults = found.filter(({ key }) => {
+    const keys = key.split(' or ');
+    return keys.some(isUsed) && !keys.some(files.isUnreadable);
+  });
   if (!parsed.success || faults.length > 0) throw new ConfigError(faults);
 
   const settings = parsed.output;
@@ -231,7 +234,8 @@ export function readConfig(given: Environment, developmentSecret?: string) {
     logLevel: settings.LOG_LEVEL,
     metricsToken: settings.METRICS_TOKEN,
     tracing: tracingOf(settings),
-    seedDemo: settings.SEED_DEMO ?? settings.NODE_ENV !== 'production',
+    /** Undefined where nothing is set: a start in development then adds demo data, a command does not. */
+    seedDemo: settings.SEED_DEMO,
   };
 }
 
@@ -272,28 +276,4 @@ function authKey(settings: v.InferOutput<typeof Settings>): AuthKey {
   if (settings.AUTH_PUBLIC_KEY !== undefined) return { kind: 'public-key', pem: settings.AUTH_PUBLIC_KEY };
   if (settings.AUTH_JWKS_URL !== undefined) return { kind: 'jwks', url: settings.AUTH_JWKS_URL };
   return { kind: 'development' };
-}
-
-function authFaults(environment: Environment) {
-  const present = authKeys.filter((key) => environment[key] !== undefined);
-  return present.length > 1
-    ? present.map((key) => ({ key, rule: `excludes the others: set exactly one of ${authKeys.join(', ')}` }))
-    : [];
-}
-
-function replicaFaults(environment: Environment) {
-  const present = (['DATABASE_READ_URL', 'DATABASE_REPLICA_PATH'] as const).filter((key) => environment[key]);
-  if (present.length > 1) return present.map((key) => ({ key, rule: 'excludes the other: set at most one of both' }));
-  if (environment.DATABASE_READ_URL !== undefined && environment.DATABASE_READ_URL === environment.DATABASE_URL) {
-    return [{ key: 'DATABASE_READ_URL', rule: 'must be another server than DATABASE_URL' }];
-  }
-  const isLocal = environment.DATABASE_URL?.startsWith('file:') ?? true;
-  return isLocal ? present.map((key) => ({ key, rule: 'needs a DATABASE_URL that is a libSQL server' })) : [];
-}
-
-function encryptionFaults(environment: Environment) {
-  const { DATABASE_ENCRYPTION_KEY, DATABASE_URL = 'file:', DATABASE_REPLICA_PATH } = environment;
-  if (!DATABASE_ENCRYPTION_KEY || DATABASE_URL.startsWith('file:') || DATABASE_REPLICA_PATH !== undefined) return [];
-  const rule = 'has no use: a libSQL server encrypts its own files, and no replica is kept here';
-  return [{ key: 'DATABASE_ENCRYPTION_KEY', rule }];
 }

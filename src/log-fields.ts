@@ -90,6 +90,11 @@ export const logFields = {
   timeZone: Setting,
   version: v.pipe(v.string(), v.regex(/^\d+\.\d+\.\d+$/)),
   commit: Commit,
+  mode: v.picklist(['development', 'production']),
+  /** The sources of the settings: the environment, and files by path. */
+  settings: v.pipe(v.array(Setting), v.maxLength(20)),
+  /** The working directory. */
+  folder: Setting,
 } as const satisfies Record<string, v.GenericSchema>;
 
 export type LogFields = {

@@ -1,7 +1,7 @@
-import { type App, createApp } from './app';
+import { createApp } from './app';
 import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier } from './auth/token-verifier';
-import { type Config, ConfigError, readConfig } from './config';
+import { ConfigError, readConfig } from './config';
 import { closeDatabase } from './db/client';
 import { describeLoss } from './db/loss';
 import type { Demo } from './demo/demo';
@@ -17,10 +17,12 @@ import { announce } from './start/announce';
 import { openCarrier } from './start/carrier';
 import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
 import { watchDescriptors } from './start/descriptors';
-import { requireSettingsAsWritten } from './start/env-files';
+import { describeConfigError, loadSettings } from './start/env-files';
+import type { StartFlags } from './start/flags';
+import { addressOf, cannotListen, findFreePort } from './start/listen';
 import { excludeLoopback } from './start/proxies';
 import { createSecrets } from './start/secrets';
-import { cannotListen, StartError } from './start/start-error';
+import { StartError } from './start/start-error';
 import { tokenSettings, watchTokens } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
 
@@ -30,10 +32,13 @@ const ignoredSignals = ['SIGUSR1', 'SIGUSR2'] as const;
 /** How long the last lines of the log may take to be written, where a reader stalls or a disk is full. */
 const logPatienceMs = 1000;
 
+let output: ReturnType<typeof openLogOutput> | undefined;
 try {
   await start();
 } catch (error) {
-  if (error instanceof ConfigError || error instanceof StartError) process.stderr.write(`${error.message}\n`);
+  await output?.flush(logPatienceMs);
+  if (error instanceof ConfigError) process.stderr.write(`${describeConfigError(error)}\n`);
+  else if (error instanceof StartError) process.stderr.write(`${error.message}\n`);
   else process.stderr.write(`The start has failed: ${JSON.stringify(listedFields(describeError(error)))}\n`);
   process.exit(1);
 }
@@ -47,14 +52,21 @@ async function start(): Promise<void> {
   });
   let onIgnoredSignal: (signal: (typeof ignoredSignals)[number]) => void = () => undefined;
   for (const signal of ignoredSignals) process.on(signal, () => onIgnoredSignal(signal));
+  const flags = await readFlags(process.argv.slice(2));
+  const sources = loadSettings(process.env, { execArgv: process.execArgv, envFile: flags.envFile, isDemo: flags.demo });
   excludeLoopback(process.env);
-  requireSettingsAsWritten(process.env, process.execArgv);
-  const demo = await openDemo(process.argv.slice(2));
+  const demo = flags.demo ? await openDemo(flags.now) : undefined;
   const readSettings = () => readConfig(process.env, keptDevelopmentSecret());
   const config = demo?.config ?? readSettings();
-  const output = openLogOutput(1);
-  const log = createLog(config.logLevel, output);
+  // Before anything is opened: a start that cannot serve changes nothing.
+  findFreePort(config.host, config.port);
+  const logOutput = openLogOutput(1);
+  output = logOutput;
+  const log = createLog(config.logLevel, logOutput);
   onIgnoredSignal = (signal) => log.info({ signal }, 'the signal is ignored');
+  if (config.isProduction) {
+    log.info({ mode: 'production', settings: ['environment', ...sources.files], folder: sources.folder }, 'starting');
+  }
   for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting needs attention');
   const machineClock = () => new Date();
   const clock = demo?.clock ?? machineClock;
@@ -63,7 +75,8 @@ async function start(): Promise<void> {
   const secrets = createSecrets(config);
   const telemetry = await openTelemetry(config, log);
   const { metrics, tracing } = telemetry;
-  const db = await openPreparedDatabase(config, log, clock(), {
+  const origin = { now: clock(), isDemo: demo !== undefined };
+  const db = await openPreparedDatabase(config, log, origin, {
     observers: telemetry.databaseObservers('primary'),
     databaseToken: secrets.databaseToken,
     onTokenChange(code) {
@@ -158,7 +171,7 @@ async function start(): Promise<void> {
       log.error(describeError(error), 'the stop has failed');
     } finally {
       log.summarize();
-      await output.flush(logPatienceMs);
+      await logOutput.flush(logPatienceMs);
       process.exit(finalCode);
     }
   };
@@ -178,7 +191,15 @@ async function start(): Promise<void> {
     void stop(1, 0);
   });
 
-  const address = listen(app, config);
+  // The text for a terminal comes after the lines of the log that were written before it.
+  if (!config.isProduction) await logOutput.flush(logPatienceMs);
+  const { host, port } = config;
+  try {
+    app.listen({ hostname: host, port });
+  } catch (error) {
+    throw cannotListen(host, port, error);
+  }
+  const address = addressOf(host, app.server?.port ?? port);
   void loadCarrier().catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));
   watchDescriptors(log);
   publicUrl = config.publicUrl ?? address;
@@ -186,32 +207,23 @@ async function start(): Promise<void> {
   // A demo has a clock of its own, and its data are removed at the next start.
   if (demo === undefined) retention = startAuditRetention(deps, config.auditRetentionDays);
   summing = startSummingActivities(deps);
-  announce(address, { config, log, tokens: tokens.kept, demo });
+  announce(address, { config, sources, log, tokens: tokens.kept, demo });
 }
 
-/** What a demo changes of a start, if one is asked for; nothing of it is loaded otherwise. */
-async function openDemo(args: readonly string[]): Promise<Demo | undefined> {
-  const taken = ['demo', 'now'].find((flag) => process.env[`npm_config_${flag}`] !== undefined);
+/** Reads the flags of the start. A start without flags does not load what reads them. */
+async function readFlags(args: readonly string[]): Promise<StartFlags> {
+  const taken = ['demo', 'now', 'env-file'].find((flag) => {
+    return process.env[`npm_config_${flag.replace('-', '_')}`] !== undefined;
+  });
   if (taken !== undefined) {
     throw new StartError(`npm has taken --${taken} for itself. Its own flags end with --: npm start -- --${taken}`);
   }
-  if (args.length === 0) return undefined;
-  const { readStartFlags } = await import('./start/flags');
-  const flags = readStartFlags(args);
-  return flags.demo ? (await import('./demo/demo')).openDemo(process.env, flags.now) : undefined;
+  return args.length === 0 ? {} : (await import('./start/flags')).readStartFlags(args);
 }
 
-function listen(app: App, { host, port }: Config): string {
-  try {
-    app.listen({ hostname: host, port });
-  } catch (error) {
-    throw cannotListen(host, port, error);
-  }
-  return addressOf(host, app.server?.port ?? port);
-}
-
-function addressOf(host: string, port: number): string {
-  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+/** Prepares a demo. A start without one does not load it. */
+async function openDemo(now: string | undefined): Promise<Demo> {
+  return (await import('./demo/demo')).openDemo(process.env, now);
 }
 
 /**

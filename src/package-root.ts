@@ -20,6 +20,9 @@ export const buildName = `${buildIdentity.version} (${buildIdentity.commit})`;
  */
 export const packageRoot = nearestPackage(new URL('.', import.meta.url));
 
+/** Whether this is the bundle. The sources run from their `.ts` files. */
+export const isBundle = !import.meta.path.endsWith('.ts');
+
 function nearestPackage(folder: URL): URL {
   if (existsSync(new URL('package.json', folder))) return folder;
   const parent = new URL('..', folder);

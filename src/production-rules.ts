@@ -9,7 +9,7 @@ export interface Fault {
   readonly rule: string;
 }
 
-export const authKeys = ['AUTH_SECRET', 'AUTH_PUBLIC_KEY', 'AUTH_JWKS_URL'] as const;
+const authKeys = ['AUTH_SECRET', 'AUTH_PUBLIC_KEY', 'AUTH_JWKS_URL'] as const;
 
 const required = ['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN'] as const;
 /** What must be this deployment's own; everybody can read what stands in a document or in this repository. */
@@ -31,6 +31,35 @@ const placeholder =
   /^(?:[<$%{[].*|(?:change|replace)[-_ ]?(?:me|this|it).*|(?:your|example|dummy|placeholder)(?:[-_ ].*)?|demo(?:-chat(?:-token)?)?|secret|password|test|todo|tbd|x+|\*+|\.+|…)$/i;
 /** A secret that was drawn by chance has more. */
 const leastDifferentCharacters = 10;
+
+/** The faults of settings that exclude or need each other, in any mode. */
+export function combinationFaults(environment: Environment): Fault[] {
+  return [...authFaults(environment), ...replicaFaults(environment), ...encryptionFaults(environment)];
+}
+
+function authFaults(environment: Environment) {
+  const present = authKeys.filter((key) => environment[key] !== undefined);
+  return present.length > 1
+    ? present.map((key) => ({ key, rule: `excludes the others: set exactly one of ${authKeys.join(', ')}` }))
+    : [];
+}
+
+function replicaFaults(environment: Environment) {
+  const present = (['DATABASE_READ_URL', 'DATABASE_REPLICA_PATH'] as const).filter((key) => environment[key]);
+  if (present.length > 1) return present.map((key) => ({ key, rule: 'excludes the other: set at most one of both' }));
+  if (environment.DATABASE_READ_URL !== undefined && environment.DATABASE_READ_URL === environment.DATABASE_URL) {
+    return [{ key: 'DATABASE_READ_URL', rule: 'must be another server than DATABASE_URL' }];
+  }
+  const isLocal = environment.DATABASE_URL?.startsWith('file:') ?? true;
+  return isLocal ? present.map((key) => ({ key, rule: 'needs a DATABASE_URL that is a libSQL server' })) : [];
+}
+
+function encryptionFaults(environment: Environment) {
+  const { DATABASE_ENCRYPTION_KEY, DATABASE_URL = 'file:', DATABASE_REPLICA_PATH } = environment;
+  if (!DATABASE_ENCRYPTION_KEY || DATABASE_URL.startsWith('file:') || DATABASE_REPLICA_PATH !== undefined) return [];
+  const rule = 'has no use: a libSQL server encrypts its own files, and no replica is kept here';
+  return [{ key: 'DATABASE_ENCRYPTION_KEY', rule }];
+}
 
 /** Everything that production refuses. Bad values are reported by the schema already. */
 export function productionFaults(environment: Environment, developmentSecret: string | undefined): Fault[] {

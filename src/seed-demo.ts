@@ -4,7 +4,7 @@ import { createCemeteryStore } from './modules/cemeteries/store';
 import { demoActivities, demoStaff } from './modules/sales/demo';
 import { createSalesStore } from './modules/sales/store';
 
-/** Stores made-up cemeteries and a sales team, and leaves alone what of them is there already. */
+/** Stores demo cemeteries and a demo sales team, and keeps those of them that are stored already. */
 export async function seedDemo(db: Database, now: Date): Promise<void> {
   const sales = createSalesStore(db);
   const keepsStored = true;

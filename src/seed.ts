@@ -1,15 +1,40 @@
+import * as v from 'valibot';
 import type { Database } from './db/client';
 import { createCemeteryStore } from './modules/cemeteries/store';
 import { seedCatalog } from './modules/matching/seed-catalog';
 import { createCatalogStore } from './modules/matching/store';
 import { createReferenceStore } from './modules/reference/store';
 
-/** Stores what the service ships with. Running it again changes nothing, and takes nothing back that was changed. */
+/**
+ * Stores the lists and the catalogue of the package; with `withDemo` also demo data, but only in a database that is marked
+ * for development. A second run changes nothing and keeps what operators changed.
+ */
 export async function seedDatabase(db: Database, { withDemo, now }: { withDemo: boolean; now: Date }): Promise<void> {
   await createReferenceStore(db).seed();
   await seedCatalog(createCatalogStore(db), now);
   await createCemeteryStore(db).repairOrder();
-  if (!withDemo) return;
+  if (!withDemo || !(await findDemoTraces(db)).isMarked) return;
   const { seedDemo } = await import('./seed-demo');
   await seedDemo(db, now);
+}
+
+/** Whether a database has no table yet, as before its first migration. */
+export async function isWithoutTables(db: Database): Promise<boolean> {
+  return (await db.$client.execute('SELECT 1 FROM sqlite_master LIMIT 1')).rows.length === 0;
+}
+
+/** Marks a database that was just created as one for development. Only such a database takes demo data. */
+export async function markForDevelopment(db: Database): Promise<void> {
+  await db.$client.execute('UPDATE schema_compatibility SET for_development = 1');
+}
+
+const Traces = v.object({ mark: v.nullable(v.number()), rows: v.number() });
+
+/** Whether a database is marked for development, and whether it seems to hold demo rows; by index, at any size. */
+export async function findDemoTraces(db: Database): Promise<{ isMarked: boolean; hasRows: boolean }> {
+  const found = await db.$client.execute(`SELECT (SELECT max(for_development) FROM schema_compatibility) AS mark,
+    EXISTS (SELECT 1 FROM staff WHERE id = 'demo-manager' AND last_name = 'Somerville')
+      OR EXISTS (SELECT 1 FROM cemeteries WHERE external_id = 'demo-01' AND created_by = 'demo') AS rows`);
+  const { mark, rows } = v.parse(Traces, found.rows[0]);
+  return { isMarked: mark === 1, hasRows: rows === 1 };
 }

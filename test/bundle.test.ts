@@ -23,7 +23,13 @@ const { built, bundle } = await buildMovedBundle();
 const files = [...new Glob('**').scanSync({ cwd: bundle, dot: true })].sort();
 
 /** What a machine has that has Bun alone: nothing on the path but Bun, and no home in which a package could be found. */
-const environment = { PATH: onlyBun(), HOME: nowhere, BUN_INSTALL: nowhere, AUTH_SECRET: testSecret };
+const environment = {
+  PATH: onlyBun(),
+  HOME: nowhere,
+  BUN_INSTALL: nowhere,
+  NODE_ENV: 'development',
+  AUTH_SECRET: testSecret,
+};
 const program = ['--no-install', join(bundle, 'src/main.js')];
 
 function onlyBun(): string {

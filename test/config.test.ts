@@ -42,7 +42,6 @@ describe('the settings', () => {
       bodyLimitBytes: 262_144,
       reportTimeZone: 'UTC',
       logLevel: 'info',
-      seedDemo: true,
     });
   });
 
@@ -240,7 +239,7 @@ describe('the settings', () => {
 
 describe('production', () => {
   test('starts with every insecure default replaced', () => {
-    expect(readConfig(production)).toMatchObject({ isProduction: true, seedDemo: false });
+    expect(readConfig(production)).toMatchObject({ isProduction: true, seedDemo: undefined });
   });
 
   test.each([

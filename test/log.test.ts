@@ -210,7 +210,13 @@ describe('standard output', () => {
     const port = await freePort();
     const child = Bun.spawn([process.execPath, main], {
       cwd,
-      env: { PATH: process.env.PATH, PORT: String(port), SEED_DEMO: 'false', LOG_LEVEL: 'debug' },
+      env: {
+        PATH: process.env.PATH,
+        NODE_ENV: 'development',
+        PORT: String(port),
+        SEED_DEMO: 'false',
+        LOG_LEVEL: 'debug',
+      },
       stdout,
       stderr: 'pipe',
     });

@@ -89,21 +89,15 @@ describe('a start without settings', () => {
     await fetch(`${service.address}/nowhere`);
     service.process.kill('SIGTERM');
     await service.process.exited;
-    const lines = service
-      .output()
-      .split('\n')
-      .slice(
-        service
-          .output()
-          .split('\n')
-          .findIndex((line) => line.startsWith('{')),
-      );
-    expect(
+    const [before = '', after = ''] = service.output().split(/Personal planning service[\s\S]*?\n\n.*\n.*\n\n/);
+    const messages = [before, after].map((lines) =>
       lines
+        .split('\n')
         .filter((line) => line !== '')
         .map((line) => JSON.parse(line).msg)
         .sort(),
-    ).toEqual(['request', 'request', 'stopping']);
+    );
+    expect(messages).toEqual([['a new database is created'], ['request', 'request', 'stopping']]);
   });
 });
 
@@ -285,7 +279,8 @@ describe.concurrent('a start that cannot go on', () => {
 
 describe.concurrent('production', () => {
   test('with all settings starts, and says so in one line without secrets', async () => {
-    const service = await startService({ environment: production });
+    const { cwd } = await createCommandLine();
+    const service = await startService({ cwd, environment: production });
     const lines = service
       .output()
       .trim()
@@ -296,8 +291,8 @@ describe.concurrent('production', () => {
       'PUBLIC_URL',
       'TRUSTED_PROXY_COUNT',
     ]);
-    expect(lines.find(({ level }) => level === 'info')).toMatchObject({
-      msg: 'listening',
+    expect(lines.filter(({ level }) => level === 'info').map(({ msg }) => msg)).toEqual(['starting', 'listening']);
+    expect(lines.find(({ msg }) => msg === 'listening')).toMatchObject({
       address: service.address,
       docs: `${service.address}/swagger`,
     });

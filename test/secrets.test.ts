@@ -47,7 +47,9 @@ function refusalOf(environment: Record<string, string>): string {
 
 /** What a running service lets be seen of its secrets: in answers, in its output, and in what others see of a process. */
 async function lookAt(start: Start, token = 'x.y.z') {
-  const service = await startService({ ...start, hasErrorsInOutput: true });
+  const { DATABASE_ENCRYPTION_KEY } = start.environment ?? {};
+  const { cwd } = await createCommandLine(DATABASE_ENCRYPTION_KEY === undefined ? {} : { DATABASE_ENCRYPTION_KEY });
+  const service = await startService({ cwd, ...start, hasErrorsInOutput: true });
   const answers: string[] = [];
   const ask = async (path: string, init: RequestInit = {}) => {
     const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
@@ -133,7 +135,11 @@ describe('no secret is seen', () => {
       const said = refusalOf(environment);
       expect(said).toStartWith('These settings cannot be used:\n');
       expect(secretsIn(said)).toEqual([]);
-      if (isReal) expect(await failToStart({ environment })).toEqual({ exitCode: 1, stdout: '', stderr: `${said}\n` });
+      if (isReal) {
+        const { exitCode, stdout, stderr } = await failToStart({ environment });
+        expect({ exitCode, stdout, seen: secretsIn(stderr) }).toEqual({ exitCode: 1, stdout: '', seen: [] });
+        expect(stderr).toStartWith(`${said}\nThe mode is production.`);
+      }
       isReal = isLong;
     }
   }, 60_000);
@@ -175,7 +181,7 @@ describe('no secret is seen', () => {
       const environment = { ...settings, ...secrets, DATABASE_URL: sqld.url, DATABASE_REPLICA_PATH: 'data/replica.db' };
       const lines = Object.entries(environment).map(([key, value]) => `${key}=${value}\n`);
       writeFileSync(join(cwd, '.env'), lines.join(''));
-      const service = await startService({ cwd });
+      const service = await startService({ cwd, environment: { NODE_ENV: 'production' } });
       expect(service.output()).toContain('"msg":"listening"');
       const { pid } = service.process;
       const children = () =>
@@ -194,7 +200,8 @@ describe('no secret is seen', () => {
 
 test('the chat token alone is handed out, to whoever is signed in', async () => {
   const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
-  const service = await startService({ environment: { ...settings, ...ofFile } });
+  const { cwd } = await createCommandLine({ DATABASE_ENCRYPTION_KEY: secrets.DATABASE_ENCRYPTION_KEY });
+  const service = await startService({ cwd, environment: { ...settings, ...ofFile } });
   const read = async (authorization: string) => {
     const answer = await fetch(`${service.address}/v2/private/healthAndCare/`, { headers: { authorization } });
     return secretsIn(JSON.stringify([...answer.headers]) + (await answer.text()));

@@ -1,6 +1,6 @@
 import { Argument, Command, Option } from 'commander';
 import * as v from 'valibot';
-import { type Config, readConfig } from '../config';
+import type { Config } from '../config';
 import type { Database } from '../db/client';
 import { type ApplicationRow, erasedUserId } from '../db/schema/applications';
 import { findFieldErrors } from '../field-errors';
@@ -15,6 +15,7 @@ import { currentOperator } from './operator';
 import { OperatorError } from './operator-error';
 import { printResult, toLine, writeOut } from './print';
 import { readJsonFile } from './read-json';
+import { readSettings } from './settings';
 
 interface ListOptions {
   readonly state: readonly ShownState[];
@@ -52,7 +53,7 @@ function listCommand(): Command {
     .option('--json', 'print them as JSON', false)
     .addHelpText('after', '\nApplications of erased persons are not listed. The look is recorded in the audit trail.')
     .action((options: ListOptions) =>
-      withDatabase(readConfig(process.env), async (db) => {
+      withDatabase(readSettings('applications list'), async (db) => {
         const now = Date.now();
         const look = { userId: noUserId, action: 'read', actor: 'operator', section: 'applications' } as const;
         await createAuditStore(db).record({ ...look, ...currentOperator(), now });
@@ -80,7 +81,7 @@ becomes the purchase of its person and is credited to the counselor. An abandone
     )
     .action(async (id: string, options: SettleOptions) => {
       const decision = await decisionOf(options);
-      const config = readConfig(process.env);
+      const config = readSettings('applications settle');
       await withDatabase(config, async (db) => {
         const application = await findOpen(db, id, config);
         const outcome = decision.kind === 'accepted' ? `accepted as ${decision.applicationNumber}` : decision.reason;
@@ -106,7 +107,7 @@ Use it when the carrier does not know the application, or will not decide. The s
 person applies again, the application is sent again under the same id, so that the carrier never holds two.`,
     )
     .action((id: string, options: { yes: boolean; json: boolean }) => {
-      const config = readConfig(process.env);
+      const config = readSettings('applications abandon');
       return withDatabase(config, async (db) => {
         const application = await findOpen(db, id, config);
         if (shownState(application) === 'abandoned') throw new OperatorError('The application is already abandoned.');
@@ -141,7 +142,7 @@ async function decisionOf({ number, pricing, declined }: SettleOptions): Promise
 }
 
 /** @throws OperatorError when there is nothing to end */
-async function findOpen(db: Database, id: string, { carrier }: Config): Promise<ApplicationRow> {
+async function findOpen(db: Database, id: string, { carrier }: Pick<Config, 'carrier'>): Promise<ApplicationRow> {
   const application = await createOperationStore(db).findById(id);
   if (application === undefined) throw new OperatorError('There is no application with this id.');
   if (application.userId === erasedUserId)
@@ -156,7 +157,12 @@ async function findOpen(db: Database, id: string, { carrier }: Config): Promise<
 }
 
 /** @throws OperatorError */
-async function settle(db: Database, application: ApplicationRow, decision: CarrierDecision, config: Config) {
+async function settle(
+  db: Database,
+  application: ApplicationRow,
+  decision: CarrierDecision,
+  config: Pick<Config, 'carrier'>,
+) {
   const store = createApplicationStore(db);
   // Fences off the reconciler and the requests of the person, as their own attempts do.
   const taken = await store.takeOver(application, Date.now());

@@ -1,5 +1,4 @@
 import { Command } from 'commander';
-import { readConfig } from '../config';
 import type { Database } from '../db/client';
 import { databaseClock } from '../db/clock';
 import { holdTexts } from '../modules/audit/retention';
@@ -11,6 +10,7 @@ import type { Finding } from './doctor';
 import { currentOperator } from './operator';
 import { OperatorError } from './operator-error';
 import { counted, printResult } from './print';
+import { readSettings } from './settings';
 
 interface PruneOptions {
   readonly today?: string;
@@ -34,7 +34,7 @@ AUDIT_RETENTION_DAYS was lowered, and where the clock differs from the time of t
 Removed events cannot be restored. The command is recorded in the audit trail.`,
     )
     .action((options: PruneOptions) => {
-      const config = readConfig(process.env);
+      const config = readSettings('audit prune');
       const days = config.auditRetentionDays;
       return withDatabase(config, async (db) => {
         const store = createAuditStore(db);

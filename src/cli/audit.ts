@@ -1,6 +1,5 @@
 import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { parseInstant } from '../calendar';
-import { readConfig } from '../config';
 import type { Database } from '../db/client';
 import { type AuditEvent, auditActions } from '../db/schema/audit';
 import { type AuditFilter, createAuditStore, noUserId } from '../modules/audit/store';
@@ -10,6 +9,7 @@ import { withDatabase } from './command-database';
 import { currentOperator } from './operator';
 import { OperatorError } from './operator-error';
 import { toLine, writeOut } from './print';
+import { readSettings } from './settings';
 
 interface AuditOptions {
   readonly by?: string;
@@ -42,7 +42,7 @@ as it reads and needs little memory, however many events there are.`,
     .enablePositionalOptions()
     .addCommand(pruneCommand())
     .action((userId: string | undefined, options: AuditOptions) => {
-      const config = readConfig(process.env);
+      const config = readSettings('audit');
       const filter = filterOf(userId, options, config.reportTimeZone);
       return withDatabase(config, async (db) => {
         await recordLook(db, userId);

@@ -1,7 +1,6 @@
 import { existsSync, realpathSync, renameSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
-import { readConfig } from '../config';
 import { copyDatabase, examineCopy, UnfitError } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
@@ -18,6 +17,7 @@ import {
 } from './durable-files';
 import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
+import { readSettings } from './settings';
 
 interface BackupOptions {
   readonly json: boolean;
@@ -42,7 +42,7 @@ table is compared with it. A run that was killed leaves a file that ends in .par
 }
 
 async function backUp(file: string, options: BackupOptions): Promise<void> {
-  const settings = readConfig(process.env).database;
+  const settings = readSettings('backup').database;
   const path = localPath(settings.url);
   const database = path === undefined ? undefined : databaseToBackUp(path);
   refuseTarget(file, database, options);

@@ -1,8 +1,8 @@
 import { Command, InvalidArgumentError } from 'commander';
 import { magicLastNames } from '../carrier-sandbox/faults';
-import { readConfig } from '../config';
 import { findDatabaseError } from '../db/errors';
 import { OperatorError } from './operator-error';
+import { readSettings } from './settings';
 
 export function carrierCommand(): Command {
   const names = Object.entries(magicLastNames).map(([name, { does }]) => `  ${name.padEnd(9)} ${does}`);
@@ -14,7 +14,7 @@ export function carrierCommand(): Command {
       `\nCARRIER_API_KEY, if set, is asked of every caller. Applicants with these last names fail:\n${names.join('\n')}`,
     )
     .action(async (options: { port: number }) => {
-      const config = readConfig(process.env);
+      const config = readSettings('carrier');
       const { apiKey } = config.carrier;
       // The only command that serves: loading what serving takes would double the start of every other one.
       const { listenCarrierSandbox } = await import('../carrier-sandbox/server');

@@ -1,7 +1,6 @@
 import { Command, InvalidArgumentError } from 'commander';
 import * as v from 'valibot';
 import { calendarDateAt, parseCalendarDate } from '../calendar';
-import { readConfig } from '../config';
 import type { Database } from '../db/client';
 import { findFieldErrors } from '../field-errors';
 import { diffCatalogs } from '../modules/matching/catalog-diff';
@@ -15,6 +14,7 @@ import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { printResult, toTable } from './print';
 import { readJsonFile } from './read-json';
+import { readSettings } from './settings';
 
 export function catalogCommand(): Command {
   return new Command('catalog')
@@ -35,7 +35,7 @@ function showCommand(): Command {
     .argument('[version]', 'number of the version', versionNumber)
     .option('--json', 'print it as the file that `import products` takes', false)
     .action((version: number | undefined, options: { json: boolean }) =>
-      withDatabase(readConfig(process.env), async (db) => {
+      withDatabase(readSettings('catalog show'), async (db) => {
         const stored = await findCatalog(db, version);
         const catalog = toCatalog(stored);
         const rows = catalog.products.map(({ id, productName, active, disqualifiers, rules }) => [
@@ -58,7 +58,7 @@ function diffCommand(): Command {
     .argument('<b>', 'number of the later version', versionNumber)
     .option('--json', 'print the lines as JSON', false)
     .action((a: number, b: number, options: { json: boolean }) =>
-      withDatabase(readConfig(process.env), async (db) => {
+      withDatabase(readSettings('catalog diff'), async (db) => {
         const before = toCatalog(await findCatalog(db, a));
         const after = toCatalog(await findCatalog(db, b));
         const differences = diffCatalogs(before, after);
@@ -90,7 +90,7 @@ function tryCommand(): Command {
     .option('--on <date>', 'day of the match, YYYY-MM-DD; today if none is named', calendarDate)
     .option('--json', 'print the matches as JSON', false)
     .action(async (options: { user: string; catalog?: number; on?: string; json: boolean }) => {
-      const config = readConfig(process.env);
+      const config = readSettings('catalog try');
       const person = await readPerson(options.user);
       await withDatabase(config, async (db) => {
         const catalog = compileCatalog(await findCatalog(db, options.catalog));

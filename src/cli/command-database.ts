@@ -1,6 +1,5 @@
-import { existsSync } from 'node:fs';
 import type { Config } from '../config';
-import { closeDatabase, type Database, localPath, openDatabase, placeOf } from '../db/client';
+import { absenceOf, closeDatabase, type Database, openDatabase } from '../db/client';
 import { damageMessage, reportSchema } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { OperatorError } from './operator-error';
@@ -8,14 +7,15 @@ import { OperatorError } from './operator-error';
 const migrateFirst = ' Run `bun planning migrate` first.';
 
 /**
- * Opens the configured database for one command and closes it after. It must be there and migrated: a mistyped path
- * would otherwise be a new and empty database, and a dry run would change the one of a running service.
+ * Opens the configured database for one command and closes it afterwards. The database must exist and be migrated: with a
+ * mistyped path, the command would create an empty one, and a dry run would migrate that of a running service.
  */
-export async function withDatabase<Result>(config: Config, work: (db: Database) => Promise<Result>): Promise<Result> {
-  const path = localPath(config.database.url);
-  if (path !== undefined && !existsSync(path)) {
-    throw new OperatorError(`There is no database at ${placeOf(config.database.url)}.${migrateFirst}`);
-  }
+export async function withDatabase<Result>(
+  config: Pick<Config, 'database'>,
+  work: (db: Database) => Promise<Result>,
+): Promise<Result> {
+  const absence = absenceOf(config.database.url);
+  if (absence !== undefined) throw new OperatorError(`${absence}${migrateFirst}`);
   const db = await openDatabase(config.database);
   try {
     const fit = await schemaFit(db.$client);

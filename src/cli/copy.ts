@@ -2,7 +2,6 @@ import { closeSync, existsSync, linkSync, openSync, rmSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { Command } from 'commander';
 import * as v from 'valibot';
-import { readConfig } from '../config';
 import { examineCopy, UnfitError } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { keyRemedy } from '../db/encryption';
@@ -15,6 +14,7 @@ import { companionSuffixes, isTaken, syncFolderOf, syncToDisk } from './durable-
 import { OperatorError } from './operator-error';
 import { counted, printResult } from './print';
 import { createProgress } from './progress';
+import { readSettings } from './settings';
 
 interface CopyOptions {
   readonly from?: string;
@@ -47,7 +47,10 @@ continued by the same command; until it is complete, the service refuses the tar
 
 async function copy(options: CopyOptions): Promise<void> {
   const startedAtMs = performance.now();
-  const source = readConfig({ ...process.env, ...(options.from !== undefined && { DATABASE_URL: options.from }) });
+  const source = readSettings('copy', {
+    ...process.env,
+    ...(options.from !== undefined && { DATABASE_URL: options.from }),
+  });
   const target = targetOf(options);
   const sourcePath = localPath(source.database.url);
   if (sourcePath !== undefined && !existsSync(sourcePath)) {

@@ -1,18 +1,20 @@
-import { existsSync } from 'node:fs';
 import { Command } from 'commander';
 import { keptDevelopmentSecret } from '../auth/kept-secret';
 import { describeZone } from '../calendar';
 import { type Config, readConfig } from '../config';
-import { type Database, localPath, openDatabase, placeOf } from '../db/client';
+import { absenceOf, type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { databaseClock } from '../db/clock';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
+import { findDemoData } from '../modules/demo-data/store';
 import { createCatalogStore } from '../modules/matching/store';
+import { settingSources } from '../start/env-files';
 import { proxyHostFor } from '../start/proxies';
 import { retentionFindings } from './audit-retention';
+import { describeDemoRows } from './demo';
 import { logFinding, openFileFindings, pagesFinding, sqliteFinding } from './doctor-file';
 import { tokenFinding, tokenKeysFinding } from './doctor-keys';
 import { replicaFindings } from './doctor-replica';
@@ -29,6 +31,7 @@ export interface Finding {
     | 'pages'
     | 'replica'
     | 'schema'
+    | 'demo data'
     | 'writes'
     | 'catalogue'
     | 'audit trail'
@@ -72,11 +75,14 @@ export function doctorCommand(): Command {
 
 function settingsFindings({ isProduction, warnings, reportTimeZone }: Config): Finding[] {
   const mode = isProduction ? 'production' : 'development, with defaults that production refuses';
+  const sources = settingSources();
+  const from =
+    sources === undefined ? '' : `; from the environment${sources.files.map((file) => ` and ${file}`).join('')}`;
   return [
     {
       check: 'settings',
       result: isProduction ? 'ok' : 'warning',
-      detail: `${mode}; months and ages in ${describeZone(reportTimeZone, new Date())}`,
+      detail: `${mode}${from}; months and ages in ${describeZone(reportTimeZone, new Date())}`,
     },
     ...warnings.map(({ key, rule }): Finding => ({ check: 'settings', result: 'warning', detail: `${key} ${rule}` })),
   ];
@@ -103,9 +109,11 @@ async function databaseFindings(config: Config, isDeep: boolean): Promise<Findin
   const path = localPath(config.database.url);
   const place = placeOf(config.database.url);
   const fileFindings = path === undefined ? [] : [...openFileFindings(path), logFinding(path)];
-  if (path !== undefined && !existsSync(path)) {
-    const detail = `${place} is not there; the first start makes it, or \`bun planning migrate\``;
-    return [{ check: 'database', result: 'failed', detail }, ...openFileFindings(path)];
+  const absence = absenceOf(config.database.url);
+  if (absence !== undefined) {
+    const remedy = config.isProduction ? '`bun planning migrate` creates it' : 'the first start creates it';
+    const detail = `${absence} If the path is right, ${remedy}.`;
+    return [{ check: 'database', result: 'failed', detail }, ...(path === undefined ? [] : openFileFindings(path))];
   }
   const findings: Finding[] = [];
   let db: Database | undefined;
@@ -138,7 +146,7 @@ function encryptionOf({ database }: Config): string {
   return database.encryptionKey === undefined ? '; it is not encrypted' : '; it is encrypted';
 }
 
-async function schemaFindings(db: Database, { auditRetentionDays }: Config): Promise<Finding[]> {
+async function schemaFindings(db: Database, config: Config): Promise<Finding[]> {
   const check = 'schema';
   const fit = await schemaFit(db.$client);
   const { blocking, warnings, objects } = await reportSchema(db);
@@ -168,11 +176,12 @@ async function schemaFindings(db: Database, { auditRetentionDays }: Config): Pro
   };
   return [
     ...(differing.length > 0 ? differing : [whole]),
+    ...(await demoFindings(db, config)),
     writes,
     catalog === undefined
       ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
       : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },
-    ...(await retentionFindings(db, auditRetentionDays)),
+    ...(await retentionFindings(db, config.auditRetentionDays)),
   ];
 }
 
@@ -180,6 +189,21 @@ function unwritable(code: string): string {
   if (code === 'SQLITE_BUSY') return 'another process holds the write lock (SQLITE_BUSY)';
   if (code === 'DEADLINE_EXCEEDED') return 'no row could be written within DATABASE_TIMEOUT_MS (DEADLINE_EXCEEDED)';
   return `nothing can be written (${code})${keyRemedy(code).replace(/^ /, '. ')}`;
+}
+
+/** Finds demo data where it does not belong: in production, and in a database that is not marked for development. */
+async function demoFindings(db: Database, { isProduction }: Config): Promise<Finding[]> {
+  const check = 'demo data';
+  const found = await findDemoData(db);
+  const rows = describeDemoRows(found);
+  if (found.isMarked && !isProduction) return [];
+  if (rows !== undefined || found.isMarked) {
+    const mark = found.isMarked ? 'the database is marked for development, and holds' : 'the database holds';
+    const detail = `${mark} ${rows ?? 'no demo data'}: run \`bun planning demo remove\``;
+    return [{ check, result: isProduction ? 'failed' : 'warning', detail }];
+  }
+  if (found.referredStaff.length === 0) return [];
+  return [{ check, result: 'warning', detail: `demo staff is still in use: ${found.referredStaff.join(', ')}` }];
 }
 
 /** Tokens expire, and applications grow stale, by this machine's clock. */

@@ -1,5 +1,4 @@
 import { Command } from 'commander';
-import { readConfig } from '../config';
 import { shownErrors } from '../field-errors';
 import { parseCatalog } from '../modules/matching/catalog-faults';
 import { hashCatalog } from '../modules/matching/seed-catalog';
@@ -8,6 +7,7 @@ import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { counted, printResult } from './print';
 import { readJsonFile } from './read-json';
+import { readSettings } from './settings';
 
 export function importProductsCommand(): Command {
   return new Command('products')
@@ -34,7 +34,7 @@ Running instances notice the new version within five seconds.`,
         printResult(options, { products }, `${counted(products, 'product')}, all good; nothing was stored (dry run).`);
         return;
       }
-      await withDatabase(readConfig(process.env), async (db) => {
+      await withDatabase(readSettings('import products'), async (db) => {
         const store = createCatalogStore(db);
         const contentHash = hashCatalog(catalog);
         const latest = await store.findLatestVersion();

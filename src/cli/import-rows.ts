@@ -1,11 +1,12 @@
 import { Command } from 'commander';
 import type * as v from 'valibot';
-import { type Config, readConfig } from '../config';
+import type { Config } from '../config';
 import type { Database } from '../db/client';
 import type { UpsertCounts } from '../db/upsert';
 import { withDatabase } from './command-database';
 import { checkFile, type ImportWarning, type RowFormat, storeFile } from './import-file';
 import { counted, printResult } from './print';
+import { readSettings } from './settings';
 import { headerOf, type SourceColumns } from './source-rows';
 
 interface ImportOptions {
@@ -19,7 +20,7 @@ type ImportConfig = Pick<Config, 'reportTimeZone'>;
 /** What an import of rows is made of. */
 export interface RowsImport<Schema extends v.GenericSchema> {
   /** What the rows are, in the plural; also the name of the command. */
-  readonly name: string;
+  readonly name: 'cemeteries' | 'staff' | 'activities';
   readonly columns: SourceColumns;
   /** What an operator should know of the columns. */
   readonly help: string;
@@ -65,7 +66,7 @@ Importing a file again changes nothing, and an import that was interrupted is fi
 ${help}`,
     );
   return configure(command).action((path: string, options: ImportOptions & { json: boolean }) => {
-    const config = readConfig(process.env);
+    const config = readSettings(`import ${name}`);
     return withDatabase(config, async (db) => {
       const report = (fault: string) => process.stderr.write(`${fault}\n`);
       const { rows, counts, warnings } = await importRows(rowsImport, { db, config, path }, options, report);

@@ -1,7 +1,7 @@
 import { ConfigError, mistypedSettings } from '../config';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
-import { requireSettingsAsWritten } from '../start/env-files';
+import { describeConfigError, loadSettings } from '../start/env-files';
 import { excludeLoopback } from '../start/proxies';
 import { OperatorError } from './operator-error';
 import { createProgram } from './program';
@@ -16,10 +16,11 @@ process.stdout.on('error', (error) => {
 // Without a handler each ends the command in the middle of its work.
 for (const signal of ['SIGUSR1', 'SIGUSR2'] as const) process.on(signal, () => undefined);
 
-excludeLoopback(process.env);
 try {
   const program = createProgram().hook('preAction', (_, command) => {
-    requireSettingsAsWritten(process.env, process.execArgv);
+    const { envFile } = command.optsWithGlobals<{ envFile?: string }>();
+    loadSettings(process.env, { execArgv: process.execArgv, envFile });
+    excludeLoopback(process.env);
     // Doctor lists them with its findings.
     if (command.name() === 'doctor') return;
     for (const { key, rule } of mistypedSettings(process.env)) process.stderr.write(`${key} ${rule}\n`);
@@ -34,7 +35,8 @@ try {
 
 /** What an operator can act on; undefined for a fault of the program itself, which shows its stack. */
 function operatorMessage(error: unknown): string | undefined {
-  if (error instanceof OperatorError || error instanceof ConfigError) return error.message;
+  if (error instanceof OperatorError) return error.message;
+  if (error instanceof ConfigError) return describeConfigError(error);
   const failure = findDatabaseError(error);
   if (failure === undefined) return systemSentence(error);
   if (failure.code === 'SQLITE_BUSY') return 'Another process is writing to the database (SQLITE_BUSY): try again.';

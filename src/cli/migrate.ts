@@ -1,7 +1,6 @@
-import { existsSync } from 'node:fs';
 import { Command } from 'commander';
-import { readConfig } from '../config';
-import { closeDatabase, type Database, type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/client';
+import type { Config } from '../config';
+import { absenceOf, closeDatabase, type Database, type DatabaseSettings, openDatabase, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
 import {
   migrateDatabase,
@@ -12,10 +11,11 @@ import {
   UnfinishedCopyError,
 } from '../db/migrate';
 import { readMigrations } from '../db/migrations';
-import { seedDatabase } from '../seed';
+import { findDemoTraces, markForDevelopment, seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
+import { readSettings } from './settings';
 
 /** Rebuilding a table takes longer than any query of the service. */
 const migrationTimeoutMs = 60_000;
@@ -59,39 +59,45 @@ something to apply or to repair.`,
 }
 
 async function migrate(options: MigrateOptions): Promise<void> {
-  const config = readConfig(process.env);
+  const config = readSettings('migrate');
+  const place = placeOf(config.database.url);
   const db = await openDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
   try {
-    const { applied, repaired } = await migrateDatabase(db, undefined, options).catch((error: unknown) => {
+    const { isNew, applied, repaired } = await migrateDatabase(db, undefined, options).catch((error: unknown) => {
       if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
       if (error instanceof UnfinishedCopyError) throw new OperatorError(`${error.message} ${finishCopy}`);
       if (error instanceof SchemaDamageError) throw new OperatorError(error.message);
       if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
       throw error;
     });
-    await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
+    if (isNew && config.seedDemo === true) await markForDevelopment(db);
+    await seed(db, config);
     const lines = [
       ...repaired.map((object) => `Restored ${object}.`),
       ...applied.map(({ name, tookMs }) => `Applied ${name} in ${tookMs} ms.`),
       ...(repaired.length + applied.length > 0 ? [] : ['Nothing to do: the schema is the newest.']),
-      'The database is migrated and seeded.',
+      `The database ${place} is ${isNew ? 'created, ' : ''}migrated and seeded.`,
     ];
-    printResult(options, { migrated: true, seeded: true, applied, repaired }, lines.join('\n'));
+    printResult(
+      options,
+      { migrated: true, seeded: true, database: place, created: isNew, applied, repaired },
+      lines.join('\n'),
+    );
   } finally {
     await closeDatabase(db);
   }
 }
 
 async function preview(options: MigrateOptions): Promise<void> {
-  const { database } = readConfig(process.env);
-  const path = localPath(database.url);
-  const isMissing = path !== undefined && !existsSync(path);
-  const { pending, blocking, warnings } = isMissing
-    ? { pending: readMigrations().map(({ name }) => name), blocking: [], warnings: [] }
-    : await withOpened(database, reportSchema);
+  const { database } = readSettings('migrate');
+  const absence = absenceOf(database.url);
+  const { pending, blocking, warnings } =
+    absence !== undefined
+      ? { pending: readMigrations().map(({ name }) => name), blocking: [], warnings: [] }
+      : await withOpened(database, reportSchema);
   const differences = [...blocking, ...warnings].map(({ detail }) => detail);
   const lines = [
-    ...(isMissing ? [`${placeOf(database.url)} does not exist.`] : []),
+    ...(absence === undefined ? [] : [absence]),
     ...blocking.map((finding) => `${finding.detail}. ${remedyFor([finding])}`),
     ...warnings.map(({ detail }) => `${detail}.`),
     ...pending.map((name) => `Would apply ${name}.`),
@@ -118,10 +124,21 @@ export function seedCommand(): Command {
     .description('Store the reference lists, and with SEED_DEMO the demo data; running it again changes nothing')
     .option('--json', 'print the result as JSON', false)
     .action((options: { json: boolean }) => {
-      const config = readConfig(process.env);
+      const config = readSettings('seed');
       return withDatabase(config, async (db) => {
-        await seedDatabase(db, { withDemo: config.seedDemo, now: new Date() });
+        await seed(db, config);
         printResult(options, { seeded: true }, 'The database is seeded.');
       });
     });
+}
+
+async function seed(
+  db: Database,
+  { seedDemo, isProduction }: Pick<Config, 'seedDemo' | 'isProduction'>,
+): Promise<void> {
+  await seedDatabase(db, { withDemo: seedDemo ?? !isProduction, now: new Date() });
+  if (seedDemo !== true || (await findDemoTraces(db)).isMarked) return;
+  throw new OperatorError(
+    'No demo data was added: SEED_DEMO is true, and this database was not created for development. The rest is done.',
+  );
 }

@@ -6,6 +6,7 @@ import { backupCommand } from './backup';
 import { carrierCommand } from './carrier';
 import { catalogCommand } from './catalog';
 import { copyCommand } from './copy';
+import { demoCommand } from './demo';
 import { doctorCommand } from './doctor';
 import { activitiesImport } from './import-activities';
 import { cemeteriesImport } from './import-cemeteries';
@@ -20,34 +21,41 @@ import { userCommand } from './user';
 
 /** The whole command line; a new one each time, since a command remembers the options that it was given. */
 export function createProgram(): Command {
-  return (
-    new Command('planning')
-      .description('The operator’s command line of the personal planning service. Settings come from the environment.')
-      .version(buildName)
-      // So that a command and its subcommand can have options of the same name.
-      .enablePositionalOptions()
-      .showHelpAfterError('(add --help for help)')
-      .addCommand(migrateCommand())
-      .addCommand(seedCommand())
-      .addCommand(tokenCommand())
-      .addCommand(
-        new Command('import')
-          .description('Import a file')
-          .addCommand(importRowsCommand(cemeteriesImport))
-          .addCommand(importProductsCommand())
-          .addCommand(importRowsCommand(staffImport))
-          .addCommand(importRowsCommand(activitiesImport)),
-      )
-      .addCommand(userCommand())
-      .addCommand(applicationsCommand())
-      .addCommand(auditCommand())
-      .addCommand(catalogCommand())
-      .addCommand(backupCommand())
-      .addCommand(restoreCommand())
-      .addCommand(copyCommand())
-      .addCommand(rekeyCommand())
-      .addCommand(doctorCommand())
-      .addCommand(carrierCommand())
-      .addHelpText('after', '\nExit codes: 0 it is done; 1 it is not, for a reason that standard error gives.')
-  );
+  const program = new Command('planning')
+    .description('The command line of the personal planning service, for operators')
+    .version(buildName)
+    // So that a command and its subcommand can have options of the same name.
+    .enablePositionalOptions()
+    .showHelpAfterError('(add --help for help)')
+    .addCommand(migrateCommand())
+    .addCommand(seedCommand())
+    .addCommand(tokenCommand())
+    .addCommand(
+      new Command('import')
+        .description('Import a file')
+        .addCommand(importRowsCommand(cemeteriesImport))
+        .addCommand(importProductsCommand())
+        .addCommand(importRowsCommand(staffImport))
+        .addCommand(importRowsCommand(activitiesImport)),
+    )
+    .addCommand(userCommand())
+    .addCommand(applicationsCommand())
+    .addCommand(auditCommand())
+    .addCommand(catalogCommand())
+    .addCommand(backupCommand())
+    .addCommand(restoreCommand())
+    .addCommand(copyCommand())
+    .addCommand(rekeyCommand())
+    .addCommand(doctorCommand())
+    .addCommand(carrierCommand())
+    .addCommand(demoCommand())
+    .addHelpText('after', '\nThe exit code is 0 on success. It is 1 on failure, with the reason on standard error.');
+  addEnvFileOption(program);
+  return program;
+}
+
+/** Adds the option to every command, so that it may stand before or after the name of a command. */
+function addEnvFileOption(command: Command): void {
+  command.option('--env-file <path>', 'read settings from this file instead of .env in the working directory');
+  for (const each of command.commands) addEnvFileOption(each);
 }

@@ -1,6 +1,6 @@
 import { existsSync, realpathSync, renameSync, statSync } from 'node:fs';
 import { Command } from 'commander';
-import { ConfigError, readConfig } from '../config';
+import { ConfigError } from '../config';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
@@ -11,6 +11,7 @@ import { confirm } from './confirm';
 import { keepOwner, syncFolderOf, syncToDisk, withPartial } from './durable-files';
 import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
+import { readSettings } from './settings';
 
 interface RekeyOptions {
   readonly newKeyFile?: string;
@@ -40,7 +41,7 @@ over.`,
 }
 
 async function rekey(options: RekeyOptions): Promise<void> {
-  const { url, encryptionKey: key } = readConfig(process.env).database;
+  const { url, encryptionKey: key } = readSettings('rekey').database;
   const database = databaseToRekey(url);
   const newKey = options.decrypt ? withoutKey(options) : readNewKey(options);
   if (newKey === key) {
@@ -97,7 +98,7 @@ function readNewKey({ newKeyFile }: RekeyOptions): string {
 /** With a key that the settings refuse, neither the service nor this command would start on the database any more. */
 function refuseUnlessUsable(key: string): void {
   try {
-    readConfig({ ...process.env, DATABASE_ENCRYPTION_KEY: key, DATABASE_ENCRYPTION_KEY_FILE: undefined });
+    readSettings('rekey', { ...process.env, DATABASE_ENCRYPTION_KEY: key, DATABASE_ENCRYPTION_KEY_FILE: undefined });
   } catch (error) {
     const fault = error instanceof ConfigError ? error.faults[0] : undefined;
     if (fault === undefined) throw error;

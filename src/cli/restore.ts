@@ -2,7 +2,6 @@ import { chmodSync, linkSync, mkdirSync, realpathSync, renameSync, rmSync } from
 import { copyFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
-import { readConfig } from '../config';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
 import { type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
@@ -21,6 +20,7 @@ import {
 } from './durable-files';
 import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
+import { readSettings } from './settings';
 
 interface RestoreOptions {
   readonly yes: boolean;
@@ -46,7 +46,7 @@ or by the start of the service.`,
 }
 
 async function restore(file: string, options: RestoreOptions): Promise<void> {
-  const settings = readConfig(process.env).database;
+  const settings = readSettings('restore').database;
   const { encryptionKey: key } = settings;
   const path = localPath(settings.url);
   if (path === undefined) return restoreServer(file, settings, options);

@@ -2,11 +2,11 @@ import { Command, Option } from 'commander';
 import { developmentSecret } from '../auth/development-key';
 import { signToken } from '../auth/sign-token';
 import { parseInstant } from '../calendar';
-import { readConfig } from '../config';
 import { moment } from '../start/moment';
 import { commaList, durationSeconds, subject } from './arguments';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
+import { readSettings } from './settings';
 
 export function tokenCommand(): Command {
   return new Command('token')
@@ -21,7 +21,7 @@ export function tokenCommand(): Command {
     .option('--now <time>', 'made at this date or date-time, for a service whose clock stands still', moment)
     .option('--json', 'print the token and its expiry as JSON', false)
     .action(async (options: { sub: string; roles: string[]; ttl: number; now?: string; json: boolean }) => {
-      const config = readConfig(process.env);
+      const config = readSettings('token');
       const { key, ...claims } = config.auth;
       if (key.kind === 'public-key' || key.kind === 'jwks') {
         throw new OperatorError('Tokens are signed by whoever holds the private key: only AUTH_SECRET can sign here.');

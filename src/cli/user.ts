@@ -1,7 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { Argument, Command } from 'commander';
 import * as v from 'valibot';
-import { readConfig } from '../config';
 import { type Database, truncateLog } from '../db/client';
 import { createAuditStore } from '../modules/audit/store';
 import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/personal-data/store';
@@ -14,6 +13,7 @@ import { confirm } from './confirm';
 import { currentOperator } from './operator';
 import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
+import { readSettings } from './settings';
 
 export function userCommand(): Command {
   return new Command('user')
@@ -34,7 +34,7 @@ function showCommand(): Command {
     .addArgument(userArgument())
     .option('--json', 'print the whole user object, as GET /v2/private/user answers it, and the rest', false)
     .action((userId: string, options: { json: boolean }) =>
-      withDatabase(readConfig(process.env), async (db) => {
+      withDatabase(readSettings('user show'), async (db) => {
         const kept = await findPersonalData(db, userId);
         await noteLook(db, userId, 'read');
         printResult(options, describe(kept), summary(userId, kept));
@@ -48,7 +48,7 @@ function exportCommand(): Command {
     .addArgument(userArgument())
     .option('--to <file>', 'a new file, readable by its owner alone; standard output if none is named')
     .action((userId: string, options: { to?: string }) =>
-      withDatabase(readConfig(process.env), async (db) => {
+      withDatabase(readSettings('user export'), async (db) => {
         const kept = await findPersonalData(db, userId);
         await noteLook(db, userId, 'exported');
         const auditTrail = [];
@@ -88,7 +88,7 @@ database the bytes are overwritten; what a libSQL server keeps in its files is u
 It can be repeated.`,
     )
     .action(async (userId: string, options: { yes: boolean; json: boolean }) => {
-      const config = readConfig(process.env);
+      const config = readSettings('user erase');
       await withDatabase(config, async (db) => {
         const store = createPersonalDataStore(db);
         const kept = await store.find(userId);
@@ -117,7 +117,7 @@ function assignCommand(): Command {
     .option('--none', 'to nobody', false)
     .option('--json', 'print the result as JSON', false)
     .action((userId: string, counselorId: string | undefined, options: { none: boolean; json: boolean }) =>
-      withDatabase(readConfig(process.env), async (db) => {
+      withDatabase(readSettings('user assign'), async (db) => {
         if ((counselorId === undefined) !== options.none) {
           throw new OperatorError('Name a counselor, or say --none.');
         }

@@ -1,3 +1,4 @@
+import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Client, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
@@ -39,6 +40,20 @@ export function placeOf(url: string): string {
   if (path !== undefined) return resolve(path);
   const { protocol, host, pathname } = new URL(url);
   return `${protocol}//${host}${pathname === '/' ? '' : pathname}`;
+}
+
+/** Says that a `file:` address leads to no file or to one of 0 bytes; undefined for any other database. */
+export function absenceOf(url: string): string | undefined {
+  const path = localPath(url);
+  if (path === undefined) return undefined;
+  try {
+    const found = statSync(path, { throwIfNoEntry: false });
+    if (found === undefined) return `There is no database at ${placeOf(url)}.`;
+    return found.isFile() && found.size === 0 ? `The database file ${placeOf(url)} is empty (0 bytes).` : undefined;
+  } catch {
+    // Opening it tells the reason.
+    return undefined;
+  }
 }
 
 /**

@@ -4,7 +4,8 @@ import { parseInstant } from '../calendar';
 import { type Config, ConfigError, readConfig } from '../config';
 import { holdFile } from '../db/held-file';
 import type { AppDeps } from '../deps';
-import { cannotListen, StartError } from '../start/start-error';
+import { findFreePort } from '../start/listen';
+import { StartError } from '../start/start-error';
 import { type CreateApp, walkJourney } from './journey';
 import { createRepeatableIds } from './repeatable-ids';
 
@@ -88,17 +89,6 @@ function claimPort(host: string, port: number): number {
   mkdirSync(dirname(claim), { recursive: true, mode: 0o700 });
   if (!holdFile(claim)) throw new StartError(`Another demo in this folder has port ${wanted}: set PORT.`);
   return findFreePort(host, wanted);
-}
-
-function findFreePort(host: string, port: number): number {
-  try {
-    const probe = Bun.listen({ hostname: host, port, socket: { data() {} } });
-    const found = probe.port;
-    probe.stop(true);
-    return found;
-  } catch (error) {
-    throw cannotListen(host, port, error);
-  }
 }
 
 function forget(paths: readonly string[]): void {

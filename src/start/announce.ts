@@ -6,17 +6,19 @@ import type { Demo } from '../demo/demo';
 import { isLoopbackName } from '../http/this-machine';
 import type { Log } from '../log';
 import { buildIdentity } from '../package-root';
+import type { SettingSources } from './env-files';
 import type { KeptTokens } from './tokens';
 
 interface Started {
   readonly config: Config;
+  readonly sources: SettingSources;
   readonly log: Log;
   readonly tokens: KeptTokens | undefined;
   readonly demo: Demo | undefined;
 }
 
 /** People at a terminal get lines to read and paste; production gets one line of JSON like every other. */
-export function announce(address: string, { config, log, tokens, demo }: Started): void {
+export function announce(address: string, { config, sources, log, tokens, demo }: Started): void {
   const base = config.publicUrl ?? address;
   const data = placeOf(config.database.url);
   const timeZone = describeZone(config.reportTimeZone, new Date());
@@ -36,6 +38,7 @@ Personal planning service
 ${page}  docs     ${config.publicUrl ?? ownAddress}/swagger
   data     ${data}
   tokens   ${tokens?.path ?? hint}
+  mode     ${sources.mode}, with settings from the environment${sources.files.map((file) => ` and ${file}`).join('')}
 ${config.reportTimeZone === 'UTC' ? '' : `  months   ${timeZone}\n`}${demo === undefined ? '' : demoLines(demo)}
 Try it:
   curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'

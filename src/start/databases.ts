@@ -1,14 +1,24 @@
 import type { Config } from '../config';
-import { type Database, type DatabaseWatch, localPath, openDatabase, openServiceDatabase, placeOf } from '../db/client';
+import {
+  absenceOf,
+  type Database,
+  type DatabaseWatch,
+  localPath,
+  openDatabase,
+  openServiceDatabase,
+  placeOf,
+} from '../db/client';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { damageMessage, migrateDatabase, reportSchema, SchemaDamageError } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import type { Log } from '../log';
-import { seedDatabase } from '../seed';
+import { findDemoTraces, isWithoutTables, markForDevelopment, seedDatabase } from '../seed';
 import type { Telemetry } from '../telemetry/telemetry';
 import { StartError } from './start-error';
+
+const createFirst = 'Run `bun planning migrate` to create it, or correct DATABASE_URL.';
 
 interface DatabaseToken {
   /** Gives the token of now for a libSQL server. */
@@ -16,27 +26,36 @@ interface DatabaseToken {
 }
 
 /**
- * A `file:` is brought up to date by the start itself; a remote database by `planning migrate`, as a release step. While
- * that one is away, requests are answered as unavailable, and its schema is looked at once it is back.
+ * Migrates and seeds a `file:` database, and creates it in development. `planning migrate` does so for a remote one; while
+ * that is unreachable, the service answers 503 and checks the schema later.
+ *
+ * @throws StartError
  */
 export async function openPreparedDatabase(
   config: Config,
   log: Log,
-  now: Date,
+  { now, isDemo }: { now: Date; isDemo: boolean },
   { databaseToken, ...watch }: DatabaseWatch & DatabaseToken,
 ): Promise<Database> {
   const place = placeOf(config.database.url);
+  const absence = absenceOf(config.database.url);
+  if (absence !== undefined && config.isProduction) throw new StartError(`${absence} ${createFirst}`);
   const db = await openDatabase(config.database).catch((error: unknown) => {
     throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${keyRemedy(codeOf(error))}`);
   });
   if (localPath(config.database.url) !== undefined) {
     try {
-      const { isNew, applied } = await migrateDatabase(db);
-      if (!isNew && applied.length > 0) {
+      const isNew = await isWithoutTables(db);
+      if (isNew && config.isProduction) throw new StartError(`The database ${place} has no tables. ${createFirst}`);
+      if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
+      const { applied } = await migrateDatabase(db);
+      if (isNew) await markForDevelopment(db);
+      else if (applied.length > 0) {
         log.info({ migrations: applied.map(({ name }) => name) }, 'the start has migrated the database');
       }
-      await seedDatabase(db, { withDemo: config.seedDemo, now });
+      await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });
     } catch (error) {
+      if (error instanceof StartError) throw error;
       if (error instanceof SchemaDamageError) throw new StartError(error.message);
       throw new StartError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }
@@ -48,6 +67,11 @@ export async function openPreparedDatabase(
     const { blocking, warnings } = await reportSchema(db);
     if (blocking.length > 0) throw new StartError(damageMessage(blocking));
     for (const { detail } of warnings) log.warn({ schemaObject: detail }, 'the schema differs from the migrations');
+    if (config.isProduction) {
+      const { isMarked, hasRows } = await findDemoTraces(db);
+      if (isMarked) log.warn({ database: place }, 'development created this database: run planning doctor');
+      else if (hasRows) log.warn({ database: place }, 'this database holds demo data: run planning doctor');
+    }
   } catch (error) {
     if (error instanceof StartError) throw error;
     const remedy = keyRemedy(codeOf(error));

@@ -1,6 +1,9 @@
-import { readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { ConfigError, Settings } from '../config';
+import { isBundle } from '../package-root';
 import type { Fault } from '../production-rules';
+import { errorCode } from './start-error';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -11,6 +14,100 @@ interface Written {
   readonly text: string;
   /** The value by the file's own text; undefined when the quotes are ambiguous. */
   readonly value: string | undefined;
+}
+
+/** Where the settings of this process came from. */
+export interface SettingSources {
+  readonly mode: string;
+  /** The folder in which Bun looks for `.env`. */
+  readonly folder: string;
+  /** Absolute paths of the files that were read, the one that takes precedence first. */
+  readonly files: readonly string[];
+}
+
+let loaded: SettingSources | undefined;
+
+/** Where the settings of this process came from; undefined before they were loaded. */
+export function settingSources(): SettingSources | undefined {
+  return loaded;
+}
+
+interface SettingOptions {
+  /** The options of the Bun process, which may name the files. */
+  readonly execArgv: readonly string[];
+  /** The file that replaces those that Bun reads by itself. */
+  readonly envFile?: string | undefined;
+  readonly isDemo?: boolean | undefined;
+}
+
+/**
+ * Completes an environment with the file that `--env-file` names and with the mode: the bundle is in production unless a
+ * setting or `--demo` says otherwise, the sources are in development.
+ *
+ * @throws ConfigError
+ */
+export function loadSettings(
+  environment: Record<string, string | undefined>,
+  { execArgv, envFile, isDemo = false }: SettingOptions,
+): SettingSources {
+  const byBun = filesThatBunReads(execArgv, inheritedEnvironment() ?? environment);
+  for (const file of envFile === undefined ? namedFiles(execArgv) : [envFile]) requireReadable(file);
+  if (envFile === undefined) {
+    requireSettingsAsWritten(environment, execArgv);
+    if (isBundle && !isDemo && environment.NODE_ENV === undefined) requireNoFilesOfAMode(execArgv);
+  } else {
+    replaceFiles(environment, byBun, envFile);
+  }
+  environment.NODE_ENV ??= isBundle && !isDemo ? 'production' : 'development';
+  const files = envFile === undefined ? byBun.filter((file) => existsSync(file)) : [envFile];
+  loaded = { mode: environment.NODE_ENV, folder: process.cwd(), files: files.map((file) => resolve(file)) };
+  return loaded;
+}
+
+/** The message of a ConfigError, with a line that says where the settings came from. */
+export function describeConfigError({ message }: ConfigError): string {
+  if (loaded === undefined) return message;
+  const { mode, folder, files } = loaded;
+  const from = files.length > 0 ? ` and ${files.join(', ')}` : `; there is no .env file in ${folder}`;
+  return `${message}\nThe mode is ${mode}. Settings came from the environment${from}.`;
+}
+
+/** Bun ignores a file that is not there. */
+function requireReadable(file: string): void {
+  try {
+    accessSync(file, constants.R_OK);
+  } catch (error) {
+    throw new ConfigError([
+      { key: '--env-file', rule: `names ${resolve(file)}, which cannot be read (${errorCode(error)})` },
+    ]);
+  }
+}
+
+/** Bun takes the files of development when NODE_ENV is not set, whatever the mode of the bundle is then. */
+function requireNoFilesOfAMode(execArgv: readonly string[]): void {
+  if (execArgv.includes('--no-env-file') || namedFiles(execArgv).length > 0) return;
+  const faults = ['production', 'development']
+    .flatMap((mode) => [`.env.${mode}`, `.env.${mode}.local`])
+    .filter((file) => existsSync(file))
+    .map((file) => ({ key: 'NODE_ENV', rule: `must be set in the environment, because ${resolve(file)} is there` }));
+  if (faults.length > 0) throw new ConfigError(faults);
+}
+
+/** Puts the values of one file in the place of those from the files that Bun has read. The environment wins over both. */
+function replaceFiles(environment: Record<string, string | undefined>, byBun: readonly string[], file: string): void {
+  const inherited = inheritedEnvironment();
+  for (const [key, { value }] of byBun.flatMap((path) => [...readEnvFile(path)])) {
+    // `bun run` passes what it has read from files on to its script, where it looks inherited.
+    if (environment[key] === value || (inherited !== undefined && inherited[key] === undefined))
+      delete environment[key];
+  }
+  const faults: Fault[] = [];
+  for (const [key, written] of readEnvFile(file)) {
+    if (environment[key] !== undefined) continue;
+    if (written.value === undefined) faults.push({ key, rule: ruleFor(written, '') });
+    else environment[key] = written.value;
+  }
+  if (faults.length > 0) throw new ConfigError(faults);
 }
 
 const keys = [...Object.keys(Settings.entries), 'NEW_DATABASE_ENCRYPTION_KEY'];
@@ -51,13 +148,18 @@ function inheritedEnvironment(): Environment | undefined {
 /** The file that wins comes first: https://bun.com/docs/runtime/environment-variables. */
 function filesThatBunReads(options: readonly string[], { BUN_ENV, NODE_ENV }: Environment): string[] {
   if (options.includes('--no-env-file')) return [];
-  const named = options.flatMap((option, index) => {
-    if (option === '--env-file') return options[index + 1]?.split(',') ?? [];
-    return option.startsWith('--env-file=') ? option.slice('--env-file='.length).split(',') : [];
-  });
+  const named = namedFiles(options);
   if (named.length > 0) return named.reverse();
   const mode = /^(?:production|test)$/.exec(BUN_ENV ?? NODE_ENV ?? '')?.[0] ?? 'development';
   return [`.env.${mode}.local`, ...(mode === 'test' ? [] : ['.env.local']), `.env.${mode}`, '.env'];
+}
+
+/** The files that the options of Bun name, in their order. */
+function namedFiles(options: readonly string[]): string[] {
+  return options.flatMap((option, index) => {
+    if (option === '--env-file') return options[index + 1]?.split(',') ?? [];
+    return option.startsWith('--env-file=') ? option.slice('--env-file='.length).split(',') : [];
+  });
 }
 
 function readEnvFile(file: string): Map<string, Written> {

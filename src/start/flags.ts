@@ -6,6 +6,8 @@ export interface StartFlags {
   readonly demo?: boolean;
   /** A date or a date-time, as it was written. */
   readonly now?: string;
+  /** The file that settings come from instead of `.env`. */
+  readonly envFile?: string;
 }
 
 /** Reads the arguments of a start; ends the process for `--help`, and with the reason for what it cannot use. */
@@ -13,6 +15,7 @@ export function readStartFlags(args: readonly string[]): StartFlags {
   const command = new Command('bun start')
     .description('Starts the personal planning service. Settings come from the environment or .env: see README.md.')
     .version(buildName)
+    .option('--env-file <path>', 'read settings from this file instead of .env in the working directory')
     .option('--demo', 'serve demo data, made anew by each start in files of its own; your own data stays as it is')
     .option('--now <time>', 'with --demo: let the clock stand still at a date or date-time, as in 2026-01-15', moment)
     .showHelpAfterError()

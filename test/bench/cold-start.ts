@@ -14,7 +14,7 @@ async function timeStart(program: string, environment: Record<string, string>, c
   const startedAtMs = performance.now();
   const child = Bun.spawn([process.execPath, program], {
     cwd,
-    env: { PATH: process.env.PATH, ...environment, PORT: String(port) },
+    env: { PATH: process.env.PATH, NODE_ENV: 'development', ...environment, PORT: String(port) },
     stdout: 'ignore',
     stderr: 'inherit',
   });

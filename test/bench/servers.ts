@@ -93,7 +93,7 @@ async function start(
   const log = join(temporaryFolder(), 'log');
   const child = Bun.spawn(command, {
     cwd,
-    env: { PATH: process.env.PATH, ...environment },
+    env: { PATH: process.env.PATH, NODE_ENV: 'development', ...environment },
     stdout: Bun.file(log),
     stderr: 'inherit',
   });

@@ -218,7 +218,7 @@ describe('planning backup', () => {
     // Writing more than so many blocks fails, as on a full disk.
     const limited = Bun.spawnSync(
       ['sh', '-c', `trap '' XFSZ; ulimit -f 2000; exec "$@"`, 'sh', process.execPath, cli, 'backup', 'full.db'],
-      { cwd: line.cwd, env: { PATH: process.env.PATH } },
+      { cwd: line.cwd, env: { PATH: process.env.PATH, NODE_ENV: 'development' } },
     );
     expect(limited.exitCode).toBe(1);
     expect(limited.stderr.toString()).toMatch(/^There is no backup: .* \(SQLITE_\w+\)\.\n$/);
@@ -465,7 +465,7 @@ describe('planning restore', () => {
     const seen = await withSoleUse(line.database, undefined, () =>
       Bun.spawnSync([process.execPath, cli, 'user', 'show', 'ada'], {
         cwd: line.cwd,
-        env: { PATH: process.env.PATH, DATABASE_TIMEOUT_MS: '100' },
+        env: { PATH: process.env.PATH, NODE_ENV: 'development', DATABASE_TIMEOUT_MS: '100' },
       }).stderr.toString(),
     );
     expect(seen).toContain('SQLITE_BUSY');

@@ -90,10 +90,12 @@ describe('planning', () => {
   });
 
   test('names every setting that cannot be used', async () => {
-    const { planning } = await createCommandLine({ PORT: 'x', LOG_LEVEL: '' });
+    const { planning } = await createCommandLine({ DATABASE_TIMEOUT_MS: 'x', SEED_DEMO: '' });
     expect(await planning('migrate')).toMatchObject({
       exitCode: 1,
-      stderr: expect.stringMatching(/^These settings cannot be used:\n {2}PORT .*\n {2}LOG_LEVEL .*\n$/),
+      stderr: expect.stringMatching(
+        /^These settings cannot be used:\n {2}DATABASE_TIMEOUT_MS .*\n {2}SEED_DEMO .*\nThe mode is development\. .*\n$/,
+      ),
     });
   });
 

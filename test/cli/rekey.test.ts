@@ -74,7 +74,7 @@ describe('planning rekey', () => {
     expect(await openedBy(line.path)).toBe('new');
     const command = Bun.spawn([process.execPath, cli, 'rekey', '--new-key-file', '-', '--yes'], {
       cwd: line.cwd,
-      env: { PATH: process.env.PATH, DATABASE_ENCRYPTION_KEY: newKey },
+      env: { PATH: process.env.PATH, NODE_ENV: 'development', DATABASE_ENCRYPTION_KEY: newKey },
       stdin: new Blob([oldKey]),
       stdout: 'ignore',
     });
@@ -130,6 +130,7 @@ describe('planning rekey', () => {
         cwd: line.cwd,
         env: {
           PATH: process.env.PATH,
+          NODE_ENV: 'development',
           DATABASE_ENCRYPTION_KEY: isOld ? oldKey : newKey,
           NEW_DATABASE_ENCRYPTION_KEY: isOld ? newKey : oldKey,
         },

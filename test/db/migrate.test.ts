@@ -18,7 +18,7 @@ async function migrateAtOnce(databaseUrl: string, count: number) {
   const starters = Array.from({ length: count }, () =>
     Bun.spawn(['bun', cli, 'migrate'], {
       cwd,
-      env: { PATH: process.env.PATH, DATABASE_URL: databaseUrl },
+      env: { PATH: process.env.PATH, NODE_ENV: 'development', DATABASE_URL: databaseUrl },
       stdout: 'ignore',
       stderr: 'pipe',
     }),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { seedDatabase } from '../../src/seed';
+import { seedDemo } from '../../src/seed-demo';
 import { createTestApp } from '../support/app';
 import { privateRoutes } from '../support/contract';
 import { walkContract } from '../support/contract-walk';
@@ -7,7 +7,7 @@ import { startSandbox } from '../support/sandbox';
 
 const sandbox = await startSandbox();
 const testApp = await createTestApp({ carrier: sandbox.carrier() });
-await seedDatabase(testApp.db, { withDemo: true, now: testApp.now });
+await seedDemo(testApp.db, testApp.now);
 
 describe('the table of routes', () => {
   test('is the contract’s list and nothing else', () => {

@@ -1,6 +1,6 @@
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { seedDatabase } from '../../src/seed';
+import { markForDevelopment, seedDatabase } from '../../src/seed';
 import { testSecret, testToken } from '../support/app';
 import { type Sandbox, startSandbox } from '../support/sandbox';
 import { type Service, startService } from '../support/service';
@@ -34,6 +34,7 @@ export async function startPrimary(): Promise<Sqld> {
   const primary = await startSqld();
   const db = await openDatabase({ url: primary.url, timeoutMs: 10_000 });
   await migrateDatabase(db);
+  await markForDevelopment(db);
   await seedDatabase(db, { withDemo: true, now: new Date() });
   db.$client.close();
   return primary;

@@ -17,7 +17,7 @@ export async function createCommandLine(environment: Record<string, string> = {}
   const start = (args: readonly string[]) =>
     Bun.spawn([process.execPath, program, ...args], {
       cwd,
-      env: { PATH: process.env.PATH, ...environment },
+      env: { PATH: process.env.PATH, NODE_ENV: 'development', ...environment },
       stdout: 'pipe',
       stderr: 'pipe',
     });

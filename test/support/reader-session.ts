@@ -36,6 +36,8 @@ export async function runAsReader(steps: readonly Shown[]): Promise<EndedProcess
   });
   const environment = {
     PATH: process.env.PATH,
+    // The bundle stands in for the sources.
+    NODE_ENV: 'development',
     PORT: ports.get('3000'),
     BUN: process.execPath,
     SERVICE: await programOf('src/main'),

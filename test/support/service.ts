@@ -44,7 +44,7 @@ export async function startService({
   const limited = ['sh', '-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, ...command];
   const child = Bun.spawn(descriptors === undefined ? command : limited, {
     cwd,
-    env: { PATH: process.env.PATH, PORT: '0', DRAIN_MS: '0', ...environment },
+    env: { PATH: process.env.PATH, NODE_ENV: 'development', PORT: '0', DRAIN_MS: '0', ...environment },
     stdout: 'pipe',
     stderr: hasErrorsInOutput ? 'pipe' : 'inherit',
   });
@@ -80,7 +80,7 @@ export async function startService({
 export async function failToStart({ args = [], cwd = temporaryFolder(), environment = {} }: Start) {
   const child = Bun.spawn([process.execPath, await programOf('src/main'), ...args], {
     cwd,
-    env: { PATH: process.env.PATH, PORT: '0', ...environment },
+    env: { PATH: process.env.PATH, NODE_ENV: 'development', PORT: '0', ...environment },
     stdout: 'pipe',
     stderr: 'pipe',
   });

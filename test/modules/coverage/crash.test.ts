@@ -236,7 +236,7 @@ function startGate(target: string, hold: 'before' | 'after') {
 async function startCarrierProcess(cwd: string, port: number) {
   const child = Bun.spawn([process.execPath, commandLine, 'carrier', '--port', String(port)], {
     cwd,
-    env: { PATH: process.env.PATH },
+    env: { PATH: process.env.PATH, NODE_ENV: 'development' },
     stdout: 'pipe',
     stderr: 'inherit',
   });

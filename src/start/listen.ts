@@ -1,0 +1,37 @@
+import { errorCode, StartError } from './start-error';
+
+const remedies: Readonly<Record<string, string>> = {
+  EADDRINUSE: ' Another program does; set PORT to a free one.',
+  EADDRNOTAVAIL: ' This machine does not have that address; set HOST to one that it has.',
+  EACCES: ' This user may not use that port; set PORT to another one.',
+};
+
+/**
+ * Checks that the service can listen, and returns the port: a free one for 0. Without `reusePort`, a port is taken even if
+ * the other program shares it.
+ *
+ * @throws StartError
+ */
+export function findFreePort(host: string, port: number): number {
+  try {
+    const probe = Bun.listen({ hostname: host, port, socket: { data() {} } });
+    const found = probe.port;
+    probe.stop(true);
+    return found;
+  } catch (error) {
+    throw cannotListen(host, port, error);
+  }
+}
+
+export function addressOf(host: string, port: number): string {
+  return `http://${withBrackets(host)}:${port}`;
+}
+
+export function cannotListen(host: string, port: number, error: unknown): StartError {
+  const code = errorCode(error);
+  return new StartError(`The service cannot listen on ${withBrackets(host)}:${port} (${code}).${remedies[code] ?? ''}`);
+}
+
+function withBrackets(host: string): string {
+  return host.includes(':') ? `[${host}]` : host;
+}
