@@ -2,9 +2,10 @@ import { existsSync, realpathSync, renameSync, type Stats, statSync } from 'node
 import { basename, dirname, join, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import { copyDatabase, examineCopy, UnfitError } from '../db/backup';
-import { localPath, placeOf } from '../db/client';
+import { closeDatabase, type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
-import { DatabaseError } from '../db/errors';
+import { DatabaseError, reasonOf } from '../db/errors';
+import { noteCompleted } from '../db/row-counts';
 import { copyDatabaseRows } from './copy';
 import {
   companionSuffixes,
@@ -61,6 +62,7 @@ async function backUp(file: string, options: BackupOptions): Promise<void> {
     refuseTarget(file, database, options);
     renameSync(partial, file);
     syncFolderOf(file);
+    await recordBackup(settings, startedAt);
     const bytes = statSync(file).size;
     const tookMs = Date.now() - startedAt.getTime();
     printResult(
@@ -70,6 +72,20 @@ async function backUp(file: string, options: BackupOptions): Promise<void> {
         `${contents.schema}, as of ${startedAt.toISOString()}; it took ${(tookMs / 1000).toFixed(1)} s.`,
     );
   });
+}
+
+/** Records the time for the metrics and their alerts. The backup is good without it, also of an older schema. */
+async function recordBackup(settings: DatabaseSettings, startedAt: Date): Promise<void> {
+  try {
+    const db = await openDatabase(settings);
+    try {
+      await noteCompleted(db, 'backup', startedAt);
+    } finally {
+      await closeDatabase(db);
+    }
+  } catch (error) {
+    process.stderr.write(`The time of this backup is not recorded for the metrics: ${reasonOf(error)}\n`);
+  }
 }
 
 /** The file itself, not a link to it: SQLite has its log beside the file. */

@@ -44,7 +44,7 @@ describe('GET /metrics in production', () => {
     )?.value;
   };
 
-  test('F22: reports the disk, the age of the retention, and that the database was lost', async () => {
+  test('F22: reports the disk, the age of the backup and of the retention, and that the database was lost', async () => {
     const deployment = await createProduction({ METRICS_TOKEN: metricsToken });
     const service = await deployment.start();
     expect(await sampleOf(service, 'planning_writes_available')).toBe(1);
@@ -58,6 +58,12 @@ describe('GET /metrics in production', () => {
     expect(await sampleOf(service, 'planning_database_size_bytes')).toBe(Bun.file(deployment.databasePath).size);
     await until(async () => {
       const completedAt = await sampleOf(service, 'planning_task_last_success_timestamp_seconds', 'audit-retention');
+      return completedAt !== undefined && Math.abs(Date.now() / 1000 - completedAt) < 60;
+    });
+    expect(await sampleOf(service, 'planning_task_last_success_timestamp_seconds', 'backup')).toBeUndefined();
+    expect((await deployment.planning('backup', 'backup.db')).exitCode).toBe(0);
+    await until(async () => {
+      const completedAt = await sampleOf(service, 'planning_task_last_success_timestamp_seconds', 'backup');
       return completedAt !== undefined && Math.abs(Date.now() / 1000 - completedAt) < 60;
     });
     rmSync(deployment.databasePath);

@@ -45,7 +45,7 @@ function targetSettingsOf({ encryptionKey }: DatabasePlace): Record<string, stri
 
 type Content = Record<string, Record<string, unknown>[]>;
 
-/** Every row of every table, and the schema; but the database id, which each copy has for itself. */
+/** Every row of every table, and the schema, without the database id and the time of a backup, which is recorded after it. */
 async function contentOf(place: DatabasePlace): Promise<Content> {
   const db = await openDatabase({ ...place, timeoutMs: 5_000 });
   try {
@@ -65,6 +65,7 @@ async function contentOf(place: DatabasePlace): Promise<Content> {
       content[String(name)] = rows;
     }
     for (const row of content.schema_compatibility ?? []) row.database_id = undefined;
+    content.completed_tasks = (content.completed_tasks ?? []).filter(({ task }) => task !== 'backup');
     return content;
   } finally {
     await closeDatabase(db);
