@@ -196,7 +196,8 @@ describe('planning backup', () => {
 
     expect(await line.planning('backup', 'backup.db', '--replace')).toMatchObject({ exitCode: 0 });
     // The time of the backup is recorded after it.
-    expect({ ...contentOf(line.database), completed_tasks: [] }).toEqual(contentOf(line.backup));
+    const content: Record<string, unknown[]> = { ...contentOf(line.database), completed_tasks: [] };
+    expect(contentOf(line.backup)).toEqual(content);
     expect(modeOf(line.backup)).toBe(0o600);
     expect(line.names().filter((name) => name.endsWith('.partial'))).toEqual([]);
   }, 15_000);
