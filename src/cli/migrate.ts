@@ -4,6 +4,7 @@ import { absenceOf, closeDatabase, type Database, type DatabaseSettings, openDat
 import { findDatabaseError } from '../db/errors';
 import {
   migrateDatabase,
+  migrationTimeoutMs,
   remedyFor,
   reportSchema,
   SchemaDamageError,
@@ -16,9 +17,6 @@ import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
 import { readSettings } from './settings';
-
-/** Rebuilding a table takes longer than any query of the service. */
-const migrationTimeoutMs = 60_000;
 
 const serverTooBusy =
   'The server ended a migration because other writers waited for five seconds. That migration changed nothing. ' +

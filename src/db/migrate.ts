@@ -9,6 +9,9 @@ import { schemaFit, unfitDetail } from './schema-fit';
 
 const lockDeadlineMs = 30_000;
 
+/** The time limit of a statement that migrates. Rebuilding a table takes longer than any query of the service. */
+export const migrationTimeoutMs = 60_000;
+
 /** A newer build has migrated the database, and this one cannot read it. */
 export class SchemaTooNewError extends Error {
   override readonly name = 'SchemaTooNewError';

@@ -10,7 +10,7 @@ import {
 } from '../db/client';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
-import { damageMessage, migrateDatabase, reportSchema, SchemaDamageError } from '../db/migrate';
+import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, SchemaDamageError } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import type { Log } from '../log';
@@ -40,10 +40,12 @@ export async function openPreparedDatabase(
   const place = placeOf(config.database.url);
   const absence = absenceOf(config.database.url);
   if (absence !== undefined && config.isProduction) throw new StartError(`${absence} ${createFirst}`);
-  const db = await openDatabase(config.database).catch((error: unknown) => {
+  const isLocal = localPath(config.database.url) !== undefined;
+  const timeoutMs = isLocal ? migrationTimeoutMs : config.database.timeoutMs;
+  const db = await openDatabase({ ...config.database, timeoutMs }).catch((error: unknown) => {
     throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${keyRemedy(codeOf(error))}`);
   });
-  if (localPath(config.database.url) !== undefined) {
+  if (isLocal) {
     try {
       const isNew = await isWithoutTables(db);
       if (isNew && config.isProduction) throw new StartError(`The database ${place} has no tables. ${createFirst}`);
