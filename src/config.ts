@@ -48,6 +48,7 @@ export const Settings = v.object({
     'or a file in which this process keeps a replica of a remote `DATABASE_URL`',
   ),
   DATABASE_SYNC_INTERVAL_MS: setting(integerText(50, 3_600_000), 'how often that file is brought up to date', '1000'),
+  DATABASE_MIGRATION_BACKUP: setting(Flag, 'copy a database file that has data before it is migrated', 'true'),
   DATABASE_ENCRYPTION_KEY: setting(
     EncryptionKey,
     'encrypts `file:` databases, their backups and the replica’s file; at least 32 characters',
@@ -198,6 +199,7 @@ export function readConfig(given: Environment, developmentSecret?: string, used?
       url: settings.DATABASE_URL,
       authToken: settings.DATABASE_AUTH_TOKEN,
       encryptionKey: settings.DATABASE_ENCRYPTION_KEY,
+      isBackedUpBeforeMigration: settings.DATABASE_MIGRATION_BACKUP,
       timeoutMs: settings.DATABASE_TIMEOUT_MS,
     },
     replica: replicaOf(settings),

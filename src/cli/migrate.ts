@@ -1,6 +1,15 @@
 import { Command } from 'commander';
 import type { Config } from '../config';
-import { absenceOf, closeDatabase, type Database, type DatabaseSettings, openDatabase, placeOf } from '../db/client';
+import { backUpBeforeMigration, MigrationBackupError } from '../db/backup';
+import {
+  absenceOf,
+  closeDatabase,
+  type Database,
+  type DatabaseSettings,
+  localPath,
+  openDatabase,
+  placeOf,
+} from '../db/client';
 import { findDatabaseError } from '../db/errors';
 import {
   migrateDatabase,
@@ -28,6 +37,8 @@ const finishCopy = 'Run `bun planning copy` again, or remove the database and be
 const hasWork = 2;
 
 interface MigrateOptions {
+  /** False with `--no-backup`. */
+  readonly backup: boolean;
   readonly dryRun: boolean;
   readonly repair: boolean;
   readonly json: boolean;
@@ -42,10 +53,13 @@ export function migrateCommand(): Command {
       'first restore triggers, indexes and columns that the migrations create and that are missing',
       false,
     )
+    .option('--no-backup', 'do not copy a database file before it is migrated')
     .option('--json', 'print the result as JSON', false)
     .addHelpText(
       'after',
       `
+Before a database file is migrated, a checked copy of it is written to <path>.before-migration-<time>; a server is not
+copied: run “bun planning backup” first.
 It compares the whole schema with the migrations first, and changes nothing if the two differ. --repair restores what
 can be restored without data, counts again what triggers count, and records this build's hash of an edited migration.
 Changes that were made while an audit trigger was missing are not in the audit trail.
@@ -61,8 +75,17 @@ async function migrate(options: MigrateOptions): Promise<void> {
   const place = placeOf(config.database.url);
   const db = await openDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
   try {
-    const { isNew, applied, repaired } = await migrateDatabase(db, undefined, options).catch((error: unknown) => {
+    const path = localPath(config.database.url);
+    let backup: string | undefined;
+    const beforeChange = async () => {
+      if (path !== undefined) backup = await backUpBeforeMigration(path, config.database.encryptionKey);
+    };
+    const { isNew, applied, repaired } = await migrateDatabase(db, undefined, {
+      repair: options.repair,
+      beforeChange: options.backup && config.database.isBackedUpBeforeMigration ? beforeChange : undefined,
+    }).catch((error: unknown) => {
       if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
+      if (error instanceof MigrationBackupError) throw new OperatorError(error.message);
       if (error instanceof UnfinishedCopyError) throw new OperatorError(`${error.message} ${finishCopy}`);
       if (error instanceof SchemaDamageError) throw new OperatorError(error.message);
       if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
@@ -71,6 +94,7 @@ async function migrate(options: MigrateOptions): Promise<void> {
     if (isNew && config.seedDemo === true) await markForDevelopment(db);
     await seed(db, config);
     const lines = [
+      ...(backup === undefined ? [] : [`The backup is in ${backup}.`]),
       ...repaired.map((object) => `Restored ${object}.`),
       ...applied.map(({ name, tookMs }) => `Applied ${name} in ${tookMs} ms.`),
       ...(repaired.length + applied.length > 0 ? [] : ['Nothing to do: the schema is the newest.']),
@@ -78,7 +102,7 @@ async function migrate(options: MigrateOptions): Promise<void> {
     ];
     printResult(
       options,
-      { migrated: true, seeded: true, database: place, created: isNew, applied, repaired },
+      { migrated: true, seeded: true, database: place, created: isNew, applied, repaired, backup: backup ?? null },
       lines.join('\n'),
     );
   } finally {

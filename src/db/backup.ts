@@ -1,3 +1,6 @@
+import { realpathSync, renameSync, rmSync, statfsSync, statSync } from 'node:fs';
+import { open as openFile, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { SqliteError } from 'libsql';
 import Connection from 'libsql/promise';
@@ -36,6 +39,47 @@ export function copyDatabase(path: string, target: string, key: string | undefin
     await connection.exec('PRAGMA busy_timeout = 5000');
     await vacuumInto(connection, target, key);
   });
+}
+
+/** There is no backup, so the migration did not begin. */
+export class MigrationBackupError extends Error {
+  override readonly name = 'MigrationBackupError';
+}
+
+/**
+ * Writes a checked backup beside a database file before a migration changes it. The operator removes it.
+ *
+ * @returns the path of the backup
+ * @throws MigrationBackupError when the disk has no room for a copy and a rebuilt table, or the copy cannot be made
+ */
+export async function backUpBeforeMigration(path: string, key: string | undefined): Promise<string> {
+  const database = realpathSync(path);
+  const backup = `${database}.before-migration-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
+  const partial = `${backup}.partial`;
+  const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+  const { bavail, bsize } = statfsSync(dirname(database));
+  const neededBytes = 2 * (sizeOf(database) + sizeOf(`${database}-wal`));
+  if (bavail * bsize < neededBytes) {
+    throw new MigrationBackupError(
+      `There is no room for a backup before the migration: ${neededBytes} bytes are needed beside the database.`,
+    );
+  }
+  try {
+    await writeFile(partial, '', { mode: 0o600, flag: 'wx' });
+    await copyDatabase(database, partial, key);
+    await examineCopy(partial, key);
+    for (const file of [partial, dirname(database)]) {
+      const handle = await openFile(file, 'r');
+      await handle.sync();
+      await handle.close();
+      if (file === partial) renameSync(partial, backup);
+    }
+    return backup;
+  } catch (error) {
+    for (const suffix of ['', '-wal', '-shm', '-journal']) rmSync(`${partial}${suffix}`, { force: true });
+    const reason = error instanceof DatabaseError ? error.code : error instanceof UnfitError ? error.kind : 'I/O error';
+    throw new MigrationBackupError(`The backup before the migration failed (${reason}); nothing was migrated.`);
+  }
 }
 
 /** SQLite takes the key of the copy from its address; an empty one leaves it plain. */

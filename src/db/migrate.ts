@@ -1,5 +1,6 @@
 import type { InStatement } from '@libsql/client';
 import { sql } from 'drizzle-orm';
+import { MigrationBackupError } from './backup';
 import type { Database } from './client';
 import { findDatabaseError } from './errors';
 import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
@@ -20,6 +21,12 @@ export class SchemaTooNewError extends Error {
 /** The schema is not the one that the recorded migrations create; the message names each fault and the remedy. */
 export class SchemaDamageError extends Error {
   override readonly name = 'SchemaDamageError';
+}
+
+interface MigrationOptions {
+  readonly repair?: boolean;
+  /** Called before the first change to a database that was migrated before; the migration stops when it fails. */
+  readonly beforeChange?: (() => Promise<void>) | undefined;
 }
 
 export interface MigrationResult {
@@ -48,7 +55,7 @@ export class UnfinishedCopyError extends Error {
 export async function migrateDatabase(
   db: Database,
   folder = migrationsFolder,
-  { repair = false }: { readonly repair?: boolean } = {},
+  { repair = false, beforeChange }: MigrationOptions = {},
 ): Promise<MigrationResult> {
   // What follows a migration, such as a seed, would write to what this build does not know.
   if ((await schemaFit(db.$client)) === 'too-new') throw new SchemaTooNewError(unfitDetail['too-new']);
@@ -60,6 +67,7 @@ export async function migrateDatabase(
   let repaired: readonly string[] | undefined;
   let reached = -1;
   let isNew: boolean | undefined;
+  let isPrepared = false;
   for (;;) {
     try {
       await db.run(sql`CREATE TABLE IF NOT EXISTS __drizzle_migrations
@@ -70,7 +78,10 @@ export async function migrateDatabase(
       reached = await newestApplied(db);
       isNew ??= reached < 0;
       await requireWholeSchema(db, migrations);
-      for (const migration of migrations.filter(({ createdAt }) => createdAt > reached)) {
+      const pending = migrations.filter(({ createdAt }) => createdAt > reached);
+      if (!isNew && !isPrepared && pending.length > 0) await beforeChange?.();
+      isPrepared = true;
+      for (const migration of pending) {
         const startedAtMs = performance.now();
         await db.$client.migrate([...migration.statements, recordOf(migration)]);
         applied.push({ name: migration.name, tookMs: Math.round(performance.now() - startedAtMs) });
@@ -78,7 +89,7 @@ export async function migrateDatabase(
       }
       return { isNew, applied, repaired };
     } catch (error) {
-      if (error instanceof SchemaDamageError) throw error;
+      if (error instanceof SchemaDamageError || error instanceof MigrationBackupError) throw error;
       const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && performance.now() < deadlineMs;
       if (!isLocked && (await newestApplied(db)) <= reached) throw error;
       await Bun.sleep(50 + Math.random() * 150);

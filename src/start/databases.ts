@@ -1,4 +1,5 @@
 import type { Config } from '../config';
+import { backUpBeforeMigration, MigrationBackupError } from '../db/backup';
 import {
   absenceOf,
   type Database,
@@ -40,17 +41,23 @@ export async function openPreparedDatabase(
   const place = placeOf(config.database.url);
   const absence = absenceOf(config.database.url);
   if (absence !== undefined && config.isProduction) throw new StartError(`${absence} ${createFirst}`);
-  const isLocal = localPath(config.database.url) !== undefined;
-  const timeoutMs = isLocal ? migrationTimeoutMs : config.database.timeoutMs;
+  const path = localPath(config.database.url);
+  const timeoutMs = path !== undefined ? migrationTimeoutMs : config.database.timeoutMs;
   const db = await openDatabase({ ...config.database, timeoutMs }).catch((error: unknown) => {
     throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${keyRemedy(codeOf(error))}`);
   });
-  if (isLocal) {
+  if (path !== undefined) {
+    const beforeChange = async () => {
+      await backUpBeforeMigration(path, config.database.encryptionKey);
+      log.info('the database file was backed up before its migration');
+    };
     try {
       const isNew = await isWithoutTables(db);
       if (isNew && config.isProduction) throw new StartError(`The database ${place} has no tables. ${createFirst}`);
       if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
-      const { applied } = await migrateDatabase(db);
+      const { applied } = await migrateDatabase(db, undefined, {
+        beforeChange: config.database.isBackedUpBeforeMigration ? beforeChange : undefined,
+      });
       if (isNew) await markForDevelopment(db);
       else if (applied.length > 0) {
         log.info({ migrations: applied.map(({ name }) => name) }, 'the start has migrated the database');
@@ -58,6 +65,7 @@ export async function openPreparedDatabase(
       await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });
     } catch (error) {
       if (error instanceof StartError) throw error;
+      if (error instanceof MigrationBackupError) throw new StartError(error.message);
       if (error instanceof SchemaDamageError) throw new StartError(error.message);
       throw new StartError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }

@@ -2,13 +2,18 @@ import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { copyFileSync, existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { examineCopy } from '../../src/db/backup';
 import { closeDatabase, openDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
 import type { DatabasePlace } from '../../src/db/row-store';
 import { createCommandLine } from '../support/command';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { filesWith, keys } from '../support/encryption';
-import { cases } from '../support/long';
+import { earlierMigrations } from '../support/journal-folder';
+import { amount, cases, isLong } from '../support/long';
 import { createProduction } from '../support/production';
+import { programOf } from '../support/program';
+import { startService } from '../support/service';
 import { hasSqld, startSqld } from '../support/sqld';
 import { until } from '../support/until';
 import { startWorker } from '../support/worker';
@@ -321,3 +326,111 @@ async function databaseIdOf(place: DatabasePlace): Promise<unknown> {
   await closeDatabase(db);
   return rows[0]?.database_id;
 }
+
+describe('F17 a migration of a file', () => {
+  /** A database with a person, as an earlier build left it. */
+  async function earlierDatabase() {
+    const path = join(temporaryFolder(), 'planning.db');
+    const db = await openDatabase({ url: `file:${path}`, timeoutMs: 5_000 });
+    await migrateDatabase(db, await earlierMigrations(11));
+    await db.$client.execute("INSERT INTO users (id, version, created_at, updated_at) VALUES ('ada', 1, 0, 0)");
+    await closeDatabase(db);
+    const backups = () => readdirSync(dirname(path)).filter((name) => name.includes('.before-migration-'));
+    return { path, backups, url: `file:${path}` };
+  }
+
+  test('makes a checked backup of the old schema first, in the command and in the start', async () => {
+    for (const migrate of ['command', 'start'] as const) {
+      const { path, backups, url } = await earlierDatabase();
+      if (migrate === 'command') {
+        const { planning } = await createCommandLine({ DATABASE_URL: url }, { isEmpty: true });
+        const { exitCode, stdout } = await planning('migrate');
+        expect({ exitCode, stdout }).toEqual({
+          exitCode: 0,
+          stdout: expect.stringMatching(/^The backup is in \S+planning\.db\.before-migration-\S+Z\.\nApplied /),
+        });
+        expect(await planning('migrate')).toMatchObject({ stdout: expect.stringContaining('Nothing to do') });
+      } else {
+        const service = await startService({ environment: { DATABASE_URL: url } });
+        service.process.kill('SIGTERM');
+        await service.process.exited;
+      }
+      const [backup = '', ...more] = backups();
+      expect(more).toEqual([]);
+      const file = join(dirname(path), backup);
+      expect(statSync(file).mode & 0o777).toBe(0o600);
+      expect((await examineCopy(file, undefined)).schema).toStartWith('0010');
+    }
+  }, 60_000);
+
+  test('is skipped where the operator says so, and makes no backup of a new database', async () => {
+    const flag = await earlierDatabase();
+    const { planning } = await createCommandLine({ DATABASE_URL: flag.url }, { isEmpty: true });
+    expect(await planning('migrate', '--no-backup')).toMatchObject({ exitCode: 0 });
+    const setting = await earlierDatabase();
+    const line = await createCommandLine(
+      { DATABASE_URL: setting.url, DATABASE_MIGRATION_BACKUP: 'false' },
+      { isEmpty: true },
+    );
+    expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
+    expect([...flag.backups(), ...setting.backups()]).toEqual([]);
+    const fresh = await createCommandLine({}, { isEmpty: true });
+    expect(await fresh.planning('migrate')).toMatchObject({ exitCode: 0 });
+    expect(readdirSync(join(fresh.cwd, 'data')).filter((name) => name.includes('before'))).toEqual([]);
+  }, 60_000);
+
+  test('changes nothing when the backup fails', async () => {
+    const { path, backups, url } = await earlierDatabase();
+    change({ url }, 'CREATE TABLE ballast (bytes)', 'INSERT INTO ballast VALUES (randomblob(4000000))');
+    const before = await Bun.file(path).bytes();
+    // Writing more than so many blocks fails, as on a full disk.
+    const limited = Bun.spawnSync(
+      [
+        'sh',
+        '-c',
+        `trap '' XFSZ; ulimit -f 2000; exec "$@"`,
+        'sh',
+        process.execPath,
+        await programOf('src/cli/main'),
+        'migrate',
+      ],
+      { env: { PATH: process.env.PATH, DATABASE_URL: url } },
+    );
+    expect(limited.stderr.toString()).toContain('nothing was migrated');
+    expect(limited.exitCode).toBe(1);
+    expect(backups()).toEqual([]);
+    expect((await examineCopy(path, undefined)).schema).toStartWith('0010');
+    expect(before.length).toBe(statSync(path).size);
+  }, 30_000);
+});
+
+describe('F23 a signal', () => {
+  test('ends a backup within a second, and leaves no file of it', async () => {
+    const source = await database('file');
+    const megabytes = amount({ long: 300, short: 60 });
+    change(
+      source,
+      'CREATE TABLE ballast (bytes)',
+      ...Array.from({ length: megabytes }, () => 'INSERT INTO ballast VALUES (randomblob(1000000))'),
+    );
+    const line = await createCommandLine(settingsOf(source), { isEmpty: true });
+    for (const [signal, code] of [
+      ['SIGINT', 130],
+      ['SIGTERM', 143],
+      ['SIGHUP', 129],
+      ['SIGQUIT', 131],
+    ] as const) {
+      const command = line.start('backup', 'backup.db');
+      await until(() => readdirSync(line.cwd).length > 0);
+      const startedAtMs = performance.now();
+      command.kill(signal);
+      expect(await command.exited).toBe(code);
+      const tookMs = performance.now() - startedAtMs;
+      expect(await new Response(command.stderr).text()).toBe('Interrupted; nothing was changed.\n');
+      expect(readdirSync(line.cwd)).toEqual([]);
+      // The requirement is one second on a machine that does nothing else.
+      expect(tookMs).toBeLessThan(5_000);
+      if (isLong) process.stderr.write(`${signal} after ${Math.round(tookMs)} ms with ${megabytes} MB\n`);
+    }
+  }, 120_000);
+});
