@@ -43,10 +43,7 @@ export const Settings = v.object({
     '2000',
   ),
   DATABASE_READ_URL: setting(RemoteDatabaseUrl, 'a replica server to read from; writes go to a remote `DATABASE_URL`'),
-  DATABASE_REPLICA_PATH: setting(
-    FilePath,
-    'or a file in which this process keeps a replica of a remote `DATABASE_URL`',
-  ),
+  DATABASE_REPLICA_PATH: setting(FilePath, 'or a file where this process keeps a replica of a remote `DATABASE_URL`'),
   DATABASE_SYNC_INTERVAL_MS: setting(integerText(50, 3_600_000), 'how often that file is brought up to date', '1000'),
   DATABASE_MIGRATION_BACKUP: setting(Flag, 'copy a database file that has data before it is migrated', 'true'),
   DATABASE_ENCRYPTION_KEY: setting(
