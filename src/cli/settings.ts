@@ -6,6 +6,7 @@ const parts = {
     in: 'database',
     settings: ['DATABASE_URL', 'DATABASE_AUTH_TOKEN', 'DATABASE_TIMEOUT_MS', 'DATABASE_ENCRYPTION_KEY'],
   },
+  migrationBackup: { in: 'database', settings: ['DATABASE_MIGRATION_BACKUP'] },
   auth: {
     in: 'auth',
     settings: [
@@ -34,7 +35,7 @@ const parts = {
  * the carrier. `doctor` reads all settings, and `catalog schema` none.
  */
 export const partsOf = {
-  migrate: ['database', 'seedDemo'],
+  migrate: ['database', 'migrationBackup', 'seedDemo'],
   seed: ['database', 'seedDemo'],
   token: ['auth', 'reportTimeZone'],
   'import cemeteries': ['database', 'reportTimeZone'],
