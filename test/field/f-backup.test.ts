@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { examineCopy } from '../../src/db/backup';
 import { closeDatabase, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import { openReplicaFile } from '../../src/db/replica-file';
 import type { DatabasePlace } from '../../src/db/row-store';
 import { createCommandLine } from '../support/command';
 import { copyTemplate, temporaryFolder } from '../support/database';
@@ -326,6 +327,44 @@ async function databaseIdOf(place: DatabasePlace): Promise<unknown> {
   await closeDatabase(db);
   return rows[0]?.database_id;
 }
+
+describe.skipIf(!hasSqld)('F14 an erasure on a libSQL server', () => {
+  test('leaves bytes in the files of the server, and a copy to a new server and its replica have none of them', async () => {
+    const [before, after] = [await startSqld(), await startSqld()];
+    const line = await createCommandLine({ DATABASE_URL: before.url, SEED_DEMO: 'false' }, { isEmpty: true });
+    expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
+    const db = await openDatabase({ url: before.url, timeoutMs: 5_000 });
+    await db.$client.execute(
+      `INSERT INTO users (id, profile, version, created_at, updated_at)
+        VALUES ('canary-id', '{"firstName":"canary-name"}', 1, 0, 0), ('ada', '{"firstName":"Ada"}', 1, 0, 0)`,
+    );
+    await closeDatabase(db);
+    expect(await line.planning('user', 'erase', 'canary-id', '--yes')).toMatchObject({ exitCode: 0 });
+    const canaries = ['canary-id', 'canary-name'];
+    expect(filesWith(before.folder, canaries)).not.toEqual([]);
+    expect(await line.planning('copy', '--to', after.url)).toMatchObject({ exitCode: 0, stderr: '' });
+
+    const folder = temporaryFolder();
+    const replica = openReplicaFile({
+      path: join(folder, 'replica.db'),
+      primaryUrl: after.url,
+      intervalMs: 50,
+      environment: process.env,
+      isPrimaryAnswering: async () => true,
+      onSyncChange: () => undefined,
+    });
+    await until(() =>
+      replica.execute("SELECT count(*) AS count FROM users WHERE id = 'ada'").then(
+        ({ rows }) => rows[0]?.count === 1,
+        () => false,
+      ),
+    );
+    replica.close();
+    expect(filesWith(after.folder, ['Ada'])).not.toEqual([]);
+    expect(filesWith(folder, ['Ada'])).not.toEqual([]);
+    expect([filesWith(after.folder, canaries), filesWith(folder, canaries)]).toEqual([[], []]);
+  }, 30_000);
+});
 
 describe('F17 a migration of a file', () => {
   /** A database with a person, as an earlier build left it. */
