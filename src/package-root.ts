@@ -23,6 +23,9 @@ export const packageRoot = nearestPackage(new URL('.', import.meta.url));
 /** Whether this is the bundle. The sources run from their `.ts` files. */
 export const isBundle = !import.meta.path.endsWith('.ts');
 
+/** How an operator runs the command line: the bundle is installed as `planning`, and the sources have a script. */
+export const commandName = isBundle ? 'planning' : 'bun planning';
+
 function nearestPackage(folder: URL): URL {
   if (existsSync(new URL('package.json', folder))) return folder;
   const parent = new URL('..', folder);

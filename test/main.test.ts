@@ -273,7 +273,7 @@ describe.concurrent('a start that cannot go on', () => {
     const { url } = await startSqld();
     const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: url } });
     expect(exitCode).toBe(1);
-    expect(stderr).toContain('bun planning migrate');
+    expect(stderr).toContain('Run `planning migrate`');
   });
 });
 

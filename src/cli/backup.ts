@@ -6,6 +6,7 @@ import { closeDatabase, type DatabaseSettings, localPath, openDatabase, placeOf 
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError, reasonOf } from '../db/errors';
 import { noteCompleted } from '../db/row-counts';
+import { commandName } from '../package-root';
 import { copyDatabaseRows } from './copy';
 import {
   companionSuffixes,
@@ -37,7 +38,7 @@ export function backupCommand(): Command {
 Every save that was answered before the command began is in it. The copy is checked page by page before it gets its
 name, so a file of this name is a whole backup. A libSQL server is read in one transaction, table by table, and every
 table is compared with it. A run that was killed leaves a file that ends in .partial, which may be removed.
-“bun planning restore” puts a backup in place.`,
+“${commandName} restore” puts a backup in place.`,
     )
     .action((file: string, options: BackupOptions) => backUp(resolve(file), options));
 }

@@ -10,6 +10,7 @@ import { compileCatalog, match, type StoredCatalog, toCatalog } from '../modules
 import type { Match, RemainingMatch } from '../modules/matching/model';
 import { createCatalogStore } from '../modules/matching/store';
 import { User } from '../modules/users/model';
+import { commandName } from '../package-root';
 import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { printResult, toTable } from './print';
@@ -141,7 +142,7 @@ async function readPerson(path: string): Promise<v.InferOutput<typeof Person>> {
 async function findCatalog(db: Database, version: number | undefined): Promise<StoredCatalog> {
   const store = createCatalogStore(db);
   const wanted = version ?? (await store.findLatestVersion())?.id;
-  if (wanted === undefined) throw new OperatorError('There is no catalogue yet: run `bun planning seed` first.');
+  if (wanted === undefined) throw new OperatorError(`There is no catalogue yet: run \`${commandName} seed\` first.`);
   const stored = await store.find(wanted);
   if (stored !== undefined) return stored;
   const known = (await store.listVersions()).map(({ id }) => id).join(', ');

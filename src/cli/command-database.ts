@@ -2,9 +2,10 @@ import type { Config } from '../config';
 import { absenceOf, closeDatabase, type Database, openDatabase } from '../db/client';
 import { damageMessage, reportSchema } from '../db/migrate';
 import { schemaFit, unfitDetail } from '../db/schema-fit';
+import { commandName } from '../package-root';
 import { OperatorError } from './operator-error';
 
-const migrateFirst = ' Run `bun planning migrate` first.';
+const migrateFirst = ` Run \`${commandName} migrate\` first.`;
 
 /**
  * Opens the configured database for one command and closes it afterwards. The database must exist and be migrated: with a

@@ -11,6 +11,7 @@ import { schemaFit, unfitDetail } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
 import { findDemoData } from '../modules/demo-data/store';
 import { createCatalogStore } from '../modules/matching/store';
+import { commandName } from '../package-root';
 import { settingSources } from '../start/env-files';
 import { proxyHostFor } from '../start/proxies';
 import { retentionFindings } from './audit-retention';
@@ -111,7 +112,7 @@ async function databaseFindings(config: Config, isDeep: boolean): Promise<Findin
   const fileFindings = path === undefined ? [] : [...openFileFindings(path), logFinding(path)];
   const absence = absenceOf(config.database.url);
   if (absence !== undefined) {
-    const remedy = config.isProduction ? '`bun planning migrate` creates it' : 'the first start creates it';
+    const remedy = config.isProduction ? `\`${commandName} migrate\` creates it` : 'the first start creates it';
     const detail = `${absence} If the path is right, ${remedy}.`;
     return [{ check: 'database', result: 'failed', detail }, ...(path === undefined ? [] : openFileFindings(path))];
   }
@@ -159,7 +160,7 @@ async function schemaFindings(db: Database, config: Config): Promise<Finding[]> 
     ...warnings.map((finding) => toFinding('warning', finding)),
   ];
   if (fit !== 'fit') {
-    const remedy = fit === 'too-old' ? ' Run `bun planning migrate`.' : '';
+    const remedy = fit === 'too-old' ? ` Run \`${commandName} migrate\`.` : '';
     return [{ check, result: 'failed', detail: `${unfitDetail[fit]}${remedy}` }, ...differing];
   }
   const whyUnwritable = await createWriteProbe(db)();
@@ -179,7 +180,7 @@ async function schemaFindings(db: Database, config: Config): Promise<Finding[]> 
     ...(await demoFindings(db, config)),
     writes,
     catalog === undefined
-      ? { check: 'catalogue', result: 'failed', detail: 'none: run `bun planning seed`' }
+      ? { check: 'catalogue', result: 'failed', detail: `none: run \`${commandName} seed\`` }
       : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },
     ...(await retentionFindings(db, config.auditRetentionDays)),
   ];
@@ -199,7 +200,7 @@ async function demoFindings(db: Database, { isProduction }: Config): Promise<Fin
   if (found.isMarked && !isProduction) return [];
   if (rows !== undefined || found.isMarked) {
     const mark = found.isMarked ? 'the database is marked for development, and holds' : 'the database holds';
-    const detail = `${mark} ${rows ?? 'no demo data'}: run \`bun planning demo remove\``;
+    const detail = `${mark} ${rows ?? 'no demo data'}: run \`${commandName} demo remove\``;
     return [{ check, result: isProduction ? 'failed' : 'warning', detail }];
   }
   if (found.referredStaff.length === 0) return [];

@@ -21,6 +21,7 @@ import {
   UnfinishedCopyError,
 } from '../db/migrate';
 import { readMigrations } from '../db/migrations';
+import { commandName } from '../package-root';
 import { findDemoTraces, markForDevelopment, seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
@@ -31,7 +32,7 @@ const serverTooBusy =
   'The server ended a migration because other writers waited for five seconds. That migration changed nothing. ' +
   'Stop the instances, migrate, and start them again.';
 
-const finishCopy = 'Run `bun planning copy` again, or remove the database and begin with an empty one.';
+const finishCopy = `Run \`${commandName} copy\` again, or remove the database and begin with an empty one.`;
 
 /** The exit code of a dry run that found something to apply or to repair. */
 const hasWork = 2;
@@ -59,7 +60,7 @@ export function migrateCommand(): Command {
       'after',
       `
 Before a database file is migrated, a checked copy of it is written to <path>.before-migration-<time>; a server is not
-copied: run “bun planning backup” first.
+copied: run “${commandName} backup” first.
 It compares the whole schema with the migrations first, and changes nothing if the two differ. --repair restores what
 can be restored without data, counts again what triggers count, and records this build's hash of an edited migration.
 Changes that were made while an audit trigger was missing are not in the audit trail.

@@ -6,6 +6,7 @@ import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backu
 import { type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
+import { commandName } from '../package-root';
 import { confirm } from './confirm';
 import { copyWithProgress } from './copy';
 import {
@@ -30,7 +31,7 @@ interface RestoreOptions {
 export function restoreCommand(): Command {
   return new Command('restore')
     .description('Replace the database by a backup, with the service stopped, or copy it into an empty libSQL server')
-    .addArgument(new Argument('<file>', 'what `bun planning backup` wrote'))
+    .addArgument(new Argument('<file>', `what \`${commandName} backup\` wrote`))
     .option('--yes', 'do not ask', false)
     .option('--json', 'print the result as JSON', false)
     .addHelpText(
@@ -39,7 +40,7 @@ export function restoreCommand(): Command {
 Stop the service first: a database that another process has open is refused. The backup is copied and checked page by page
 before anything is replaced, and then takes the place at once: after a crash either the old database is there or the new
 one. The old one is kept beside it as <path>.before-restore-<time>. A libSQL server must have no tables; a run that was
-interrupted is continued by the same command. A backup of an older schema is brought up to date by “bun planning migrate”,
+interrupted is continued by the same command. A backup of an older schema is brought up to date by “${commandName} migrate”,
 or by the start of the service.`,
     )
     .action((file: string, options: RestoreOptions) => restore(resolve(file), options));
@@ -177,10 +178,8 @@ async function examine(partial: string, file: string, key: string | undefined): 
 
 const reasons: Readonly<Record<UnfitError['kind'], string>> = {
   'not a database': 'is not a database',
-  NOT_ENCRYPTED:
-    'is not encrypted, and DATABASE_ENCRYPTION_KEY is set: restore it without the key, then `bun planning rekey`',
-  WRONG_ENCRYPTION_KEY:
-    'is not a database that DATABASE_ENCRYPTION_KEY opens: restore it with the key of its time, then `bun planning rekey`',
+  NOT_ENCRYPTED: `is not encrypted, and DATABASE_ENCRYPTION_KEY is set: restore it without the key, then \`${commandName} rekey\``,
+  WRONG_ENCRYPTION_KEY: `is not a database that DATABASE_ENCRYPTION_KEY opens: restore it with the key of its time, then \`${commandName} rekey\``,
   ENCRYPTION_KEY_NEEDED: 'is not a database, or one that is encrypted while DATABASE_ENCRYPTION_KEY is not set',
   damaged: 'is damaged or not whole',
   foreign: 'is not a database of this service',

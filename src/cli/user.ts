@@ -6,6 +6,7 @@ import { createAuditStore } from '../modules/audit/store';
 import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/personal-data/store';
 import { createSalesStore } from '../modules/sales/store';
 import { toUserJson } from '../modules/users/view';
+import { commandName } from '../package-root';
 import { identifier, subject } from './arguments';
 import { toShown } from './audit';
 import { withDatabase } from './command-database';
@@ -122,7 +123,7 @@ function assignCommand(): Command {
           throw new OperatorError('Name a counselor, or say --none.');
         }
         if (counselorId !== undefined && (await createSalesStore(db).findStaff(counselorId)) === undefined) {
-          throw new OperatorError('There is nobody with this id in staff: run `bun planning import staff` first.');
+          throw new OperatorError(`There is nobody with this id in staff: run \`${commandName} import staff\` first.`);
         }
         const operator = currentOperator();
         const assignment = { userId, counselorId: counselorId ?? null, operator, now: new Date() };

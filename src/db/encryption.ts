@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
+import { commandName } from '../package-root';
 import { DatabaseError } from './errors';
 import type { TokenFault } from './remote-client';
 
@@ -18,8 +19,7 @@ export function encryptionOption(key: string | undefined): { encryptionKey?: str
 
 /** What the key and a file that it does not open have to do with each other, and what an operator can do about it. */
 const keyFaults = {
-  NOT_ENCRYPTED:
-    'It is not encrypted, but DATABASE_ENCRYPTION_KEY is set: encrypt it by `bun planning rekey`, or unset the key.',
+  NOT_ENCRYPTED: `It is not encrypted, but DATABASE_ENCRYPTION_KEY is set: encrypt it by \`${commandName} rekey\`, or unset the key.`,
   WRONG_ENCRYPTION_KEY:
     'DATABASE_ENCRYPTION_KEY does not open it: it is encrypted with another key, or is no database.',
   ENCRYPTION_KEY_NEEDED: 'It is encrypted, and DATABASE_ENCRYPTION_KEY is not set; or it is no database.',

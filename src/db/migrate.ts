@@ -1,5 +1,6 @@
 import type { InStatement } from '@libsql/client';
 import { sql } from 'drizzle-orm';
+import { commandName } from '../package-root';
 import { MigrationBackupError } from './backup';
 import type { Database } from './client';
 import { findDatabaseError } from './errors';
@@ -143,7 +144,7 @@ export function damageMessage(blocking: readonly SchemaFinding[]): string {
 
 export function remedyFor(findings: readonly SchemaFinding[]): string {
   return findings.every(({ isRepairable }) => isRepairable)
-    ? 'Make a backup, then run `bun planning migrate --repair`.'
+    ? `Make a backup, then run \`${commandName} migrate --repair\`.`
     : 'Restore a backup.';
 }
 

@@ -5,7 +5,7 @@ import { placeOf } from '../db/client';
 import type { Demo } from '../demo/demo';
 import { isLoopbackName } from '../http/this-machine';
 import type { Log } from '../log';
-import { buildIdentity } from '../package-root';
+import { buildIdentity, commandName } from '../package-root';
 import type { SettingSources } from './env-files';
 import type { KeptTokens } from './tokens';
 
@@ -26,7 +26,7 @@ export function announce(address: string, { config, sources, log, tokens, demo }
     log.info({ address, docs: `${base}/swagger`, database: data, timeZone, ...buildIdentity }, 'listening');
     return;
   }
-  const hint = config.auth.key.kind === 'secret' ? 'bun planning token --sub NAME signs one' : 'of your issuer';
+  const hint = config.auth.key.kind === 'secret' ? `${commandName} token --sub NAME signs one` : 'of your issuer';
   const token = tokens?.tokens['demo-user'] ?? '<token>';
   // Tokens are shown under a name of this machine alone, and the address that means all of them is none.
   const ownAddress = address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');

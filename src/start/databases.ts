@@ -15,11 +15,12 @@ import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, Schem
 import { schemaFit, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import type { Log } from '../log';
+import { commandName } from '../package-root';
 import { findDemoTraces, isWithoutTables, markForDevelopment, seedDatabase } from '../seed';
 import type { Telemetry } from '../telemetry/telemetry';
 import { StartError } from './start-error';
 
-const createFirst = 'Run `bun planning migrate` to create it, or correct DATABASE_URL.';
+const createFirst = `Run \`${commandName} migrate\` to create it, or correct DATABASE_URL.`;
 
 interface DatabaseToken {
   /** Gives the token of now for a libSQL server. */
@@ -72,7 +73,7 @@ export async function openPreparedDatabase(
   }
   try {
     const fit = await schemaFit(db.$client);
-    if (fit === 'too-old') throw new StartError(`${unfitDetail[fit]} Run \`bun planning migrate\` first.`);
+    if (fit === 'too-old') throw new StartError(`${unfitDetail[fit]} Run \`${commandName} migrate\` first.`);
     if (fit === 'too-new') throw new StartError(`${unfitDetail[fit]} Start a newer build.`);
     const { blocking, warnings } = await reportSchema(db);
     if (blocking.length > 0) throw new StartError(damageMessage(blocking));

@@ -240,7 +240,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
 });
 
 const unfinished =
-  'The database is an unfinished copy. Run `bun planning copy` again, or remove the database and begin with an empty one.\n';
+  'The database is an unfinished copy. Run `planning copy` again, or remove the database and begin with an empty one.\n';
 const filledUsers = 5_000;
 
 /** A plain file of some 6 MB. */

@@ -134,7 +134,7 @@ describe('F2 demo data', () => {
     const doctor = await planning('doctor');
     expect(doctor.exitCode).toBe(1);
     expect(doctor.stdout).toMatch(
-      /^failed +demo data +the database is marked for development, and holds 12 demo cemeteries, 5 demo staff, \d+ demo activities: run `bun planning demo remove`$/m,
+      /^failed +demo data +the database is marked for development, and holds 12 demo cemeteries, 5 demo staff, \d+ demo activities: run `planning demo remove`$/m,
     );
     const before = await rowsIn(databasePath);
     const dryRun = await planning('demo', 'remove', '--dry-run');
@@ -196,15 +196,13 @@ describe('F3 a production start', () => {
     const started = await failToStart({ cwd, environment: settings });
     const sentence = reason.replace('PATH', databasePath);
     expect(started.exitCode).toBe(1);
-    expect(started.stderr).toBe(`${sentence} Run \`bun planning migrate\` to create it, or correct DATABASE_URL.\n`);
+    expect(started.stderr).toBe(`${sentence} Run \`planning migrate\` to create it, or correct DATABASE_URL.\n`);
     const doctor = await planning('doctor');
     expect(doctor.exitCode).toBe(1);
-    expect(doctor.stdout).toContain(
-      `database    ${sentence} If the path is right, \`bun planning migrate\` creates it.`,
-    );
+    expect(doctor.stdout).toContain(`database    ${sentence} If the path is right, \`planning migrate\` creates it.`);
     expect(await planning('seed')).toMatchObject({
       exitCode: 1,
-      stderr: `${sentence} Run \`bun planning migrate\` first.\n`,
+      stderr: `${sentence} Run \`planning migrate\` first.\n`,
     });
     expect(contentsOf(join(cwd, 'data'))).toEqual(before);
     expect((await planning('migrate')).stdout).toContain(
