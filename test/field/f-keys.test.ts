@@ -70,7 +70,9 @@ async function doctorOf({ planning }: Awaited<ReturnType<typeof createProduction
 
 const readUser = async ({ address }: Production, token: string) =>
   fetch(`${address}/v2/private/healthAndCare/`, { headers: { authorization: `Bearer ${token}` } });
-const keyLines = (service: Production) => service.logLines().filter(({ msg }) => msg.includes('JWKS'));
+/** The lines about the set, without the summaries of repeated ones. */
+const keyLines = (service: Production) =>
+  service.logLines().filter(({ msg }) => msg.includes('JWKS') && !/\((repeated|ended)\)$/.test(msg));
 
 async function keysAge({ address }: Production): Promise<number> {
   const answer = await fetch(`${address}/metrics`, { headers: { authorization: `Bearer ${metricsToken}` } });

@@ -124,7 +124,7 @@ test('G11 a schema that asks for this build as its oldest reader fits', async ()
 });
 
 test.each([
-  [401, false],
+  [401, true],
   [404, false],
   [408, true],
   [429, true],
