@@ -72,7 +72,7 @@ export const logFields = {
   schemaObject: SchemaObject,
   /** The objects for which no statement is sent. */
   schemaObjects: v.pipe(v.array(SchemaObject), v.maxLength(200)),
-  signal: v.picklist(['SIGUSR1', 'SIGUSR2']),
+  signal: v.picklist(['SIGUSR1', 'SIGUSR2', 'SIGALRM', 'SIGVTALRM', 'SIGPROF', 'SIGIO']),
   settled: Whole,
   /** Audit events that are removed, because they are older than `days`. */
   events: Whole,

@@ -8,7 +8,7 @@ import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { createRateLimits } from './http/rate-limits';
 import { createLog, describeError } from './log';
-import { listedFields } from './log-fields';
+import { listedFields, logFields } from './log-fields';
 import { openLogOutput } from './log-output';
 import { startAuditRetention } from './modules/audit/retention';
 import { startReconciler } from './modules/coverage/reconciler';
@@ -26,8 +26,8 @@ import { StartError } from './start/start-error';
 import { tokenSettings, watchTokens } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
 
-/** Signals that process managers and people send for what this service does not have, such as a new log file. */
-const ignoredSignals = ['SIGUSR1', 'SIGUSR2'] as const;
+/** Signals that some tools send for functions that this service does not have, such as a new log file or a timer. */
+const ignoredSignals = logFields.signal.options;
 
 /** How long the last lines of the log may take to be written, where a reader stalls or a disk is full. */
 const logPatienceMs = 1000;

@@ -29,6 +29,10 @@ const secrets = [
 
 const placeholder =
   /^(?:[<$%{[].*|(?:change|replace)[-_ ]?(?:me|this|it).*|(?:your|example|dummy|placeholder)(?:[-_ ].*)?|demo(?:-chat(?:-token)?)?|secret|password|test|todo|tbd|x+|\*+|\.+|…)$/i;
+/** What leads to another host, or is compared with the claims of a token. */
+const named = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL'] as const;
+/** RFC 2606 and RFC 6761 reserve these names, and no public server has one. */
+const reservedName = /(?:^|\.)(?:example|invalid|test|example\.(?:com|net|org))\.?$/i;
 /** A secret that was drawn by chance has more. */
 const leastDifferentCharacters = 10;
 
@@ -118,6 +122,11 @@ export function productionWarnings(environment: Environment, developmentSecret: 
   if (PUBLIC_URL === undefined) {
     warnings.push({ key: 'PUBLIC_URL', rule: 'is not set: links lead to the address that the service listens on' });
   }
+  for (const key of named) {
+    if (reservedName.test(hostOf(environment[key] ?? ''))) {
+      warnings.push({ key, rule: 'has a name that is reserved for examples and tests: replace it by your own' });
+    }
+  }
   if (environment.TRUSTED_PROXY_COUNT === undefined && Number(environment.RATE_LIMIT_PER_MINUTE ?? 1) > 0) {
     warnings.push({
       key: 'TRUSTED_PROXY_COUNT',
@@ -131,6 +140,11 @@ export function productionWarnings(environment: Environment, developmentSecret: 
     });
   }
   return warnings;
+}
+
+/** The host of an address; the text itself if it is not an address. */
+function hostOf(text: string): string {
+  return URL.canParse(text) ? new URL(text).hostname : text;
 }
 
 /** Whether what is sent to an address leaves the machine without TLS. */

@@ -35,12 +35,11 @@ const permission = { readByAll: 0o004, writtenByAll: 0o002 };
 const reasons: Readonly<Record<string, string>> = {
   ENOENT: 'names a file that does not exist',
   EACCES: 'names a file that this user cannot read',
-  EISDIR: 'names a folder',
   ENOTDIR: 'names a file in a folder that does not exist',
 };
 
 /**
- * Fills in the secrets that are in files, without the line break at the end of each.
+ * Fills in the secrets that are in files.
  *
  * @param isUsed whether a setting matters; the files of the others are not read
  * @returns the environment with the values, what makes a file unusable, and files that every user can read or change
@@ -80,12 +79,31 @@ export function withSecretFiles(given: Environment, isUsed: (key: string) => boo
   };
 }
 
+/** The secret in a file, without a byte order mark and one line break at the end; undefined unless it is UTF-8. */
+export function secretText(content: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(content).replace(/\r?\n$/, '');
+  } catch {
+    return undefined;
+  }
+}
+
 function readSecret(path: string): { text: string; mode: number } | { rule: string } {
   try {
-    const { size, mode } = statSync(path);
-    if (size > maxBytes) return { rule: `names a file of more than ${maxBytes / 1024} kB` };
-    const text = readFileSync(path, 'utf8').replace(/\r?\n$/, '');
-    return text === '' ? { rule: 'names an empty file' } : { text, mode };
+    const file = statSync(path);
+    if (file.isDirectory()) return { rule: 'names a folder' };
+    // A pipe can be read once, but SIGHUP reads the file again.
+    if (!file.isFile()) return { rule: 'names a device or a pipe, not a file' };
+    if (file.size > maxBytes) return { rule: `names a file of more than ${maxBytes / 1024} kB` };
+    const text = secretText(readFileSync(path));
+    if (text === undefined) return { rule: 'names a file that is not UTF-8 text' };
+    if (text === '') return { rule: 'names an empty file' };
+    // The lines of a PEM end with line breaks.
+    const isPem = text.startsWith('-----BEGIN');
+    if (!isPem && text !== text.trim()) {
+      return { rule: 'names a file with white space before or after the secret: remove it' };
+    }
+    return { text, mode: file.mode };
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
     return { rule: reasons[code] ?? `names a file that cannot be read (${code})` };

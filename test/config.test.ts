@@ -319,17 +319,27 @@ describe('production', () => {
     expect(faultsOf({ ...production, ...change })).toEqual([]);
   });
 
+  const named = { ...production, AUTH_ISSUER: 'https://id.acme.net', CARRIER_URL: 'https://carrier.acme.net' };
+
   test.each([
     [{}, ['DATABASE_ENCRYPTION_KEY', 'PUBLIC_URL']],
     [{ TRUSTED_PROXY_COUNT: undefined }, ['DATABASE_ENCRYPTION_KEY', 'PUBLIC_URL', 'TRUSTED_PROXY_COUNT']],
     [{ TRUSTED_PROXY_COUNT: undefined, RATE_LIMIT_PER_MINUTE: '0' }, ['DATABASE_ENCRYPTION_KEY', 'PUBLIC_URL']],
-    [{ DATABASE_ENCRYPTION_KEY: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5PgFa', PUBLIC_URL: 'https://planning.example' }, []],
+    [{ DATABASE_ENCRYPTION_KEY: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5PgFa', PUBLIC_URL: 'https://planning.acme.net' }, []],
     [
-      { DATABASE_URL: 'http://primary:8080', DATABASE_READ_URL: 'ws://replica:8080', PUBLIC_URL: 'https://a.example' },
+      {
+        DATABASE_URL: 'http://primary:8080',
+        DATABASE_READ_URL: 'ws://replica:8080',
+        PUBLIC_URL: 'https://planning.acme.net',
+      },
       ['DATABASE_URL', 'DATABASE_READ_URL', 'DATABASE_AUTH_TOKEN'],
     ],
     [
-      { DATABASE_URL: 'libsql://db.example', DATABASE_AUTH_TOKEN: 'token-of-mine', PUBLIC_URL: 'https://a.example' },
+      {
+        DATABASE_URL: 'libsql://db.example',
+        DATABASE_AUTH_TOKEN: 'token-of-mine',
+        PUBLIC_URL: 'https://planning.acme.net',
+      },
       [],
     ],
     [
@@ -337,13 +347,26 @@ describe('production', () => {
         DATABASE_URL: 'libsql://db.example?tls=0',
         DATABASE_AUTH_TOKEN: 'token-of-mine',
         DATABASE_REPLICA_PATH: 'data/replica.db',
-        PUBLIC_URL: 'https://a.example',
+        PUBLIC_URL: 'https://planning.acme.net',
       },
       ['DATABASE_ENCRYPTION_KEY', 'DATABASE_URL'],
     ],
-  ])('warns of what may be right: %j', (change, keys) => {
-    expect(readConfig({ ...production, ...change }).warnings.map(({ key }) => key)).toEqual(keys);
-    expect(readConfig({ ...production, ...change, NODE_ENV: 'development' }).warnings).toEqual([]);
+  ])('has a warning for each setting that may be right: %j', (change, keys) => {
+    expect(readConfig({ ...named, ...change }).warnings.map(({ key }) => key)).toEqual(keys);
+    expect(readConfig({ ...named, ...change, NODE_ENV: 'development' }).warnings).toEqual([]);
+  });
+
+  test.each([
+    ['PUBLIC_URL', 'https://planning.example'],
+    ['AUTH_ISSUER', 'https://issuer.example/realms/main'],
+    ['AUTH_ISSUER', 'issuer.invalid'],
+    ['AUTH_AUDIENCE', 'https://api.test'],
+    ['CARRIER_URL', 'https://carrier.example.com:8443/v1'],
+  ])('has a warning for a name that is reserved for examples: %s=%s', (key, value) => {
+    const { warnings } = readConfig({ ...named, PUBLIC_URL: 'https://planning.acme.net', [key]: value });
+    expect(warnings.filter(({ rule }) => rule.includes('reserved'))).toEqual([
+      { key, rule: 'has a name that is reserved for examples and tests: replace it by your own' },
+    ]);
   });
 
   test('names every insecure setting at once, and each again where the value itself is bad', () => {

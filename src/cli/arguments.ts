@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { InvalidArgumentError } from 'commander';
 import * as v from 'valibot';
 import { Identifier, Subject } from '../fields';
+import { secretText } from '../secret-files';
 import { OperatorError } from './operator-error';
 
 /** The id of a person: whatever a token's `sub` may be. */
@@ -60,7 +61,8 @@ export function readSecret(
   if (file !== undefined && fromEnvironment !== undefined) {
     throw new OperatorError(`${variable} and ${option} are both there: give one of the two.`);
   }
-  const text = fromEnvironment ?? readFileSync(file === '-' ? 0 : String(file), 'utf8').replace(/\r?\n$/, '');
+  const text = fromEnvironment ?? secretText(readFileSync(file === '-' ? 0 : String(file)));
+  if (text === undefined) throw new OperatorError(`The content of ${option} is not UTF-8 text.`);
   const secret = v.safeParse(form, text);
   if (!secret.success) {
     const source = file === undefined ? variable : `The content of ${option}`;

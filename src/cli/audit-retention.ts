@@ -1,4 +1,5 @@
-import { Command } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
+import { parseInstant } from '../calendar';
 import type { Database } from '../db/client';
 import { databaseClock } from '../db/clock';
 import { holdTexts } from '../modules/audit/retention';
@@ -22,7 +23,7 @@ interface PruneOptions {
 export function pruneCommand(): Command {
   return new Command('prune')
     .description('Remove the events of the audit trail that are older than AUDIT_RETENTION_DAYS, and confirm the clock')
-    .option('--today <date>', 'the date of today in UTC, which --yes needs if the clock is in doubt')
+    .option('--today <date>', 'the date of today in UTC, which --yes needs if the clock is in doubt', date)
     .option('--dry-run', 'print what would be removed', false)
     .option('--yes', 'do not ask', false)
     .option('--json', 'print the result as JSON', false)
@@ -40,6 +41,10 @@ Removed events cannot be restored. The command is recorded in the audit trail.`,
         const store = createAuditStore(db);
         const now = await earlierClock(db);
         const facts = await store.findFacts();
+        const doubt = doubtOf(facts, now);
+        if (options.today !== undefined && options.today !== dateOf(now)) {
+          throw new OperatorError(`${doubt ?? `The clock says ${dateOf(now)}.`} --today gives another date.`);
+        }
         const before = now - days * dayMs;
         const events = await store.countExpired(before);
         const plan = { days, appliedDays: facts.state?.days ?? null, before: new Date(before).toISOString() };
@@ -47,9 +52,8 @@ Removed events cannot be restored. The command is recorded in the audit trail.`,
           printResult(options, { ...plan, events, removed: 0 }, `Would remove ${describe(events, before)}.`);
           return;
         }
-        const doubt = doubtOf(facts, now);
         if (!options.yes) await confirm(questionOf({ events, before, days, doubt }, facts), 'Nothing was removed');
-        else if (doubt !== undefined && options.today !== dateOf(now)) {
+        else if (doubt !== undefined && options.today === undefined) {
           throw new OperatorError(`${doubt} Set the clock right, or confirm its date with --today YYYY-MM-DD.`);
         }
         await store.confirm(confirmedState(facts, days, now), { operator: currentOperator(), now });
@@ -97,6 +101,13 @@ function doubtOf({ newest, state }: TrailFacts, now: number): string | undefined
   if (known === undefined || Math.abs(now - known) <= dayMs) return undefined;
   const days = counted(Math.floor(Math.abs(now - known) / dayMs), 'day');
   return `The clock says ${dateOf(now)}, which is ${days} ${now > known ? 'after' : 'before'} the time of the audit trail.`;
+}
+
+function date(text: string): string {
+  if (!/^\d{4}-\d\d-\d\d$/.test(text) || parseInstant(text, 'UTC') === undefined) {
+    throw new InvalidArgumentError('It must be a date that exists as YYYY-MM-DD.');
+  }
+  return text;
 }
 
 function dateOf(instant: number): string {

@@ -7,11 +7,14 @@ import { readSettings } from './settings';
 export function carrierCommand(): Command {
   const names = Object.entries(magicLastNames).map(([name, { does }]) => `  ${name.padEnd(9)} ${does}`);
   return new Command('carrier')
-    .description('Run the sandbox carrier alone, until it is told to stop')
+    .description('Run the sandbox carrier alone, until SIGINT or SIGTERM')
     .option('--port <port>', 'port to listen on at 127.0.0.1', port, 3900)
     .addHelpText(
       'after',
-      `\nCARRIER_API_KEY, if set, is asked of every caller. Applicants with these last names fail:\n${names.join('\n')}`,
+      `
+It stores its applications in SANDBOX_DATABASE_URL, which is file:data/carrier-sandbox.db in the working directory by
+default. If CARRIER_API_KEY is set, every caller must send it. Applicants with these last names fail:
+${names.join('\n')}`,
     )
     .action(async (options: { port: number }) => {
       const config = readSettings('carrier');

@@ -45,7 +45,9 @@ export function createErrorHandler(
       failure = toAppError(error);
     }
     const kind = problemKinds[failure.slug];
-    if (kind.status >= 500) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
+    // A probe during a stop finds no fault.
+    const isFault = kind.status >= 500 && failure.slug !== 'shutting-down';
+    if (isFault) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
     else if (log.isDebug) log.debug({ requestId, problem: failure.slug, ...refusalOf(failure) }, 'request refused');
     set.status = kind.status;
     return problemResponse(failure, request, requestId);

@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ConfigError, Settings } from '../config';
 import { isBundle } from '../package-root';
@@ -69,18 +69,20 @@ export function describeConfigError({ message }: ConfigError): string {
   if (loaded === undefined) return message;
   const { mode, folder, files } = loaded;
   const from = files.length > 0 ? ` and ${files.join(', ')}` : `; there is no .env file in ${folder}`;
-  return `${message}\nThe mode is ${mode}. Settings came from the environment${from}.`;
+  const modeSentence = mode === 'production' || mode === 'development' ? `The mode is ${mode}. ` : '';
+  return `${message}\n${modeSentence}Settings came from the environment${from}.`;
 }
 
-/** Bun ignores a file that is not there. */
+/** Bun ignores a file that does not exist, and reads a folder as an empty file. */
 function requireReadable(file: string): void {
+  const refuse = (reason: string) =>
+    new ConfigError([{ key: '--env-file', rule: `names ${resolve(file)}, ${reason}` }]);
   try {
     accessSync(file, constants.R_OK);
   } catch (error) {
-    throw new ConfigError([
-      { key: '--env-file', rule: `names ${resolve(file)}, which cannot be read (${errorCode(error)})` },
-    ]);
+    throw refuse(`which cannot be read (${errorCode(error)})`);
   }
+  if (statSync(file).isDirectory()) throw refuse('which is a folder');
 }
 
 /** Bun takes the files of development when NODE_ENV is not set, whatever the mode of the bundle is then. */

@@ -382,6 +382,16 @@ describe('a service in production', () => {
     const dry = await short.planning('audit', 'prune', '--dry-run', '--json');
     expect(JSON.parse(dry.stdout)).toMatchObject({ days: 219, appliedDays: 2192, events: 50, removed: 0 });
     expect(await db.$count(auditEvents)).toBe(55);
+    const otherDay = new Date(at + 2 * dayMs).toISOString().slice(0, 10);
+    for (const [today, reason] of [
+      ['yesterday', 'It must be a date that exists as YYYY-MM-DD.'],
+      ['2026-02-30', 'It must be a date that exists as YYYY-MM-DD.'],
+      [otherDay, '--today gives another date.'],
+    ] as const) {
+      const wrong = await short.planning('audit', 'prune', '--yes', '--today', today);
+      expect(wrong).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(reason) });
+    }
+    expect(await db.$count(auditEvents)).toBe(55);
     const pruned = await short.planning('audit', 'prune', '--yes', '--json');
     expect(pruned).toMatchObject({ exitCode: 0, stderr: '' });
     expect(JSON.parse(pruned.stdout)).toMatchObject({ removed: 50 });

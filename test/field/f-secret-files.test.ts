@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test';
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { generateKeyPairSync } from 'node:crypto';
+import { chmodSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { signToken } from '../../src/auth/sign-token';
 import { ConfigError, readConfig } from '../../src/config';
@@ -29,6 +30,8 @@ function inFiles(secrets: Readonly<Record<string, string>>, { mode = 0o400, fold
   return Object.fromEntries(entries);
 }
 
+const aroundRule = 'names a file with white space before or after the secret: remove it';
+
 const { AUTH_SECRET: _, ...withoutSecret } = productionSettings;
 
 function faultsOf(environment: Record<string, string>): readonly { key: string; rule: string }[] {
@@ -42,14 +45,18 @@ function faultsOf(environment: Record<string, string>): readonly { key: string; 
 }
 
 describe('F12 a secret in a file', () => {
-  test('F12 is read without the line break at its end', () => {
-    for (const end of ['', '\n', '\r\n']) {
-      const settings = inFiles({ DATABASE_AUTH_TOKEN: `token${end}`, AUTH_SECRET: `${values.AUTH_SECRET}${end}` });
-      expect(readConfig({ ...withoutSecret, ...settings })).toMatchObject({
-        database: { authToken: 'token' },
-        auth: { key: { kind: 'secret', secret: values.AUTH_SECRET } },
-      });
-    }
+  test.each([
+    ['no line break', '', ''],
+    ['a line break at its end', '', '\n'],
+    ['a line break of Windows at its end', '', '\r\n'],
+    ['a byte order mark', '\uFEFF', '\r\n'],
+  ])('F12 is read as the text alone: %s', (_name, before, after) => {
+    const around = (text: string) => `${before}${text}${after}`;
+    const settings = inFiles({ DATABASE_AUTH_TOKEN: around('token'), AUTH_SECRET: around(values.AUTH_SECRET) });
+    expect(readConfig({ ...withoutSecret, ...settings })).toMatchObject({
+      database: { authToken: 'token' },
+      auth: { key: { kind: 'secret', secret: values.AUTH_SECRET } },
+    });
   });
 
   test.each(secretSettings.map((key) => [key]))('F12 excludes %s itself', (key) => {
@@ -66,14 +73,40 @@ describe('F12 a secret in a file', () => {
     ['is empty', 'empty', 'names an empty file'],
     ['has a line break alone', 'line', 'names an empty file'],
     ['is large', 'large', 'names a file of more than 64 kB'],
+    ['starts with a space', 'spaceBefore', aroundRule],
+    ['ends with a space', 'spaceAfter', aroundRule],
+    ['ends with two line breaks', 'lines', aroundRule],
+    ['is UTF-16', 'utf16', 'names a file that is not UTF-8 text'],
+    ['is a pipe', 'pipe', 'names a device or a pipe, not a file'],
     ['is in a file', 'empty/secret', 'names a file in a folder that does not exist'],
   ])('F12 is refused by one line when the file %s', async (_name, name, rule) => {
     const folder = temporaryFolder();
     mkdirSync(join(folder, 'folder'));
+    Bun.spawnSync(['mkfifo', join(folder, 'pipe')]);
+    writeFileSync(join(folder, 'utf16'), Buffer.from(`\uFEFF${values.AUTH_SECRET}`, 'utf16le'));
     inFiles({ empty: '', line: '\n', large: 'x'.repeat(65_537) }, { folder });
+    const text = values.AUTH_SECRET;
+    inFiles({ spaceBefore: ` ${text}`, spaceAfter: `${text} \n`, lines: `${text}\n\n` }, { folder });
     expect(faultsOf({ ...withoutSecret, AUTH_SECRET_FILE: join(folder, name) })).toEqual([
       { key: 'AUTH_SECRET_FILE', rule },
     ]);
+  });
+
+  test('F12 is a folder, whatever size the file system gives for it', () => {
+    const folder = temporaryFolder();
+    for (let index = 0; statSync(folder).size <= 64 * 1024; index += 1) {
+      if (index === 3000) return;
+      writeFileSync(join(folder, `${index}${'x'.repeat(200)}`), '');
+    }
+    expect(faultsOf({ ...withoutSecret, AUTH_SECRET_FILE: folder })).toEqual([
+      { key: 'AUTH_SECRET_FILE', rule: 'names a folder' },
+    ]);
+  });
+
+  test('F12 may be a PEM with line breaks at its end', () => {
+    const pem = generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }).toString();
+    const settings = { ...withoutSecret, ...inFiles({ AUTH_PUBLIC_KEY: `${pem}\n\n` }) };
+    expect(readConfig(settings).auth.key.kind).toBe('public-key');
   });
 
   test('F12 meets the rules of its setting', () => {

@@ -305,6 +305,17 @@ describe('F10 the mode', () => {
     );
   });
 
+  test.each(['', 'prod'])('F10 is not named when NODE_ENV is not valid: %j', async (mode) => {
+    const cwd = temporaryFolder();
+    for (const start of ['src/main', 'src/cli/main'] as const) {
+      const args = start === 'src/main' ? [] : ['seed'];
+      const { exitCode, stderr } = await runBundle(start, cwd, { ...withoutMode, NODE_ENV: mode }, ...args);
+      expect(exitCode).toBe(1);
+      expect(stderr).toStartWith('These settings cannot be used:\n  NODE_ENV must be development or production\n');
+      expect(stderr).not.toContain('The mode is');
+    }
+  });
+
   test('F10 --env-file works for commands, and names a file that cannot be read or that is ambiguous', async () => {
     const { cwd } = await createCommandLine();
     const run = (...args: string[]) => runBundle('src/cli/main', cwd, {}, ...args);
@@ -319,6 +330,9 @@ describe('F10 the mode', () => {
       const missing = await runBundle(start, cwd, {}, ...args, 'none.env');
       expect(missing.exitCode).toBe(1);
       expect(missing.stderr).toContain(`--env-file names ${join(cwd, 'none.env')}, which cannot be read (ENOENT)`);
+      const folder = await runBundle(start, cwd, {}, ...args, 'data');
+      expect(folder.exitCode).toBe(1);
+      expect(folder.stderr).toContain(`--env-file names ${join(cwd, 'data')}, which is a folder`);
       const bad = await runBundle(start, cwd, {}, ...args, 'bad.env');
       expect(bad.exitCode).toBe(1);
       expect(bad.stderr).toContain('DATABASE_URL in bad.env is not read as it is written');

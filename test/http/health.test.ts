@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { createTestApp } from '../support/app';
+import { until } from '../support/until';
 
 describe('/health/live', () => {
   test('answers although the database is away', async () => {
@@ -42,11 +43,13 @@ describe('/health/ready', () => {
     expect((await testApp.call('GET', '/health/live')).status).toBe(200);
   });
 
-  test('answers 503 once the process is told to stop, and asks callers to close', async () => {
+  test('responds with 503 during a stop, asks callers to close and logs no error', async () => {
     const testApp = await createTestApp();
     testApp.lifecycle.isDraining = true;
     const answer = await testApp.call('GET', '/health/ready');
     expect(answer).toMatchObject({ status: 503, body: { type: '/problems/shutting-down' } });
     expect(answer.headers.get('connection')).toBe('close');
+    await until(() => testApp.logLines.some((line) => line.includes('shutting-down')));
+    expect(testApp.logLines.filter((line) => /"level":"(?:warn|error|fatal)"/.test(line))).toEqual([]);
   });
 });
