@@ -3,6 +3,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import { copyDatabase, examineCopy, UnfitError } from '../db/backup';
 import { closeDatabase, type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/client';
+import { DatabaseFileError, requireOwnLog } from '../db/database-file';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError, reasonOf } from '../db/errors';
 import { noteCompleted } from '../db/row-counts';
@@ -91,6 +92,7 @@ async function recordBackup(settings: DatabaseSettings, startedAt: Date): Promis
 
 /** The file itself, not a link to it: SQLite has its log beside the file. */
 function databaseToBackUp(path: string): string {
+  requireOwnLog(path);
   if (!existsSync(path)) throw new OperatorError(`There is no database at ${resolve(path)}: nothing to back up.`);
   return realpathSync(path);
 }
@@ -137,7 +139,7 @@ async function copyFile(
       const remedy = code === 'SQLITE_NOTADB' ? keyRemedy(keyFaultOf(database, encryptionKey)) : '';
       throw new OperatorError(`There is no backup: ${database} is damaged or no database (${code}).${remedy}`);
     }
-    if (code === undefined || code === 'SQLITE_BUSY') throw error;
+    if (code === undefined || code === 'SQLITE_BUSY' || error instanceof DatabaseFileError) throw error;
     throw new OperatorError(`There is no backup: ${database} cannot be read or ${file} not be written (${code}).`);
   }
 }

@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import * as v from 'valibot';
 import { examineCopy, UnfitError } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
+import { requireOwnLog } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import type { CopiedTable } from '../db/row-copy';
@@ -53,6 +54,7 @@ async function copy(options: CopyOptions): Promise<void> {
   });
   const target = targetOf(options);
   const sourcePath = localPath(source.database.url);
+  if (sourcePath !== undefined) requireOwnLog(sourcePath);
   if (sourcePath !== undefined && !existsSync(sourcePath)) {
     throw new OperatorError(`There is no database at ${resolve(sourcePath)}.`);
   }

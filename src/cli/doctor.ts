@@ -4,6 +4,7 @@ import { describeZone } from '../calendar';
 import { type Config, readConfig } from '../config';
 import { absenceOf, type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { databaseClock } from '../db/clock';
+import { DatabaseFileError } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
@@ -109,16 +110,17 @@ function proxyFindings(config: Config, environment: Readonly<Record<string, stri
 async function databaseFindings(config: Config, isDeep: boolean): Promise<Finding[]> {
   const path = localPath(config.database.url);
   const place = placeOf(config.database.url);
-  const fileFindings = path === undefined ? [] : [...openFileFindings(path), logFinding(path)];
-  const absence = absenceOf(config.database.url);
-  if (absence !== undefined) {
-    const remedy = config.isProduction ? `\`${commandName} migrate\` creates it` : 'the first start creates it';
-    const detail = `${absence} If the path is right, ${remedy}.`;
-    return [{ check: 'database', result: 'failed', detail }, ...(path === undefined ? [] : openFileFindings(path))];
-  }
+  const fileFindings = path === undefined ? [] : openFileFindings(path);
+  const log = path === undefined ? [] : [logFinding(path)];
   const findings: Finding[] = [];
   let db: Database | undefined;
   try {
+    const absence = absenceOf(config.database.url);
+    if (absence !== undefined) {
+      const remedy = config.isProduction ? `\`${commandName} migrate\` creates it` : 'the first start creates it';
+      const detail = `${absence} If the path is right, ${remedy}.`;
+      return [{ check: 'database', result: 'failed', detail }, ...fileFindings];
+    }
     db = await openDatabase(config.database);
     const startedAtMs = performance.now();
     const databaseMs = await databaseClock(db);
@@ -129,12 +131,15 @@ async function databaseFindings(config: Config, isDeep: boolean): Promise<Findin
       detail: `${place} answers in ${tookMs.toFixed(1)} ms${path === undefined ? '' : encryptionOf(config)}`,
     } as const;
     const clock = clockFinding('the database', databaseMs, tookMs);
-    findings.push(reachable, clock, await sqliteFinding(db), ...(await schemaFindings(db, config)));
+    findings.push(reachable, clock, ...log, await sqliteFinding(db), ...(await schemaFindings(db, config)));
   } catch (error) {
     const code = findDatabaseError(error)?.code;
     if (code === undefined) throw error;
     const remedy = keyRemedy(code);
-    const detail = `${place} cannot be used (${code})${remedy === '' ? '' : `.${remedy}`}`;
+    const detail =
+      error instanceof DatabaseFileError
+        ? error.advice
+        : `${place} cannot be used (${code})${remedy === '' ? '' : `.${remedy}`}`;
     findings.push({ check: 'database', result: 'failed', detail });
   }
   if (isDeep && db !== undefined) findings.push(await pagesFinding(db));

@@ -1,4 +1,5 @@
 import { ConfigError, mistypedSettings } from '../config';
+import { DatabaseFileError } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { describeConfigError, loadSettings } from '../start/env-files';
@@ -39,6 +40,7 @@ function operatorMessage(error: unknown): string | undefined {
   if (error instanceof ConfigError) return describeConfigError(error);
   const failure = findDatabaseError(error);
   if (failure === undefined) return systemSentence(error);
+  if (failure instanceof DatabaseFileError) return failure.advice;
   if (failure.code === 'SQLITE_BUSY') return 'Another process is writing to the database (SQLITE_BUSY): try again.';
   const remedy = keyRemedy(failure.code);
   if (remedy !== '') return `The database cannot be opened (${failure.code}).${remedy}`;

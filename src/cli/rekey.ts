@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { ConfigError } from '../config';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
+import { requireOwnLog } from '../db/database-file';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import { EncryptionKey } from '../setting-forms';
@@ -74,6 +75,7 @@ async function rekey(options: RekeyOptions): Promise<void> {
 function databaseToRekey(url: string): string {
   const path = localPath(url);
   if (path === undefined) throw new OperatorError(`${placeOf(url)} is a libSQL server, which has its own key.`);
+  requireOwnLog(path);
   if (!existsSync(path)) throw new OperatorError(`There is no database at ${placeOf(url)}.`);
   return realpathSync(path);
 }

@@ -115,7 +115,10 @@ async function refuseWhileUsed(database: string, key: string | undefined): Promi
   }
   const left = companionSuffixes.map((suffix) => `${database}${suffix}`).filter(isTaken);
   if (left.length > 0) {
-    throw new OperatorError(`Without ${database} there is still ${left.join(', ')}: move it away first.`);
+    throw new OperatorError(
+      `The log ${left[0]} belongs to a database file that is missing: put the file back beside its log, or move the log ` +
+        'away to restore without the saves that only the log holds.',
+    );
   }
 }
 

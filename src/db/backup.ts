@@ -5,6 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { SqliteError } from 'libsql';
 import Connection from 'libsql/promise';
 import * as v from 'valibot';
+import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
 import { abandon, driverKey, encryptionOption, type KeyFault, keyFaultOf } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { knownSchemas, neededMigration } from './schema-fit';
@@ -205,11 +206,12 @@ async function withConnection<Result>(
 
 /** @throws DatabaseError */
 function open(path: string, key: string | undefined): Connection {
+  requireOwnLog(path);
   try {
     return new Connection(path, { timeout: 0, ...encryptionOption(key) });
   } catch (error) {
     // The driver names no code for a file that it cannot open.
-    throw new DatabaseError('SQLITE_CANTOPEN', true, error);
+    throw new DatabaseFileError('SQLITE_CANTOPEN', openAdvice(path, 'SQLITE_CANTOPEN'), error);
   }
 }
 

@@ -4,9 +4,9 @@ import type { Client, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { DatabaseObserver } from '../telemetry/observers';
+import { createIfMissing, removeEmpty, requireOwnLog } from './database-file';
 import { type DatabaseError, toDatabaseError } from './errors';
 import { openLocalClient } from './local-client';
-import { createIfMissing } from './local-connection';
 import { observeClient } from './observed-client';
 import type { RemoteSettings, TokenFault, TokenSource } from './remote-client';
 import { gateBySchema } from './schema-gate';
@@ -42,10 +42,15 @@ export function placeOf(url: string): string {
   return `${protocol}//${host}${pathname === '/' ? '' : pathname}`;
 }
 
-/** Says that a `file:` address leads to no file or to one of 0 bytes; undefined for any other database. */
+/**
+ * Says that a `file:` address leads to no file or to one of 0 bytes; undefined for any other database.
+ *
+ * @throws DatabaseFileError `WAL_ORPHANED` when a log lies beside a file that is missing or empty
+ */
 export function absenceOf(url: string): string | undefined {
   const path = localPath(url);
   if (path === undefined) return undefined;
+  requireOwnLog(path);
   try {
     const found = statSync(path, { throwIfNoEntry: false });
     if (found === undefined) return `There is no database at ${placeOf(url)}.`;
@@ -63,8 +68,13 @@ export function absenceOf(url: string): string | undefined {
 export async function openDatabase(settings: DatabaseSettings): Promise<Database> {
   const path = localPath(settings.url);
   if (path === undefined) return drizzle({ client: await loadRemoteClient(settings) });
-  createIfMissing(path);
-  return drizzle({ client: await openLocalClient({ ...settings, path }) });
+  const isMade = createIfMissing(path);
+  try {
+    return drizzle({ client: await openLocalClient({ ...settings, path }) });
+  } catch (error) {
+    if (isMade) removeEmpty(path);
+    throw error;
+  }
 }
 
 /**

@@ -1,6 +1,7 @@
 import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import type { DatabaseObserver } from '../telemetry/observers';
 import { type Checkpointer, createCheckpointer } from './checkpointer';
+import { DatabaseFileError, openAdvice } from './database-file';
 import { withKeyFault } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { watchFiles } from './file-watch';
@@ -218,6 +219,8 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     checkpointer.close();
     discard();
     void log.close();
+    const { code } = toDatabaseError(error);
+    if (code === 'SQLITE_READONLY') throw new DatabaseFileError(code, openAdvice(path, code), error);
     throw error;
   }
   // The first write need not wait for the sync of a new log then. A locked or full database may fail it.

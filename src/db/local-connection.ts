@@ -1,10 +1,9 @@
-import { accessSync, closeSync, constants, mkdirSync, openSync } from 'node:fs';
-import { dirname } from 'node:path';
 import type { InStatement, ResultSet } from '@libsql/client';
 import Connection from 'libsql';
 import { manualCheckpoints } from './checkpointer';
+import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
 import { abandon, encryptionOption } from './encryption';
-import { DatabaseError, toDatabaseError } from './errors';
+import { toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
 import type { Outcome, Unit } from './write-queue';
 
@@ -17,26 +16,6 @@ export interface LocalConnection {
   readonly statements: ReturnType<typeof createStatementCache>;
 }
 
-/**
- * Makes an empty file, and its folder, where there is none. The files that SQLite puts beside it take its mode.
- *
- * @throws DatabaseError `SQLITE_READONLY` or `SQLITE_CANTOPEN`
- */
-export function createIfMissing(path: string): void {
-  try {
-    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    // An existing file is not opened here: closing it would give up the locks that this process has on it.
-    closeSync(openSync(path, 'wx', 0o600));
-  } catch (error) {
-    if (errorCode(error) !== 'EEXIST') throw toOpenFailure(error);
-    try {
-      accessSync(path, constants.W_OK);
-    } catch (error) {
-      throw toOpenFailure(error);
-    }
-  }
-}
-
 const openCodes = new Set([
   'SQLITE_BUSY',
   'SQLITE_CORRUPT',
@@ -46,16 +25,9 @@ const openCodes = new Set([
   'SQLITE_READONLY',
 ]);
 
-function errorCode(error: unknown): unknown {
-  return error instanceof Error && 'code' in error ? error.code : undefined;
-}
-
-function toOpenFailure(error: unknown): DatabaseError {
-  return new DatabaseError(errorCode(error) === 'EROFS' ? 'SQLITE_READONLY' : 'SQLITE_CANTOPEN', true, error);
-}
-
 /** @throws DatabaseError `SQLITE_BUSY`, `SQLITE_NOTADB`, `SQLITE_CANTOPEN` or another code of SQLite */
 export function openConnection(path: string, encryptionKey: string | undefined): LocalConnection {
+  requireOwnLog(path);
   let connection: Connection.Database | undefined;
   try {
     connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });
@@ -72,7 +44,8 @@ export function openConnection(path: string, encryptionKey: string | undefined):
       else connection.close();
     }
     // The driver names no code for a file that it cannot open.
-    throw openCodes.has(failure.code) ? failure : new DatabaseError('SQLITE_CANTOPEN', true, error);
+    if (openCodes.has(failure.code)) throw failure;
+    throw new DatabaseFileError('SQLITE_CANTOPEN', openAdvice(path, 'SQLITE_CANTOPEN'), error);
   }
 }
 

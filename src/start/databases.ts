@@ -9,6 +9,7 @@ import {
   openServiceDatabase,
   placeOf,
 } from '../db/client';
+import { DatabaseFileError } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, SchemaDamageError } from '../db/migrate';
@@ -40,11 +41,12 @@ export async function openPreparedDatabase(
   { databaseToken, ...watch }: DatabaseWatch & DatabaseToken,
 ): Promise<Database> {
   const place = placeOf(config.database.url);
-  const absence = absenceOf(config.database.url);
+  const absence = absenceOrFault(config.database.url);
   if (absence !== undefined && config.isProduction) throw new StartError(`${absence} ${createFirst}`);
   const path = localPath(config.database.url);
   const timeoutMs = path !== undefined ? migrationTimeoutMs : config.database.timeoutMs;
   const db = await openDatabase({ ...config.database, timeoutMs }).catch((error: unknown) => {
+    if (error instanceof DatabaseFileError) throw new StartError(error.advice);
     throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${keyRemedy(codeOf(error))}`);
   });
   if (path !== undefined) {
@@ -131,6 +133,15 @@ export async function openConfiguredReplica(
     throw new StartError(`DATABASE_REPLICA_PATH is in a folder that cannot be made (${code}).`);
   }
   return { reads: replicaOrPrimary(replica, db), replica };
+}
+
+/** @throws StartError when a log lies beside a file that is missing or empty */
+function absenceOrFault(url: string): string | undefined {
+  try {
+    return absenceOf(url);
+  } catch (error) {
+    throw error instanceof DatabaseFileError ? new StartError(error.advice) : error;
+  }
 }
 
 function codeOf(error: unknown): string {

@@ -406,7 +406,7 @@ describe('planning restore', () => {
     renameSync(line.database, backup);
     writeFileSync(`${line.database}-wal`, 'of a database that is gone');
     expect(await refusal(line.databaseUrl, 'restore', backup, '--yes')).toBe(
-      `Without ${line.database} there is still ${line.database}-wal: move it away first.`,
+      `The log ${line.database}-wal belongs to a database file that is missing: put the file back beside its log, or move the log away to restore without the saves that only the log holds.`,
     );
     renameSync(`${line.database}-wal`, join(line.cwd, 'away'));
     writeFileSync(line.database, 'no database '.repeat(1000));
