@@ -5,11 +5,12 @@ import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { countParts } from '../../src/db/row-counts';
-import { activities, applications, auditEvents } from '../../src/db/schema';
+import { activities, applicationAttempts, applications, auditEvents } from '../../src/db/schema';
 import { erasedUserId } from '../../src/db/schema/applications';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
 import { ApplicationsBody } from '../../src/modules/coverage/model';
+import { createApplicationStore } from '../../src/modules/coverage/store';
 import { createOperationStore } from '../../src/modules/coverage/store-operations';
 import { createPersonalDataStore } from '../../src/modules/personal-data/store';
 import { createSalesStore } from '../../src/modules/sales/store';
@@ -324,6 +325,29 @@ describe('planning applications abandon', () => {
       await reconciling;
       expect(await stateOf(id)).toMatchObject(expected);
     }
+  });
+
+  test('F18 abandon records no attempt when a new attempt has begun since it read the application', async () => {
+    const { open, stateOf, db, testApp } = await setUp();
+    const read = await stateOf(await open());
+    if (read === undefined) throw new Error('The application was not stored');
+    const store = createApplicationStore(db);
+    const now = testApp.now.getTime();
+    const taken = await store.takeOver(read, now);
+    if (taken === undefined) throw new Error('The application was not taken over');
+    expect(await store.abandon(read, { ...testOperator, requestId: null, now })).toBe(false);
+    await store.settle(
+      taken,
+      { kind: 'declined', reason: 'declined', reply: '422' },
+      'c',
+      { reconcileAt: null },
+      { requestId: null, now },
+    );
+    expect(await db.select().from(applicationAttempts).orderBy(applicationAttempts.attempt)).toMatchObject([
+      { attempt: 1 },
+      { attempt: 2, outcome: 'declined', reply: '422' },
+    ]);
+    expect(await store.isNeverAccepted({ ...taken, attempt: 3 })).toBe(false);
   });
 });
 

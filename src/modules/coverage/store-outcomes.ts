@@ -127,16 +127,17 @@ export function createOutcomeStore(db: Database) {
       const { state, attempt } = application;
       const isUnchanged = and(isOpen(application, attempt), eq(applications.state, state));
       const abandoned = { state: 'unknown', abandonedAt: doing.now, attempt: attempt + 1 } as const;
+      const next = { ...application, attempt: attempt + 1 };
       const results = await writeBatch(db, [
         eventOf(db, application, 'abandoned', doing, isUnchanged),
+        recordAttempt(next, 'not-asked', 'abandoned by an operator', doing.now, isUnchanged),
         db
           .update(applications)
           .set({ ...abandoned, retryAt: null, reconcileAt: null })
           .where(isUnchanged)
           .returning({ id: applications.id }),
-        recordAttempt({ ...application, attempt: attempt + 1 }, 'not-asked', 'abandoned by an operator', doing.now),
       ]);
-      return results[1]?.length === 1;
+      return results.at(-1)?.length === 1;
     },
 
     /** Whether no attempt before the latest one can have reached an acceptance, by what is stored of each. */
@@ -152,6 +153,7 @@ export function createOutcomeStore(db: Database) {
     outcome: string,
     reply: string,
     now: number,
+    isDue?: SQL,
   ) {
     const attempted = db
       .select({
@@ -163,7 +165,7 @@ export function createOutcomeStore(db: Database) {
         reply: sql`${reply}`.as('reply'),
       })
       .from(applications)
-      .where(and(eq(applications.id, id), eq(applications.userId, userId)));
+      .where(and(eq(applications.id, id), eq(applications.userId, userId), isDue));
     return db.insert(applicationAttempts).select(attempted).onConflictDoNothing();
   }
 }
