@@ -63,8 +63,9 @@ export function createLog(
       try {
         const fields = typeof first === 'string' ? {} : listedFields(first);
         const text = typeof first === 'string' ? first : message;
-        // The line of an internal error is found by the id of its request.
-        const isLimited = (label === 'warn' || label === 'error') && fields.problem !== 'internal-error';
+        // An operator looks up the request of an internal error and the application of an error by their ids.
+        const hasId = fields.problem === 'internal-error' || (label === 'error' && fields.application !== undefined);
+        const isLimited = (label === 'warn' || label === 'error') && !hasId;
         if (isLimited) repeats.write(label, fields, text);
         else lines[label](fields, text);
       } catch {

@@ -1,3 +1,4 @@
+import { isatty } from 'node:tty';
 import { createApp } from './app';
 import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier } from './auth/token-verifier';
@@ -13,6 +14,7 @@ import { openLogOutput } from './log-output';
 import { startAuditRetention } from './modules/audit/retention';
 import { startReconciler } from './modules/coverage/reconciler';
 import { startSummingActivities } from './modules/sales/store-sums';
+import { namesSecretFile } from './secret-files';
 import { announce } from './start/announce';
 import { openCarrier } from './start/carrier';
 import { openConfiguredReplica, openPreparedDatabase } from './start/databases';
@@ -44,12 +46,11 @@ try {
 }
 
 async function start(): Promise<void> {
+  // Read here, because a terminal that was closed is none.
+  const isAtTerminal = isatty(0);
   // Without a handler, these signals end the process. During the start there is nothing to read again.
-  let reloadSecrets = async () => {};
-  let reloading = Promise.resolve();
-  process.on('SIGHUP', () => {
-    reloading = reloading.then(() => reloadSecrets());
-  });
+  let onHangUp: () => void = () => undefined;
+  process.on('SIGHUP', () => onHangUp());
   let onIgnoredSignal: (signal: (typeof ignoredSignals)[number]) => void = () => undefined;
   for (const signal of ignoredSignals) process.on(signal, () => onIgnoredSignal(signal));
   const flags = await readFlags(process.argv.slice(2));
@@ -58,6 +59,9 @@ async function start(): Promise<void> {
   const demo = flags.demo ? await openDemo(flags.now) : undefined;
   const readSettings = () => readConfig(process.env, keptDevelopmentSecret());
   const config = demo?.config ?? readSettings();
+  // A closed terminal ends what a developer started in it.
+  const endsOnHangUp = isAtTerminal && !config.isProduction && !namesSecretFile(process.env);
+  if (endsOnHangUp) onHangUp = () => process.exit(129);
   // Before anything is opened: a start that cannot serve changes nothing.
   findFreePort(config.host, config.port);
   const logOutput = openLogOutput(1);
@@ -175,15 +179,20 @@ async function start(): Promise<void> {
       process.exit(finalCode);
     }
   };
-  reloadSecrets = async () => {
+  const reloadSecrets = async () => {
     if (demo !== undefined) return;
     await secrets
       .reload(readSettings, verifyToken, log)
       .catch((error: unknown) => log.error(describeError(error), 'the secrets are not read again'));
   };
+  let reloading = Promise.resolve();
+  onHangUp = () => {
+    if (endsOnHangUp) void stop(0, 0);
+    else reloading = reloading.then(reloadSecrets);
+  };
   for (const signal of ['SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => stop(0, config.drainMs));
   process.on('SIGINT', () => stop(0, 0));
-  // Nobody may be reading, or the disk behind it may be full.
+  // The reader may have ended, or the disk may be full.
   process.stdout.on('error', () => undefined);
   process.on('unhandledRejection', (error) => log.error(describeError(error), 'unhandled rejection'));
   process.on('uncaughtException', (error) => {

@@ -30,6 +30,10 @@ export const secretFileSettings = {
   OTEL_EXPORTER_OTLP_HEADERS_FILE: inFile('OTEL_EXPORTER_OTLP_HEADERS'),
 };
 
+export function namesSecretFile(environment: Environment): boolean {
+  return secretSettings.some((secret) => Boolean(environment[`${secret}_FILE`]));
+}
+
 const maxBytes = 64 * 1024;
 const permission = { readByAll: 0o004, writtenByAll: 0o002 };
 const reasons: Readonly<Record<string, string>> = {

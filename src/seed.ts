@@ -23,11 +23,6 @@ export async function isWithoutTables(db: Database): Promise<boolean> {
   return (await db.$client.execute('SELECT 1 FROM sqlite_master LIMIT 1')).rows.length === 0;
 }
 
-/** Marks a database that was just created as one for development. Only such a database takes demo data. */
-export async function markForDevelopment(db: Database): Promise<void> {
-  await db.$client.execute('UPDATE schema_compatibility SET for_development = 1');
-}
-
 const Traces = v.object({ mark: v.nullable(v.number()), rows: v.number() });
 
 /** Whether a database is marked for development, and whether it seems to hold demo rows; by index, at any size. */

@@ -22,7 +22,7 @@ import {
 } from '../db/migrate';
 import { readMigrations } from '../db/migrations';
 import { commandName } from '../package-root';
-import { findDemoTraces, markForDevelopment, seedDatabase } from '../seed';
+import { findDemoTraces, seedDatabase } from '../seed';
 import { withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
@@ -83,6 +83,7 @@ async function migrate(options: MigrateOptions): Promise<void> {
     };
     const { isNew, applied, repaired } = await migrateDatabase(db, undefined, {
       repair: options.repair,
+      forDevelopment: config.seedDemo === true,
       beforeChange: options.backup && config.database.isBackedUpBeforeMigration ? beforeChange : undefined,
     }).catch((error: unknown) => {
       if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
@@ -92,7 +93,6 @@ async function migrate(options: MigrateOptions): Promise<void> {
       if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
       throw error;
     });
-    if (isNew && config.seedDemo === true) await markForDevelopment(db);
     await seed(db, config);
     const lines = [
       ...(backup === undefined ? [] : [`The backup is in ${backup}.`]),

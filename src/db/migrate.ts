@@ -26,6 +26,8 @@ export class SchemaDamageError extends Error {
 
 interface MigrationOptions {
   readonly repair?: boolean;
+  /** Marks a new database as one for development, in the transaction of the last migration. */
+  readonly forDevelopment?: boolean;
   /** Called before the first change to a database that was migrated before; the migration stops when it fails. */
   readonly beforeChange?: (() => Promise<void>) | undefined;
 }
@@ -56,7 +58,7 @@ export class UnfinishedCopyError extends Error {
 export async function migrateDatabase(
   db: Database,
   folder = migrationsFolder,
-  { repair = false, beforeChange }: MigrationOptions = {},
+  { repair = false, forDevelopment = false, beforeChange }: MigrationOptions = {},
 ): Promise<MigrationResult> {
   // What follows a migration, such as a seed, would write to what this build does not know.
   if ((await schemaFit(db.$client)) === 'too-new') throw new SchemaTooNewError(unfitDetail['too-new']);
@@ -75,16 +77,21 @@ export async function migrateDatabase(
         (id SERIAL PRIMARY KEY, hash text NOT NULL, created_at numeric)`);
       await db.run(sql`CREATE UNIQUE INDEX IF NOT EXISTS __drizzle_migrations_once
         ON __drizzle_migrations (created_at)`);
-      repaired ??= repair ? await repairSchema(db, migrations) : [];
       reached = await newestApplied(db);
       isNew ??= reached < 0;
-      await requireWholeSchema(db, migrations);
       const pending = migrations.filter(({ createdAt }) => createdAt > reached);
-      if (!isNew && !isPrepared && pending.length > 0) await beforeChange?.();
-      isPrepared = true;
+      const isRepairDue = repair && repaired === undefined;
+      const hasWork = pending.length > 0 || (isRepairDue && (await isRepairable(db, migrations)));
+      if (!isNew && !isPrepared && hasWork) {
+        await beforeChange?.();
+        isPrepared = true;
+      }
+      repaired ??= repair ? await repairSchema(db, migrations) : [];
+      await requireWholeSchema(db, migrations);
       for (const migration of pending) {
         const startedAtMs = performance.now();
-        await db.$client.migrate([...migration.statements, recordOf(migration)]);
+        const mark = isNew && forDevelopment && migration === pending.at(-1) ? [markForDevelopment] : [];
+        await db.$client.migrate([...migration.statements, recordOf(migration), ...mark]);
         applied.push({ name: migration.name, tookMs: Math.round(performance.now() - startedAtMs) });
         reached = migration.createdAt;
       }
@@ -146,6 +153,14 @@ export function remedyFor(findings: readonly SchemaFinding[]): string {
   return findings.every(({ isRepairable }) => isRepairable)
     ? `Make a backup, then run \`${commandName} migrate --repair\`.`
     : 'Restore a backup.';
+}
+
+/** Only a database with this mark takes demo data. */
+export const markForDevelopment = 'UPDATE schema_compatibility SET for_development = 1';
+
+async function isRepairable(db: Database, migrations: readonly Migration[]): Promise<boolean> {
+  const { blocking, warnings } = await reportSchema(db, migrations);
+  return [...blocking, ...warnings].some((finding) => finding.isRepairable);
 }
 
 async function requireWholeSchema(db: Database, migrations: readonly Migration[]): Promise<void> {

@@ -6,7 +6,7 @@ import { AppError } from '../errors';
 import type { DatabaseFacts } from '../telemetry/observers';
 
 /** A scrape is answered whatever the database does. */
-const factsPatienceMs = 500;
+const patienceMs = 500;
 const factsKeptForMs = 5_000;
 
 interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycle'> {
@@ -23,6 +23,11 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
   const { metricsToken: source } = config;
   const expected = () => digest(`Bearer ${typeof source === 'function' ? source() : source}`);
   const facts = keptForAWhile(database.readFacts);
+  // A scrape that waits no longer reports the last result, and before the first one that writes are unavailable.
+  let isWritable = false;
+  const probe = async () => {
+    isWritable = (await database.whyUnwritable()) === undefined;
+  };
   plugin.get(
     '/metrics',
     async ({ request, server, set }) => {
@@ -30,11 +35,12 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
         rateLimits?.takeStranger({ request, server, set });
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }
-      const writability = database.whyUnwritable();
+      const probing = beforeDeadline(probe(), patienceMs).catch(() => undefined);
+      const [currentFacts] = await Promise.all([facts(), probing]);
       const text = await metrics.print({
         inFlight: server?.pendingRequests ?? 0,
-        database: await facts(),
-        isWritable: !lifecycle.hasLostDisk && (await writability) === undefined,
+        database: currentFacts,
+        isWritable: !lifecycle.hasLostDisk && isWritable,
         hasLostDatabase: lifecycle.hasLostDisk,
       });
       return new Response(text, { headers: { 'content-type': metrics.contentType, 'cache-control': 'no-store' } });
@@ -58,7 +64,7 @@ function keptForAWhile(read: () => Promise<DatabaseFacts>): () => Promise<Databa
     reading ??= read().finally(() => {
       reading = undefined;
     });
-    const facts = await beforeDeadline(reading, factsPatienceMs).catch(() => undefined);
+    const facts = await beforeDeadline(reading, patienceMs).catch(() => undefined);
     last = { facts, atMs: performance.now() };
     return facts;
   };

@@ -17,7 +17,7 @@ import { schemaFit, unfitDetail } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import type { Log } from '../log';
 import { commandName } from '../package-root';
-import { findDemoTraces, isWithoutTables, markForDevelopment, seedDatabase } from '../seed';
+import { findDemoTraces, isWithoutTables, seedDatabase } from '../seed';
 import type { Telemetry } from '../telemetry/telemetry';
 import { StartError } from './start-error';
 
@@ -59,10 +59,10 @@ export async function openPreparedDatabase(
       if (isNew && config.isProduction) throw new StartError(`The database ${place} has no tables. ${createFirst}`);
       if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
       const { applied } = await migrateDatabase(db, undefined, {
+        forDevelopment: !config.isProduction,
         beforeChange: config.database.isBackedUpBeforeMigration ? beforeChange : undefined,
       });
-      if (isNew) await markForDevelopment(db);
-      else if (applied.length > 0) {
+      if (!isNew && applied.length > 0) {
         log.info({ migrations: applied.map(({ name }) => name) }, 'the start has migrated the database');
       }
       await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });

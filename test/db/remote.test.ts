@@ -3,7 +3,7 @@ import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createCemeteryStore } from '../../src/modules/cemeteries/store';
 import { createUserStore } from '../../src/modules/users/store';
-import { markForDevelopment, seedDatabase } from '../../src/seed';
+import { seedDatabase } from '../../src/seed';
 import { createTestApp } from '../support/app';
 import { hasSqld, startSqld } from '../support/sqld';
 
@@ -19,8 +19,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
   test('serves the same stores by every address', async () => {
     const sqld = await startSqld();
     const first = await openDatabase({ url: sqld.url, timeoutMs: 2000 });
-    await migrateDatabase(first);
-    await markForDevelopment(first);
+    await migrateDatabase(first, undefined, { forDevelopment: true });
     await seedDatabase(first, { withDemo: true, now });
     await seedDatabase(first, { withDemo: true, now });
     first.$client.close();

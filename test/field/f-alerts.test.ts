@@ -70,6 +70,23 @@ describe('GET /metrics in production', () => {
     await until(async () => (await sampleOf(service, 'planning_database_lost')) === 1);
     expect(await sampleOf(service, 'planning_writes_available')).toBe(0);
   });
+
+  test.skipIf(!hasSqld)('F22 a scrape responds while a libSQL server hangs, before its time limit', async () => {
+    const sqld = await startSqld();
+    const timeoutMs = 20_000;
+    const deployment = await createProduction(
+      { DATABASE_URL: sqld.url, METRICS_TOKEN: metricsToken, DATABASE_TIMEOUT_MS: String(timeoutMs) },
+      { isEmpty: true },
+    );
+    expect((await deployment.planning('migrate')).exitCode).toBe(0);
+    const service = await deployment.start();
+    sqld.pause();
+    const begunAtMs = performance.now();
+    expect(await sampleOf(service, 'planning_writes_available')).toBe(0);
+    expect(performance.now() - begunAtMs).toBeLessThan(timeoutMs / 2);
+    sqld.resume();
+    await until(async () => (await sampleOf(service, 'planning_writes_available')) === 1);
+  });
 });
 
 describe('the log', () => {
@@ -98,6 +115,14 @@ describe('the log', () => {
 
   const lines: Record<string, unknown>[] = [];
   const logOf = (summaryMs: number) => createLog('info', { write: (line) => lines.push(JSON.parse(line)) }, summaryMs);
+
+  test('F23 has a line for each application that is abandoned', () => {
+    lines.length = 0;
+    const log = logOf(60_000);
+    const ids = Array.from({ length: 3 }, () => Bun.randomUUIDv7());
+    for (const application of ids) log.error({ application, code: 'refused' }, 'an application is abandoned');
+    expect(lines.map(({ application }) => application)).toEqual(ids);
+  });
 
   test('F23: summarises repeated lines, says that they have ended, and begins again after that', async () => {
     lines.length = 0;

@@ -402,6 +402,29 @@ describe('F17 a migration of a file', () => {
     }
   }, 60_000);
 
+  test('makes a backup before a repair, and none where there is nothing to repair', async () => {
+    const { planning, cwd } = await createCommandLine();
+    const folder = join(cwd, 'data');
+    const backups = () => readdirSync(folder).filter((name) => name.includes('.before-migration-'));
+    expect(await planning('migrate', '--repair')).toMatchObject({ exitCode: 0 });
+    expect(backups()).toEqual([]);
+    const url = `file:${join(folder, 'planning.db')}`;
+    change({ url }, 'DROP INDEX applications_open');
+    expect(await planning('migrate', '--repair')).toMatchObject({
+      exitCode: 0,
+      stdout: expect.stringMatching(/^The backup is in \S+\.\nRestored index applications_open\./),
+    });
+    const [backup = '', ...more] = backups();
+    expect(more).toEqual([]);
+    const indexes = async (name: string) => {
+      const db = await openDatabase({ url: `file:${join(folder, name)}`, timeoutMs: 5_000 });
+      const found = await db.$client.execute("SELECT 1 FROM sqlite_schema WHERE name = 'applications_open'");
+      await closeDatabase(db);
+      return found.rows.length;
+    };
+    expect([await indexes(backup), await indexes('planning.db')]).toEqual([0, 1]);
+  }, 60_000);
+
   test('is skipped where the operator says so, and makes no backup of a new database', async () => {
     const flag = await earlierDatabase();
     const { planning } = await createCommandLine({ DATABASE_URL: flag.url }, { isEmpty: true });

@@ -6,10 +6,12 @@ import journal from '../../drizzle/meta/_journal.json';
 import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { activityKinds } from '../../src/db/schema/sales';
+import { createLog } from '../../src/log';
 import catalog from '../../src/modules/matching/shipped-catalog.json';
 import { monthEdges } from '../../src/modules/sales/months';
 import { createSalesStore } from '../../src/modules/sales/store';
-import { sumNextActivities, teamTotals } from '../../src/modules/sales/store-sums';
+import { startSummingActivities, sumNextActivities, teamTotals } from '../../src/modules/sales/store-sums';
+import { atEnd } from '../support/cleanup';
 import { temporaryDatabase } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { amount } from '../support/long';
@@ -136,6 +138,28 @@ describe('the sums of activities', () => {
     expect(await progress()).toEqual([{ summed_up_to: null }]);
     await expectSumsToBeRight(db, [monthEdges(month, 'Asia/Kathmandu')]);
     db.$client.close();
+  });
+
+  test('F23 are rebuilt by a running service after a repair has removed them', async () => {
+    const { db } = await temporaryDatabase();
+    await db.run(sql`INSERT INTO staff VALUES ('boss', 'salesManager', 'A', 'B', NULL, 0, 0, 0)`);
+    const progress = () => db.all(sql`SELECT summed_up_to FROM activity_sums_progress`);
+    let output = '';
+    const log = createLog('info', {
+      write: (line) => {
+        output += line;
+      },
+    });
+    const summing = startSummingActivities({ db, log }, 10);
+    atEnd(() => summing.stop());
+    await db.run(sql`DROP TRIGGER activities_sums_added`);
+    await db.run(sql.raw(insertActivities(1_200)));
+    expect((await migrateDatabase(db, undefined, { repair: true })).repaired).toEqual([
+      'trigger activities_sums_added',
+    ]);
+    await until(() => output.includes('the sums of activities are complete'));
+    expect(await progress()).toEqual([{ summed_up_to: null }]);
+    await expectSumsToBeRight(db, [monthEdges(month, 'Asia/Kathmandu')]);
   });
 
   test.skipIf(!hasSqld)('F23: are maintained and completed in a libSQL server', async () => {

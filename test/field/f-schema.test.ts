@@ -1,5 +1,6 @@
 import { Database as Sqlite } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json';
@@ -8,6 +9,7 @@ import { openDatabase } from '../../src/db/client';
 import { migrateDatabase, reportSchema } from '../../src/db/migrate';
 import { schemaFit } from '../../src/db/schema-fit';
 import { gateBySchema } from '../../src/db/schema-gate';
+import { findDemoTraces } from '../../src/seed';
 import { refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
@@ -335,6 +337,18 @@ describe.each(
     await until(async () => (await schemaFit(gated)) === 'fit');
     db.$client.close();
   });
+});
+
+test('F20 a database is marked for development with its first migration, and never later', async () => {
+  const isMarked = async (applied: number) => {
+    const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 5_000 });
+    if (applied > 0) await migrateDatabase(db, await earlierMigrations(applied));
+    await migrateDatabase(db, undefined, { forDevelopment: true });
+    const { isMarked } = await findDemoTraces(db);
+    db.$client.close();
+    return isMarked;
+  };
+  expect([await isMarked(0), await isMarked(11)]).toEqual([true, false]);
 });
 
 describe('F19 a build', () => {

@@ -2,8 +2,11 @@ import { Database as SqliteFile } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
+import { atEnd } from '../support/cleanup';
 import { createCommandLine } from '../support/command';
+import { temporaryFolder } from '../support/database';
 import { createProduction, type Production, productionSettings } from '../support/production';
+import { programOf } from '../support/program';
 import { createSaveHistory } from '../support/save-history';
 import { until } from '../support/until';
 
@@ -74,6 +77,40 @@ describe('the service', () => {
   });
 });
 
+describe('a development start in a terminal', () => {
+  const startInTerminal = async (environment: Record<string, string>) => {
+    let output = '';
+    const child = Bun.spawn([process.execPath, await programOf('src/main')], {
+      cwd: temporaryFolder(),
+      env: { PATH: process.env.PATH, NODE_ENV: 'development', PORT: '0', DRAIN_MS: '0', ...environment },
+      terminal: {
+        cols: 200,
+        data: (_, bytes) => {
+          output += new TextDecoder().decode(bytes);
+        },
+      },
+    });
+    atEnd(() => child.kill('SIGKILL'));
+    await until(() => /address +http/.test(output));
+    return { child, output: () => output };
+  };
+
+  test('F23 ends when its terminal is closed', async () => {
+    const { child } = await startInTerminal({});
+    child.terminal?.close();
+    expect(await child.exited).toBe(0);
+  });
+
+  test('F23 reloads its secrets on SIGHUP where a setting names a secret file', async () => {
+    const file = join(temporaryFolder(), 'secret');
+    await Bun.write(file, productionSettings.AUTH_SECRET);
+    const { child, output } = await startInTerminal({ AUTH_SECRET_FILE: file });
+    child.kill('SIGHUP');
+    await until(() => output().includes('the secrets were read again'));
+    expect(child.exitCode).toBeNull();
+  });
+});
+
 test('F23: a long import ends after a signal with its exit code and keeps whole batches; the next run stores the rest', async () => {
   const line = await createCommandLine(productionSettings);
   await line.write('staff.csv', 'id,role,firstName,lastName,managerId\nboss,salesManager,A,B,\n');
@@ -82,6 +119,7 @@ test('F23: a long import ends after a signal with its exit code and keeps whole 
   await line.write('activities.csv', ['externalId,staffId,kind,amount,occurredAt', ...activities].join('\n'));
   expect((await line.planning('import', 'staff', 'staff.csv')).exitCode).toBe(0);
   const file = new SqliteFile(join(line.cwd, 'data/planning.db'));
+  file.run('PRAGMA busy_timeout = 5000');
   const stored = () => v.parse(Count, file.query('SELECT count(*) AS count FROM activities').get()).count;
   for (const [signal, exitCode] of [
     ['SIGHUP', 129],

@@ -1,6 +1,6 @@
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { markForDevelopment, seedDatabase } from '../../src/seed';
+import { seedDatabase } from '../../src/seed';
 import { testSecret, testToken } from '../support/app';
 import { type Sandbox, startSandbox } from '../support/sandbox';
 import { type Service, startService } from '../support/service';
@@ -33,8 +33,7 @@ export interface Cluster {
 export async function startPrimary(): Promise<Sqld> {
   const primary = await startSqld();
   const db = await openDatabase({ url: primary.url, timeoutMs: 10_000 });
-  await migrateDatabase(db);
-  await markForDevelopment(db);
+  await migrateDatabase(db, undefined, { forDevelopment: true });
   await seedDatabase(db, { withDemo: true, now: new Date() });
   db.$client.close();
   return primary;

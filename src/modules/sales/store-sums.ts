@@ -5,7 +5,6 @@ import { type activityKinds, sumSpansMs } from '../../db/schema/sales';
 import type { AppDeps } from '../../deps';
 import { startRounds } from '../../rounds';
 
-const everyMs = 60_000;
 /** One step holds the event loop for some milliseconds. */
 const activitiesAStep = 500;
 
@@ -115,17 +114,18 @@ export async function sumNextActivities(db: Database, limit = activitiesAStep): 
 }
 
 /**
- * Sums up in the background what was stored before the sums were introduced. Until that is done, `teamTotals` reads the
- * activities.
+ * Sums up in the background the activities that are not in the sums, because they are older than the sums or because a
+ * repair has removed the sums. Until that is done, `teamTotals` reads the activities.
  */
-export function startSummingActivities({ db, log }: Pick<AppDeps, 'db' | 'log'>): { stop(): Promise<void> } {
-  let isComplete = false;
+export function startSummingActivities(
+  { db, log }: Pick<AppDeps, 'db' | 'log'>,
+  everyMs = 60_000,
+): { stop(): Promise<void> } {
   return startRounds({
     everyMs,
     async work(isStopping) {
-      if (isComplete) return;
       const open = await db.select().from(activitySumsProgress).where(isNotNull(activitySumsProgress.summedUpTo));
-      isComplete = open.length === 0;
+      let isComplete = open.length === 0;
       if (isComplete) return;
       const startedAtMs = performance.now();
       while (!isComplete && !isStopping()) {

@@ -1,8 +1,9 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
+import { markForDevelopment } from '../../../src/db/migrate';
 import { MonthlyGlanceBody } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
-import { markForDevelopment, seedDatabase } from '../../../src/seed';
+import { seedDatabase } from '../../../src/seed';
 import { createTestApp, testConfig } from '../../support/app';
 import { explainFirst } from '../../support/query-plan';
 import { activity, counselor, manager } from '../../support/sales';
@@ -279,7 +280,7 @@ describe('the demo team', () => {
   test('sells in every month of a year, and is not taken back where somebody changed it', async () => {
     const { testApp, store, glance } = await setUp();
     const { db, now } = testApp;
-    await markForDevelopment(db);
+    await db.$client.execute(markForDevelopment);
     const seed = () => seedDatabase(db, { withDemo: true, now });
     await seed();
     for (let month = 1; month <= 12; month += 1) {
