@@ -3,7 +3,7 @@ import { telemetryFaults } from './telemetry/settings';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What is said of a setting. */
+/** A fault or a warning of a setting. */
 export interface Fault {
   readonly key: string;
   readonly rule: string;
@@ -12,12 +12,12 @@ export interface Fault {
 const authKeys = ['AUTH_SECRET', 'AUTH_PUBLIC_KEY', 'AUTH_JWKS_URL'] as const;
 
 const required = ['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN'] as const;
-/** What must be this deployment's own; everybody can read what stands in a document or in this repository. */
+/** Values that each deployment must choose itself: those in documents and in this repository are public. */
 const own = [...required, 'AUTH_SECRET', 'DATABASE_AUTH_TOKEN', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN'] as const;
-/** What would be sent in the clear, or lead others to where it is. */
+/** Addresses that need TLS. */
 const withTls = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'CARRIER_URL'] as const;
 const drawn: ReadonlySet<string> = new Set(['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN']);
-/** Each is known to somebody else: whoever is given one must not hold another, such as the one that signs tokens. */
+/** Each is shared with another party, which must not learn a second one, such as the key that signs tokens. */
 const secrets = [
   'AUTH_SECRET',
   'DATABASE_ENCRYPTION_KEY',
@@ -29,11 +29,11 @@ const secrets = [
 
 const placeholder =
   /^(?:[<$%{[].*|(?:change|replace)[-_ ]?(?:me|this|it).*|(?:your|example|dummy|placeholder)(?:[-_ ].*)?|demo(?:-chat(?:-token)?)?|secret|password|test|todo|tbd|x+|\*+|\.+|…)$/i;
-/** What leads to another host, or is compared with the claims of a token. */
+/** Settings that name a host, or that must equal a claim of a token. */
 const named = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL'] as const;
 /** RFC 2606 and RFC 6761 reserve these names, and no public server has one. */
 const reservedName = /(?:^|\.)(?:example|invalid|test|example\.(?:com|net|org))\.?$/i;
-/** A secret that was drawn by chance has more. */
+/** A random secret has more. */
 const leastDifferentCharacters = 10;
 
 /** The faults of settings that exclude or need each other, in any mode. */
@@ -78,7 +78,7 @@ export function productionFaults(environment: Environment, developmentSecret: st
     if (placeholder.test(text.trim())) {
       faults.push({ key, rule: 'must not be a demo value or a placeholder in production' });
     } else if (drawn.has(key) && text.length >= 32 && new Set(text).size < leastDifferentCharacters) {
-      faults.push({ key, rule: 'must be drawn by chance in production: it repeats a few characters' });
+      faults.push({ key, rule: 'must be random in production: it repeats a few characters' });
     }
   }
   if (developmentSecret !== undefined && environment.AUTH_SECRET === developmentSecret) {
@@ -107,17 +107,20 @@ export function productionWarnings(environment: Environment, developmentSecret: 
   if (DATABASE_ENCRYPTION_KEY === undefined && (!isRemote || DATABASE_REPLICA_PATH !== undefined)) {
     warnings.push({
       key: 'DATABASE_ENCRYPTION_KEY',
-      rule: 'is not set: whoever reads the disk or a backup reads the answers, unless what is below encrypts them',
+      rule: 'is not set: the file and its backups are readable, unless the disk is encrypted',
     });
   }
   for (const key of ['DATABASE_URL', 'DATABASE_READ_URL'] as const) {
     const address = environment[key];
     if (address !== undefined && isSentPlainly(address)) {
-      warnings.push({ key, rule: 'is reached without TLS: the network to it must be nobody else’s' });
+      warnings.push({ key, rule: 'is reached without TLS: use it in a private network only' });
     }
   }
   if (isRemote && DATABASE_AUTH_TOKEN === undefined && !isLoopback(DATABASE_URL)) {
-    warnings.push({ key: 'DATABASE_AUTH_TOKEN', rule: 'is not set: whoever reaches the database can do anything' });
+    warnings.push({
+      key: 'DATABASE_AUTH_TOKEN',
+      rule: 'is not set: any client that reaches the database can change it',
+    });
   }
   if (PUBLIC_URL === undefined) {
     warnings.push({ key: 'PUBLIC_URL', rule: 'is not set: links lead to the address that the service listens on' });
@@ -130,7 +133,7 @@ export function productionWarnings(environment: Environment, developmentSecret: 
   if (environment.TRUSTED_PROXY_COUNT === undefined && Number(environment.RATE_LIMIT_PER_MINUTE ?? 1) > 0) {
     warnings.push({
       key: 'TRUSTED_PROXY_COUNT',
-      rule: 'is not set: behind a proxy, all who have no good token yet share the limit of its address',
+      rule: 'is not set: behind a proxy, all clients without a valid token share one rate limit',
     });
   }
   if (developmentSecret !== undefined) {
