@@ -18,11 +18,6 @@ export async function seedDatabase(db: Database, { withDemo, now }: { withDemo: 
   await seedDemo(db, now);
 }
 
-/** Whether a database has no table yet, as before its first migration. */
-export async function isWithoutTables(db: Database): Promise<boolean> {
-  return (await db.$client.execute('SELECT 1 FROM sqlite_master LIMIT 1')).rows.length === 0;
-}
-
 const Traces = v.object({ mark: v.nullable(v.number()), rows: v.number() });
 
 /** Whether a database is marked for development, and whether it seems to hold demo rows; by index, at any size. */

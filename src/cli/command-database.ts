@@ -1,7 +1,7 @@
 import type { Config } from '../config';
-import { absenceOf, closeDatabase, type Database, openDatabase } from '../db/client';
+import { absenceOf, closeDatabase, type Database, type DatabaseSettings, openDatabase, placeOf } from '../db/client';
 import { damageMessage, reportSchema } from '../db/migrate';
-import { schemaFit, unfitDetail } from '../db/schema-fit';
+import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
 import { commandName } from '../package-root';
 import { OperatorError } from './operator-error';
 
@@ -17,14 +17,31 @@ export async function withDatabase<Result>(
 ): Promise<Result> {
   const absence = absenceOf(config.database.url);
   if (absence !== undefined) throw new OperatorError(`${absence}${migrateFirst}`);
-  const db = await openDatabase(config.database);
+  const db = await openOwnDatabase(config.database);
   try {
     const fit = await schemaFit(db.$client);
-    if (fit !== 'fit') throw new OperatorError(`${unfitDetail[fit]}${fit === 'too-old' ? migrateFirst : ''}`);
+    if (fit !== 'fit') throw new OperatorError(unfitMessage(fit, placeOf(config.database.url)));
     const { blocking } = await reportSchema(db);
     if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
     return await work(db);
   } finally {
     await closeDatabase(db);
   }
+}
+
+/**
+ * Opens a database of this service, or one without tables.
+ *
+ * @throws OperatorError for a file of another program, which stays as it is
+ */
+export function openOwnDatabase(settings: DatabaseSettings): Promise<Database> {
+  return openDatabase({ ...settings, isOwn: true }).catch((error: unknown) => {
+    throw toOperatorError(error, placeOf(settings.url));
+  });
+}
+
+/** Names the database and the remedy if the error says that its schema does not fit; any other error stays. */
+export function toOperatorError(error: unknown, place: string): unknown {
+  const fit = unfitOf(error);
+  return fit === undefined ? error : new OperatorError(unfitMessage(fit, place));
 }

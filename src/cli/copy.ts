@@ -106,7 +106,7 @@ async function copyToFile(source: DatabasePlace, target: DatabasePlace, path: st
 export function copyWithProgress(
   source: DatabasePlace,
   target: DatabasePlace,
-  isChecked = false,
+  command: 'copy' | 'restore' = 'copy',
 ): Promise<CopiedTable[]> {
   let progress: ReturnType<typeof createProgress> | undefined;
   let shown = 0;
@@ -116,12 +116,12 @@ export function copyWithProgress(
     progress.advance(rows - shown);
     shown = rows;
   };
-  return copyDatabaseRows(source, target, { isChecked, onProgress }).finally(() => progress?.stop());
+  return copyDatabaseRows(source, target, { command, onProgress }).finally(() => progress?.stop());
 }
 
 interface RowsCopy {
-  /** Whether every page of the source is checked first. */
-  readonly isChecked?: boolean;
+  /** A restore checks every page of the source first. */
+  readonly command?: 'copy' | 'restore';
   readonly onProgress?: (rows: number, total: number) => void;
 }
 
@@ -133,7 +133,7 @@ interface RowsCopy {
 export async function copyDatabaseRows(
   from: DatabasePlace,
   to: DatabasePlace,
-  { isChecked = false, onProgress }: RowsCopy = {},
+  { command = 'copy', onProgress }: RowsCopy = {},
 ): Promise<CopiedTable[]> {
   const [{ copyRows, CopyError, isIntact }, { openSnapshot, openTarget }] = await Promise.all([
     import('../db/row-copy'),
@@ -147,10 +147,10 @@ export async function copyDatabaseRows(
     };
   const source = await openSnapshot(from).catch(failed('read', from));
   try {
-    if (isChecked && !(await isIntact(source))) throw new OperatorError(`${placeOf(from.url)} is damaged.`);
+    if (command === 'restore' && !(await isIntact(source))) throw new OperatorError(`${placeOf(from.url)} is damaged.`);
     const target = await openTarget(to).catch(failed('written', to));
     try {
-      return await copyRows(source, target, onProgress);
+      return await copyRows(source, target, { command, onProgress });
     } finally {
       await target.close();
     }

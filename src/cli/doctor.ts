@@ -8,7 +8,7 @@ import { DatabaseFileError } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
-import { schemaFit, unfitDetail } from '../db/schema-fit';
+import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
 import { createWriteProbe } from '../db/write-probe';
 import { findDemoData } from '../modules/demo-data/store';
 import { createCatalogStore } from '../modules/matching/store';
@@ -121,7 +121,7 @@ async function databaseFindings(config: Config, isDeep: boolean): Promise<Findin
       const detail = `${absence} If the path is right, ${remedy}.`;
       return [{ check: 'database', result: 'failed', detail }, ...fileFindings];
     }
-    db = await openDatabase(config.database);
+    db = await openDatabase({ ...config.database, isOwn: true });
     const startedAtMs = performance.now();
     const databaseMs = await databaseClock(db);
     const tookMs = performance.now() - startedAtMs;
@@ -135,11 +135,14 @@ async function databaseFindings(config: Config, isDeep: boolean): Promise<Findin
   } catch (error) {
     const code = findDatabaseError(error)?.code;
     if (code === undefined) throw error;
+    const fit = unfitOf(error);
     const remedy = keyRemedy(code);
     const detail =
-      error instanceof DatabaseFileError
-        ? error.advice
-        : `${place} cannot be used (${code})${remedy === '' ? '' : `.${remedy}`}`;
+      fit !== undefined
+        ? unfitMessage(fit, place)
+        : error instanceof DatabaseFileError
+          ? error.advice
+          : `${place} cannot be used (${code})${remedy === '' ? '' : `.${remedy}`}`;
     findings.push({ check: 'database', result: 'failed', detail });
   }
   if (isDeep && db !== undefined) findings.push(await pagesFinding(db));
@@ -155,6 +158,9 @@ function encryptionOf({ database }: Config): string {
 async function schemaFindings(db: Database, config: Config): Promise<Finding[]> {
   const check = 'schema';
   const fit = await schemaFit(db.$client);
+  if (fit !== 'fit' && fit !== 'too-old' && fit !== 'too-new') {
+    return [{ check, result: 'failed', detail: unfitMessage(fit, placeOf(config.database.url)) }];
+  }
   const { blocking, warnings, objects } = await reportSchema(db);
   const toFinding = (result: 'failed' | 'warning', finding: SchemaFinding): Finding => {
     const remedy = result === 'failed' || finding.isRepairable ? `. ${remedyFor([finding])}` : '';
@@ -165,8 +171,7 @@ async function schemaFindings(db: Database, config: Config): Promise<Finding[]> 
     ...warnings.map((finding) => toFinding('warning', finding)),
   ];
   if (fit !== 'fit') {
-    const remedy = fit === 'too-old' ? ` Run \`${commandName} migrate\`.` : '';
-    return [{ check, result: 'failed', detail: `${unfitDetail[fit]}${remedy}` }, ...differing];
+    return [{ check, result: 'failed', detail: unfitMessage(fit, placeOf(config.database.url)) }, ...differing];
   }
   const whyUnwritable = await createWriteProbe(db)();
   const writes: Finding =

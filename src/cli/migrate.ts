@@ -1,29 +1,20 @@
 import { Command } from 'commander';
 import type { Config } from '../config';
 import { backUpBeforeMigration, MigrationBackupError } from '../db/backup';
-import {
-  absenceOf,
-  closeDatabase,
-  type Database,
-  type DatabaseSettings,
-  localPath,
-  openDatabase,
-  placeOf,
-} from '../db/client';
+import { absenceOf, closeDatabase, type Database, type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
 import {
   migrateDatabase,
   migrationTimeoutMs,
   remedyFor,
   reportSchema,
+  requireMigratable,
   SchemaDamageError,
-  SchemaTooNewError,
-  UnfinishedCopyError,
 } from '../db/migrate';
 import { readMigrations } from '../db/migrations';
 import { commandName } from '../package-root';
 import { findDemoTraces, seedDatabase } from '../seed';
-import { withDatabase } from './command-database';
+import { openOwnDatabase, toOperatorError, withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
 import { readSettings } from './settings';
@@ -31,8 +22,6 @@ import { readSettings } from './settings';
 const serverTooBusy =
   'The server ended a migration because other writers waited for five seconds. That migration changed nothing. ' +
   'Stop the instances, migrate, and start them again.';
-
-const finishCopy = `Run \`${commandName} copy\` again, or remove the database and begin with an empty one.`;
 
 /** The exit code of a dry run that found something to apply or to repair. */
 const hasWork = 2;
@@ -74,7 +63,7 @@ something to apply or to repair.`,
 async function migrate(options: MigrateOptions): Promise<void> {
   const config = readSettings('migrate');
   const place = placeOf(config.database.url);
-  const db = await openDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
+  const db = await openOwnDatabase({ ...config.database, timeoutMs: migrationTimeoutMs });
   try {
     const path = localPath(config.database.url);
     let backup: string | undefined;
@@ -86,12 +75,10 @@ async function migrate(options: MigrateOptions): Promise<void> {
       forDevelopment: config.seedDemo === true,
       beforeChange: options.backup && config.database.isBackedUpBeforeMigration ? beforeChange : undefined,
     }).catch((error: unknown) => {
-      if (error instanceof SchemaTooNewError) throw new OperatorError(`${error.message} Use a newer build.`);
       if (error instanceof MigrationBackupError) throw new OperatorError(error.message);
-      if (error instanceof UnfinishedCopyError) throw new OperatorError(`${error.message} ${finishCopy}`);
       if (error instanceof SchemaDamageError) throw new OperatorError(error.message);
       if (findDatabaseError(error)?.code === 'TRANSACTION_TIMEOUT') throw new OperatorError(serverTooBusy);
-      throw error;
+      throw toOperatorError(error, place);
     });
     await seed(db, config);
     const lines = [
@@ -117,7 +104,10 @@ async function preview(options: MigrateOptions): Promise<void> {
   const { pending, blocking, warnings } =
     absence !== undefined
       ? { pending: readMigrations().map(({ name }) => name), blocking: [], warnings: [] }
-      : await withOpened(database, reportSchema);
+      : await withOpened(database, async (db) => {
+          await requireMigratable(db);
+          return reportSchema(db);
+        });
   const differences = [...blocking, ...warnings].map(({ detail }) => detail);
   const lines = [
     ...(absence === undefined ? [] : [absence]),
@@ -134,9 +124,11 @@ async function withOpened<Result>(
   settings: DatabaseSettings,
   work: (db: Database) => Promise<Result>,
 ): Promise<Result> {
-  const db = await openDatabase(settings);
+  const db = await openOwnDatabase(settings);
   try {
     return await work(db);
+  } catch (error) {
+    throw toOperatorError(error, placeOf(settings.url));
   } finally {
     await closeDatabase(db);
   }

@@ -81,7 +81,11 @@ async function restoreServer(file: string, settings: DatabaseSettings, options: 
     const from = `${file} (${readableSize(backup.size)}, written ${backup.mtime.toISOString()})`;
     await confirm(`Copy ${from} into ${place}?`, 'Nothing was restored');
   }
-  const tables = await copyWithProgress({ url: `file:${file}`, encryptionKey: settings.encryptionKey }, settings, true);
+  const tables = await copyWithProgress(
+    { url: `file:${file}`, encryptionKey: settings.encryptionKey },
+    settings,
+    'restore',
+  );
   const persons = tables.find(({ table }) => table === 'users')?.rows ?? 0;
   const rows = tables.reduce((sum, table) => sum + table.rows, 0);
   printResult(

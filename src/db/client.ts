@@ -18,6 +18,8 @@ export interface DatabaseSettings {
   readonly authToken?: TokenSource;
   /** With which a local file is encrypted; of a libSQL server, what is kept of it beside this process. */
   readonly encryptionKey?: string | undefined;
+  /** Refuses a file of another program, and does not change it. */
+  readonly isOwn?: boolean;
   /** The longest that any statement may take, waiting for a lock included. */
   readonly timeoutMs: number;
 }

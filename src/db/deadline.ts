@@ -12,3 +12,15 @@ export async function beforeDeadline<Result>(work: Promise<Result>, timeoutMs: n
     clearTimeout(timer);
   }
 }
+
+/** Waits for the end of something, good or bad, but no longer than a time. */
+export async function endOf(work: Promise<unknown>, timeoutMs: number): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, timeoutMs);
+  work.then(
+    () => resolve(),
+    () => resolve(),
+  );
+  await promise;
+  clearTimeout(timer);
+}

@@ -2,6 +2,7 @@ import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import type { DatabaseObserver } from '../telemetry/observers';
 import { type Checkpointer, createCheckpointer } from './checkpointer';
 import { DatabaseFileError, openAdvice } from './database-file';
+import { endOf } from './deadline';
 import { withKeyFault } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { watchFiles } from './file-watch';
@@ -30,6 +31,8 @@ const maxSyncWaitMs = 2_000;
 interface LocalSettings {
   readonly path: string;
   readonly encryptionKey?: string | undefined;
+  /** Refuses a database of another program. */
+  readonly isOwn?: boolean | undefined;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
   /** Called once, when the file or its disk is lost: no write is acknowledged until the process is restarted. */
@@ -49,7 +52,7 @@ interface LocalSettings {
  * @throws DatabaseError with the code of a key fault where the key does not open the file
  */
 export async function openLocalClient(settings: LocalSettings): Promise<Client> {
-  const { path, encryptionKey, timeoutMs, onLoss, openLog = createLogSync, observers = [] } = settings;
+  const { path, encryptionKey, isOwn, timeoutMs, onLoss, openLog = createLogSync, observers = [] } = settings;
   const loss = createLossDetector(onLoss);
   let current: LocalConnection | undefined;
   let files: ReturnType<typeof watchFiles> | undefined;
@@ -68,7 +71,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
       const fault = files?.fault();
       // The driver would create a file that is missing.
       if (fault !== undefined) throw new DatabaseError(fault, true);
-      current = openConnection(path, encryptionKey);
+      current = openConnection(path, encryptionKey, isOwn);
     }
     return current;
   };
@@ -286,18 +289,6 @@ class TransactionError extends Error {
 /** Whether a transaction may have failed for what one unit did, so that the others are stored without it. */
 function isOfOneUnit({ code, isUnavailable }: DatabaseError): boolean {
   return !isUnavailable || code === 'SQLITE_FULL';
-}
-
-/** Waits for the end of something, good or bad, but no longer than a time. */
-async function endOf(work: Promise<unknown>, timeoutMs: number): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, timeoutMs);
-  work.then(
-    () => resolve(),
-    () => resolve(),
-  );
-  await promise;
-  clearTimeout(timer);
 }
 
 function shortPause(): Promise<void> {

@@ -3,8 +3,9 @@ import Connection from 'libsql';
 import { manualCheckpoints } from './checkpointer';
 import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
 import { abandon, encryptionOption } from './encryption';
-import { toDatabaseError } from './errors';
+import { DatabaseError, toDatabaseError } from './errors';
 import { createStatementCache } from './kept-statements';
+import { contentsOf, contentsQuery } from './schema-fit';
 import type { Outcome, Unit } from './write-queue';
 
 /** Otherwise an erased answer could be read in the file until its place is used again. */
@@ -17,6 +18,7 @@ export interface LocalConnection {
 }
 
 const openCodes = new Set([
+  'SCHEMA_FOREIGN',
   'SQLITE_BUSY',
   'SQLITE_CORRUPT',
   'SQLITE_FULL',
@@ -25,22 +27,30 @@ const openCodes = new Set([
   'SQLITE_READONLY',
 ]);
 
-/** @throws DatabaseError `SQLITE_BUSY`, `SQLITE_NOTADB`, `SQLITE_CANTOPEN` or another code of SQLite */
-export function openConnection(path: string, encryptionKey: string | undefined): LocalConnection {
+/**
+ * @param isOwn refuses a database of another program before anything is changed
+ * @throws DatabaseError `SQLITE_BUSY`, `SQLITE_NOTADB`, `SQLITE_CANTOPEN`, `SCHEMA_FOREIGN` or another code of SQLite
+ */
+export function openConnection(path: string, encryptionKey: string | undefined, isOwn = false): LocalConnection {
   requireOwnLog(path);
   let connection: Connection.Database | undefined;
   try {
     connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });
+    const statements = createStatementCache(connection);
+    // Before WAL mode is set, which changes the file.
+    if (isOwn && contentsOf(statements.run(contentsQuery, false).rows[0]) === 'foreign') {
+      throw new DatabaseError('SCHEMA_FOREIGN', false);
+    }
     const settings = ['PRAGMA synchronous = NORMAL', manualCheckpoints, overwriteWhatIsDeleted];
     connection.exec(`PRAGMA journal_mode = WAL; ${settings.join('; ')}`);
-    const statements = createStatementCache(connection);
     // The first read creates the log.
     statements.run('SELECT 1 FROM sqlite_schema LIMIT 1', false);
     return { connection, statements };
   } catch (error) {
     const failure = toDatabaseError(error);
     if (connection !== undefined) {
-      if (failure.code === 'SQLITE_NOTADB') abandon(connection);
+      // A close would bring the log of another program into its file.
+      if (failure.code === 'SQLITE_NOTADB' || failure.code === 'SCHEMA_FOREIGN') abandon(connection);
       else connection.close();
     }
     // The driver names no code for a file that it cannot open.

@@ -3,21 +3,15 @@ import { sql } from 'drizzle-orm';
 import { commandName } from '../package-root';
 import { MigrationBackupError } from './backup';
 import type { Database } from './client';
-import { findDatabaseError } from './errors';
+import { DatabaseError, findDatabaseError } from './errors';
 import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
-import { unfinishedCopyTable } from './row-copy';
 import { readSchema, type SchemaDifference, type SchemaSnapshot, schemaDifferences } from './schema-comparison';
-import { schemaFit, unfitDetail } from './schema-fit';
+import { gateCodes, schemaFit, unfitDetail } from './schema-fit';
 
 const lockDeadlineMs = 30_000;
 
 /** The time limit of a statement that migrates. Rebuilding a table takes longer than any query of the service. */
 export const migrationTimeoutMs = 60_000;
-
-/** A newer build has migrated the database, and this one cannot read it. */
-export class SchemaTooNewError extends Error {
-  override readonly name = 'SchemaTooNewError';
-}
 
 /** The schema is not the one that the recorded migrations create; the message names each fault and the remedy. */
 export class SchemaDamageError extends Error {
@@ -40,20 +34,14 @@ export interface MigrationResult {
   readonly repaired: readonly string[];
 }
 
-/** `planning copy` has not finished with the database. */
-export class UnfinishedCopyError extends Error {
-  override readonly name = 'UnfinishedCopyError';
-}
-
 /**
  * Brings the schema to the newest version; several processes may call it at once. Each migration is a transaction. Two
  * processes can both start one: the unique index makes the transaction of the second fail, and the second goes on
  * when the record shows that another process has applied it, or waits for a lock.
  *
  * @param options.repair restores the objects that can be restored before it migrates
- * @throws SchemaTooNewError
+ * @throws DatabaseError with a code of the schema when the database is not one that it can migrate
  * @throws SchemaDamageError
- * @throws UnfinishedCopyError
  */
 export async function migrateDatabase(
   db: Database,
@@ -61,9 +49,7 @@ export async function migrateDatabase(
   { repair = false, forDevelopment = false, beforeChange }: MigrationOptions = {},
 ): Promise<MigrationResult> {
   // What follows a migration, such as a seed, would write to what this build does not know.
-  if ((await schemaFit(db.$client)) === 'too-new') throw new SchemaTooNewError(unfitDetail['too-new']);
-  const [unfinished] = await db.values(sql`SELECT 1 FROM sqlite_schema WHERE name = ${unfinishedCopyTable}`);
-  if (unfinished !== undefined) throw new UnfinishedCopyError('The database is an unfinished copy.');
+  await requireMigratable(db);
   const migrations = readMigrations(folder);
   const deadlineMs = performance.now() + lockDeadlineMs;
   const applied: { name: string; tookMs: number }[] = [];
@@ -103,6 +89,14 @@ export async function migrateDatabase(
       await Bun.sleep(50 + Math.random() * 150);
     }
   }
+}
+
+/** @throws DatabaseError for a newer schema, an unfinished copy, and a database of another program or without a record */
+export async function requireMigratable({ $client }: Database): Promise<void> {
+  const fit = await schemaFit($client);
+  const code = gateCodes.find((each) => each.fit === fit)?.code;
+  if (code === undefined || fit === 'too-old' || fit === 'empty' || fit === 'damaged') return;
+  throw new DatabaseError(code, false);
 }
 
 /** The state of a database's schema: what `migrate` would apply, and what differs from the applied migrations. */

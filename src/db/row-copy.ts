@@ -13,9 +13,8 @@ import {
   type Table,
 } from './row-pages';
 import type { Row, RowStore, Statement } from './row-store';
+import { unfinishedTables } from './schema-fit';
 
-/** In a database until it is a whole copy; it holds the id of the source. */
-export const unfinishedCopyTable = '__unfinished_copy';
 const migrationsTable = '__drizzle_migrations';
 
 export interface CopiedTable {
@@ -37,6 +36,15 @@ interface SchemaObject {
   readonly sql: string;
 }
 
+/** The table that marks a database as unfinished, if there is one. */
+const markerIn = (names: readonly string[]) => Object.values(unfinishedTables).find((marker) => names.includes(marker));
+
+interface CopyProgress {
+  /** The command that finishes the copy after it was interrupted. */
+  readonly command: keyof typeof unfinishedTables;
+  readonly onProgress?: ((rows: number, total: number) => void) | undefined;
+}
+
 /**
  * Copies the schema and every row from a snapshot to another database, and then compares every table. Triggers and the
  * list of migrations come last: no trigger fires for a copied row, and no service accepts half a copy.
@@ -50,18 +58,18 @@ interface SchemaObject {
 export async function copyRows(
   source: RowStore,
   target: RowStore,
-  onProgress?: (rows: number, total: number) => void,
+  { command, onProgress }: CopyProgress,
 ): Promise<CopiedTable[]> {
   const schema = await schemaOf(source);
   const names = schema.map(({ name }) => name);
   if (!names.includes(migrationsTable) || !names.includes('users')) {
     throw new CopyError('The source is not a database of this service, or was never migrated.');
   }
-  if (names.includes(unfinishedCopyTable)) throw new CopyError('The source is itself an unfinished copy.');
+  if (markerIn(names) !== undefined) throw new CopyError('The source is itself an unfinished copy.');
   const ofMigrations = schema.filter(({ table }) => table === migrationsTable);
   const others = schema.filter(({ table }) => table !== migrationsTable);
   const tables = others.filter(({ type }) => type === 'table');
-  const isResumed = await prepareTarget(source, target, tables);
+  const { marker, isResumed } = await prepareTarget(source, target, tables, command);
 
   let total = 0;
   for (const { name } of tables) total += Number(await firstCell(source, `SELECT count(*) FROM ${quoted(name)}`));
@@ -75,10 +83,11 @@ export async function copyRows(
     const table = await describeTable(source, name);
     copied.push(await copyTable(source, target, table, { isResumed, onRows }));
   }
-  const last = await lastStatements(source, [
-    ...ofMigrations,
-    ...others.filter(({ type }) => type === 'trigger' || type === 'view'),
-  ]);
+  const last = await lastStatements(
+    source,
+    [...ofMigrations, ...others.filter(({ type }) => type === 'trigger' || type === 'view')],
+    marker,
+  );
   // A server ends a snapshot that was not read for ten seconds: the source is not needed from here on.
   const present = new Set((await schemaOf(target)).map(({ name }) => name));
   for (const { type, name, sql } of others) {
@@ -102,26 +111,32 @@ async function schemaOf(store: RowStore): Promise<SchemaObject[]> {
   }));
 }
 
-/** Makes the tables, or finds those of an earlier run; returns which of the two it was. */
-async function prepareTarget(source: RowStore, target: RowStore, tables: readonly SchemaObject[]): Promise<boolean> {
+/** Makes the tables, or finds those of an earlier run; returns which of the two it was, and the table that marks the copy. */
+async function prepareTarget(
+  source: RowStore,
+  target: RowStore,
+  tables: readonly SchemaObject[],
+  command: CopyProgress['command'],
+): Promise<{ readonly marker: string; readonly isResumed: boolean }> {
   const hasId = tables.some(({ name }) => name === 'schema_compatibility');
   const sourceId = hasId ? await firstCell(source, 'SELECT database_id FROM schema_compatibility') : '';
   const present = await schemaOf(target);
   if (present.length === 0) {
     await target.write([
-      { sql: `CREATE TABLE ${unfinishedCopyTable} (source_id text NOT NULL)` },
-      { sql: `INSERT INTO ${unfinishedCopyTable} VALUES (?)`, args: [String(sourceId)] },
+      { sql: `CREATE TABLE ${unfinishedTables[command]} (source_id text NOT NULL)` },
+      { sql: `INSERT INTO ${unfinishedTables[command]} VALUES (?)`, args: [String(sourceId)] },
       ...tables.map(({ sql }) => ({ sql })),
     ]);
-    return false;
+    return { marker: unfinishedTables[command], isResumed: false };
   }
-  if (!present.some(({ name }) => name === unfinishedCopyTable)) {
+  const marker = markerIn(present.map(({ name }) => name));
+  if (marker === undefined) {
     throw new CopyError('The target has tables already: name an empty database.');
   }
-  if ((await firstCell(target, `SELECT source_id FROM ${unfinishedCopyTable}`)) !== String(sourceId)) {
+  if ((await firstCell(target, `SELECT source_id FROM ${marker}`)) !== String(sourceId)) {
     throw new CopyError('The target is an unfinished copy of another database: name an empty one.');
   }
-  return true;
+  return { marker, isResumed: true };
 }
 
 interface TableCopy {
@@ -178,7 +193,7 @@ async function compareTables(target: RowStore, copied: readonly CopiedTable[]): 
 }
 
 /** What makes the copy a database of this service, in one transaction. */
-async function lastStatements(source: RowStore, schema: readonly SchemaObject[]): Promise<Statement[]> {
+async function lastStatements(source: RowStore, schema: readonly SchemaObject[], marker: string): Promise<Statement[]> {
   const migrations = await describeTable(source, migrationsTable);
   const inserts: Statement[] = [];
   for await (const page of pagesOf(source, migrations)) inserts.push(...insertsOf(migrations, page));
@@ -198,7 +213,7 @@ async function lastStatements(source: RowStore, schema: readonly SchemaObject[])
     ...(has('schema_compatibility')
       ? [{ sql: 'UPDATE schema_compatibility SET database_id = lower(hex(randomblob(16)))' }]
       : []),
-    { sql: `DROP TABLE ${unfinishedCopyTable}` },
+    { sql: `DROP TABLE ${marker}` },
   ];
 }
 

@@ -13,11 +13,11 @@ import { DatabaseFileError } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, SchemaDamageError } from '../db/migrate';
-import { schemaFit, unfitDetail } from '../db/schema-fit';
+import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
 import type { Log } from '../log';
 import { commandName } from '../package-root';
-import { findDemoTraces, isWithoutTables, seedDatabase } from '../seed';
+import { findDemoTraces, seedDatabase } from '../seed';
 import type { Telemetry } from '../telemetry/telemetry';
 import { StartError } from './start-error';
 
@@ -45,8 +45,10 @@ export async function openPreparedDatabase(
   if (absence !== undefined && config.isProduction) throw new StartError(`${absence} ${createFirst}`);
   const path = localPath(config.database.url);
   const timeoutMs = path !== undefined ? migrationTimeoutMs : config.database.timeoutMs;
-  const db = await openDatabase({ ...config.database, timeoutMs }).catch((error: unknown) => {
+  const db = await openDatabase({ ...config.database, isOwn: true, timeoutMs }).catch((error: unknown) => {
     if (error instanceof DatabaseFileError) throw new StartError(error.advice);
+    const fit = unfitOf(error);
+    if (fit !== undefined) throw new StartError(unfitMessage(fit, place));
     throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${keyRemedy(codeOf(error))}`);
   });
   if (path !== undefined) {
@@ -55,8 +57,8 @@ export async function openPreparedDatabase(
       log.info('the database file was backed up before its migration');
     };
     try {
-      const isNew = await isWithoutTables(db);
-      if (isNew && config.isProduction) throw new StartError(`The database ${place} has no tables. ${createFirst}`);
+      const isNew = (await schemaFit(db.$client)) === 'empty';
+      if (isNew && config.isProduction) throw new StartError(unfitMessage('empty', place));
       if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
       const { applied } = await migrateDatabase(db, undefined, {
         forDevelopment: !config.isProduction,
@@ -70,13 +72,14 @@ export async function openPreparedDatabase(
       if (error instanceof StartError) throw error;
       if (error instanceof MigrationBackupError) throw new StartError(error.message);
       if (error instanceof SchemaDamageError) throw new StartError(error.message);
+      const fit = unfitOf(error);
+      if (fit !== undefined) throw new StartError(unfitMessage(fit, place));
       throw new StartError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }
   }
   try {
     const fit = await schemaFit(db.$client);
-    if (fit === 'too-old') throw new StartError(`${unfitDetail[fit]} Run \`${commandName} migrate\` first.`);
-    if (fit === 'too-new') throw new StartError(`${unfitDetail[fit]} Start a newer build.`);
+    if (fit !== 'fit') throw new StartError(unfitMessage(fit, place));
     const { blocking, warnings } = await reportSchema(db);
     if (blocking.length > 0) throw new StartError(damageMessage(blocking));
     for (const { detail } of warnings) log.warn({ schemaObject: detail }, 'the schema differs from the migrations');

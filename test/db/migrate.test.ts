@@ -66,13 +66,17 @@ describe('migrating', () => {
   );
 
   test('data by four processes at once changes them once, on a file and on a server', async () => {
-    const folder = await journalFolder(
-      'CREATE TABLE IF NOT EXISTS counter (n integer);--> statement-breakpoint UPDATE counter SET n = n + 1',
-    );
+    const statements = [
+      // By which it is a database of this service.
+      'CREATE TABLE IF NOT EXISTS reference_lists (id)',
+      'CREATE TABLE IF NOT EXISTS counter (n integer)',
+      'INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter)',
+      'UPDATE counter SET n = n + 1',
+    ];
+    const folder = await journalFolder(statements.join(';--> statement-breakpoint '));
     const urls = [`file:${join(temporaryFolder(), 'planning.db')}`, ...(hasSqld ? [(await startSqld()).url] : [])];
     for (const url of urls) {
       const db = await openDatabase({ url, timeoutMs: 2000 });
-      await db.$client.batch(['CREATE TABLE counter (n integer)', 'INSERT INTO counter VALUES (0)'], 'write');
       const outputs = await Promise.all([1, 2, 3, 4].map(() => runWorker(url, 'migrate', folder)));
       expect(outputs).toEqual(['1', '1', '1', '1']);
       expect((await db.$client.execute('SELECT n FROM counter')).rows[0]?.n).toBe(1);
@@ -83,7 +87,7 @@ describe('migrating', () => {
 
   test('again changes nothing, and a database without tables is not migrated', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
-    expect(await schemaFit(db.$client)).toBe('too-old');
+    expect(await schemaFit(db.$client)).toBe('empty');
     await migrateDatabase(db);
     await migrateDatabase(db);
     expect(await schemaFit(db.$client)).toBe('fit');
@@ -94,7 +98,7 @@ describe('migrating', () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
     await db.$client.execute('CREATE TABLE users (id text)');
     await expect(migrateDatabase(db)).rejects.toThrow();
-    expect(await schemaFit(db.$client)).toBe('too-old');
+    expect(await schemaFit(db.$client)).toBe('foreign');
     db.$client.close();
   });
 });

@@ -28,7 +28,7 @@ describe('a schema', () => {
     const settings = { url: await open(), timeoutMs: 2000 };
     const migrating = await openDatabase(settings);
     const db = await openServiceDatabase(settings);
-    const unfit = { code: 'SCHEMA_TOO_OLD', isUnavailable: true };
+    const unfit = { code: 'SCHEMA_EMPTY', isUnavailable: true };
     await expect(db.$client.execute('SELECT 1')).rejects.toMatchObject(unfit);
     await expect(db.$client.batch(['CREATE TABLE t (id)'], 'write')).rejects.toMatchObject(unfit);
     await expect(db.$client.executeMultiple('CREATE TABLE t (id)')).rejects.toMatchObject(unfit);

@@ -151,7 +151,10 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     expect(before).toBeLessThan(filledUsers);
 
     const onTarget = await createCommandLine(settingsOf(target), { isEmpty: true });
-    expect(await onTarget.planning('migrate')).toMatchObject({ exitCode: 1, stderr: unfinished });
+    expect(await onTarget.planning('migrate')).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringContaining(unfinished),
+    });
     expect(await onTarget.planning('user', 'show', 'person-1')).toMatchObject({ exitCode: 1 });
     const other = await createCommandLine({});
     change({ url: other.databaseUrl }, "UPDATE schema_compatibility SET database_id = 'other'");
@@ -240,7 +243,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
 });
 
 const unfinished =
-  'The database is an unfinished copy. Run `planning copy` again, or remove the database and begin with an empty one.\n';
+  'is an unfinished copy. Run `planning copy` again, or remove the database and begin with an empty one.\n';
 const filledUsers = 5_000;
 
 /** A plain file of some 6 MB. */

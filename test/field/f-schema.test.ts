@@ -1,13 +1,16 @@
 import { Database as Sqlite } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import Connection from 'libsql';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json';
 import packageJson from '../../package.json';
 import { openDatabase } from '../../src/db/client';
+import { encryptionOption } from '../../src/db/encryption';
 import { migrateDatabase, reportSchema } from '../../src/db/migrate';
-import { schemaFit } from '../../src/db/schema-fit';
+import { schemaFit, unfinishedTables } from '../../src/db/schema-fit';
 import { gateBySchema } from '../../src/db/schema-gate';
 import { findDemoTraces } from '../../src/seed';
 import { refusalOf } from '../support/command';
@@ -396,4 +399,103 @@ describe('F19 a build', () => {
     const metrics = await (await fetch(`${service.address}/metrics`, { headers })).text();
     expect(metrics).toContain(`planning_build_info{version="${version}",commit="0123456789ab",bun="${Bun.version}"} 1`);
   });
+});
+
+const encryptionKey = 'correct-horse-battery-staple-2026';
+const otherProgram = 'CREATE TABLE orders (id); INSERT INTO orders VALUES (1)';
+
+describe('H4 a database of another program', () => {
+  const kinds = ['file', 'file in WAL mode', 'encrypted file', 'server'] as const;
+
+  test.each(kinds.filter((kind) => kind !== 'server' || hasSqld))(
+    'H4 is refused by start, migrate, seed and doctor, and stays as it is: %s',
+    async (kind) => {
+      const key: Record<string, string> = kind === 'encrypted file' ? { DATABASE_ENCRYPTION_KEY: encryptionKey } : {};
+      const server = kind === 'server' ? await startSqld() : undefined;
+      const { planning, settings, cwd, databasePath } = await createProduction(
+        { ...key, ...(server && { DATABASE_URL: server.url }) },
+        { isEmpty: true },
+      );
+      const place = server?.url ?? databasePath;
+      let contents: () => Promise<unknown>;
+      if (server === undefined) {
+        mkdirSync(join(cwd, 'data'));
+        const foreign = new Connection(databasePath, {
+          timeout: 0,
+          ...encryptionOption(key.DATABASE_ENCRYPTION_KEY),
+        });
+        if (kind === 'file in WAL mode') foreign.exec('PRAGMA journal_mode = WAL');
+        foreign.exec(otherProgram);
+        foreign.close();
+        contents = () => Bun.file(databasePath).bytes();
+      } else {
+        const db = await openDatabase({ url: server.url, timeoutMs: 5000 });
+        await db.$client.executeMultiple(otherProgram);
+        contents = async () => (await db.$client.execute('SELECT name, sql FROM sqlite_schema')).toJSON();
+      }
+      const before = await contents();
+      const refusal = `The database ${place} belongs to another program. Nothing was changed. Correct DATABASE_URL.\n`;
+      expect(await failToStart({ cwd, environment: settings })).toMatchObject({
+        exitCode: 1,
+        stderr: expect.stringContaining(refusal),
+      });
+      for (const args of [['migrate'], ['migrate', '--dry-run'], ['migrate', '--repair'], ['seed']]) {
+        expect(await planning(...args)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(refusal) });
+      }
+      const doctor = await planning('doctor');
+      expect(doctor.exitCode).toBe(1);
+      expect(doctor.stdout).toContain(refusal.trim());
+      expect(await contents()).toEqual(before);
+    },
+    60_000,
+  );
+
+  test('H4 is refused where it has a record of migrations of its own', async () => {
+    const { planning, databasePath, cwd } = await createProduction({}, { isEmpty: true });
+    mkdirSync(join(cwd, 'data'));
+    change(databasePath, 'CREATE TABLE users (id); CREATE TABLE __drizzle_migrations (id, hash, created_at)');
+    const before = await Bun.file(databasePath).bytes();
+    expect((await planning('migrate')).stderr).toContain('belongs to another program');
+    expect(await Bun.file(databasePath).bytes()).toEqual(before);
+  });
+
+  test('H4 is not a database of this service whose record of migrations is missing', async () => {
+    const { planning, databasePath, settings, cwd } = await createProduction();
+    change(databasePath, 'DROP TABLE __drizzle_migrations');
+    const refusal = `The database ${databasePath} has tables of this service, but no record of its migrations. Restore a backup.`;
+    expect((await failToStart({ cwd, environment: settings })).stderr).toContain(refusal);
+    expect((await planning('migrate')).stderr).toContain(refusal);
+    expect((await planning('doctor')).stdout).toContain(refusal);
+    expect(rows(databasePath, "SELECT name FROM sqlite_schema WHERE name = '__drizzle_migrations'")).toEqual([]);
+  });
+});
+
+describe.skipIf(!hasSqld)('M2 a libSQL server', () => {
+  test('M2 without tables is named by a start, by doctor and by commands', async () => {
+    const { url } = await startSqld();
+    const { planning, settings, cwd } = await createProduction({ DATABASE_URL: url }, { isEmpty: true });
+    const refusal = `The database ${url} has no tables. Run \`planning migrate\` to create it, or correct DATABASE_URL.`;
+    expect((await failToStart({ cwd, environment: settings })).stderr).toContain(refusal);
+    expect((await planning('doctor')).stdout).toContain(refusal);
+    expect((await planning('seed')).stderr).toContain(refusal);
+  }, 30_000);
+
+  test.each(['copy', 'restore'] as const)(
+    'M2 names the command that finishes an interrupted %s',
+    async (command) => {
+      const { url } = await startSqld();
+      const db = await openDatabase({ url, timeoutMs: 5000 });
+      await db.$client.executeMultiple(
+        `CREATE TABLE ${unfinishedTables[command]} (source_id text); CREATE TABLE reference_lists (id); CREATE TABLE users (id)`,
+      );
+      const { planning, settings, cwd } = await createProduction({ DATABASE_URL: url }, { isEmpty: true });
+      const refusal = `The database ${url} is an unfinished ${command}. Run \`planning ${command}\` again, or remove the database and begin with an empty one.`;
+      expect((await failToStart({ cwd, environment: settings })).stderr).toContain(refusal);
+      for (const args of [['migrate'], ['migrate', '--dry-run'], ['seed']]) {
+        expect(await planning(...args)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(refusal) });
+      }
+      expect((await planning('doctor')).stdout).toContain(refusal);
+    },
+    30_000,
+  );
 });
