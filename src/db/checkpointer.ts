@@ -12,6 +12,8 @@ const keptLogBytes = 16 * 1024 * 1024;
 /** How long a thread of the driver waits for the write lock of another process: as long as a short commit takes. */
 const lockWaitMs = 5;
 const maxBackoffMs = 5000;
+/** A checkpoint holds up saves, so on a slow disk the next one waits for this many times as long as the last one took. */
+const restFactor = 10;
 /** The first pause of `checkpointAll` after another process has blocked it. */
 const firstPauseMs = 20;
 const maxPauseMs = 200;
@@ -39,7 +41,8 @@ interface CheckpointerSettings {
  * The mode is PASSIVE: the other modes continue as PASSIVE without the lock if they cannot get it.
  *
  * A log that is wholly checkpointed is restarted by the next commit, which syncs the new header of the log before it
- * writes. That commit is made here too, so that no other connection of this process ever syncs.
+ * writes. That commit is made here too, so that no other connection of this process ever syncs. The connection that
+ * checkpoints makes it, since the first sync of each connection syncs the folder as well.
  */
 export function createCheckpointer(settings: CheckpointerSettings) {
   const { path, encryptionKey, userVersion, index, prepare, onFailure } = settings;
@@ -48,6 +51,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
   let isStarting = false;
   let isClosed = false;
   let lastEndMs = performance.now();
+  let lastTookMs = 0;
   let backoffMs = 0;
 
   const open = async (): Promise<AsyncConnection> => {
@@ -65,6 +69,12 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     connections = undefined;
   };
 
+  const rollBack = async () => {
+    for (const connection of [connections?.locking, connections?.checkpointing]) {
+      await connection?.exec('ROLLBACK').catch(() => undefined);
+    }
+  };
+
   const checkpoint = async (): Promise<void> => {
     const { locking, checkpointing } = await connect();
     await locking.exec('BEGIN IMMEDIATE');
@@ -76,9 +86,9 @@ export function createCheckpointer(settings: CheckpointerSettings) {
   };
   /** Commits page 1 as it is; where no reader uses the log, the commit begins a new generation of it. */
   const restart = async (limitBytes: number): Promise<void> => {
-    const { locking } = await connect();
-    await locking.exec(`PRAGMA journal_size_limit = ${limitBytes}`);
-    await locking.exec(`BEGIN IMMEDIATE; PRAGMA user_version = ${userVersion}; COMMIT`);
+    const { checkpointing } = await connect();
+    await checkpointing.exec(`PRAGMA journal_size_limit = ${limitBytes}`);
+    await checkpointing.exec(`BEGIN IMMEDIATE; PRAGMA user_version = ${userVersion}; COMMIT`);
   };
 
   /** Runs one task at a time. The next one opens a failed connection again. */
@@ -88,7 +98,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       try {
         return await work();
       } catch (error) {
-        await connections?.locking.exec('ROLLBACK').catch(() => undefined);
+        await rollBack();
         const failure = toDatabaseError(error);
         if (failure.code !== 'SQLITE_BUSY') {
           disconnect();
@@ -107,12 +117,23 @@ export function createCheckpointer(settings: CheckpointerSettings) {
 
   /** @returns whether all of the log is in the database file now */
   const attempt = async (limitBytes: number): Promise<boolean> => {
+    const startedAtMs = performance.now();
     const before = index.read();
     if (before !== undefined && !isCheckpointed(before)) await checkpoint();
     const state = index.read();
     if (state === undefined || !isCheckpointed(state)) return false;
     await restart(limitBytes);
+    lastTookMs = performance.now() - startedAtMs;
     return index.read()?.salts !== state.salts;
+  };
+  /**
+   * Writes go on during the sync of the log, which makes the one within the checkpoint short.
+   *
+   * @returns whether all of the log is in the database file now
+   */
+  const checkpointOnce = async (): Promise<boolean> => {
+    await prepare();
+    return exclusively(() => attempt(keptLogBytes));
   };
 
   return {
@@ -144,6 +165,8 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       return exclusively(() => restart(keptLogBytes));
     },
 
+    checkpointOnce,
+
     /** Starts a checkpoint if one is due. */
     startIfDue(): void {
       if (running !== undefined || isStarting || isClosed) return;
@@ -153,14 +176,14 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       const isDue = frames > dueFrames ? waitedMs >= backoffMs : frames > 1 && waitedMs >= maxIdleMs;
       if (!isDue) return;
       isStarting = true;
-      // Writes go on during the sync of the log, which makes the one within the checkpoint short.
-      prepare()
-        .then(() => exclusively(() => attempt(keptLogBytes)))
+      checkpointOnce()
         .catch(() => false)
         .then((isComplete) => {
           isStarting = false;
           lastEndMs = performance.now();
-          backoffMs = isComplete ? 0 : Math.min(maxBackoffMs, Math.max(50, 2 * backoffMs)) * (0.75 + Math.random() / 2);
+          backoffMs = isComplete
+            ? Math.min(maxBackoffMs, restFactor * lastTookMs)
+            : Math.min(maxBackoffMs, Math.max(50, 2 * backoffMs)) * (0.75 + Math.random() / 2);
         });
     },
 

@@ -187,6 +187,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
   };
 
   const queue = createWriteQueue({
+    ready: checkpointer.beforeWrite,
     commit,
     timeoutMs,
     maxStatements: maxStatementsACommit,
@@ -204,10 +205,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
       case 'write':
         return queue.addOne(statement);
       case 'other':
-        return directSynced(({ statements }) => {
-          statements.clear();
-          return statements.run(statement, false);
-        });
+        return directSynced(({ statements }) => statements.run(statement, false));
     }
   };
   const directSynced = async <Result>(work: (opened: LocalConnection) => Result): Promise<Result> => {
@@ -229,8 +227,9 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     if (code === 'SQLITE_READONLY') throw new DatabaseFileError(code, openAdvice(path, code), error);
     throw error;
   }
-  // The first write need not wait for the sync of a new log then. A locked or full database may fail it.
-  await checkpointer.beforeWrite()?.catch(() => undefined);
+  // The first syncs of a connection sync the folder too, so a service makes them before requests wait for them. A locked
+  // or full database may fail them.
+  await (onLoss === undefined ? checkpointer.beforeWrite() : checkpointer.checkpointOnce())?.catch(() => undefined);
   const checking = setInterval(() => {
     try {
       verify();
@@ -244,11 +243,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
   return {
     execute: (statement: InStatement, args?: InArgs) => execute(toStatement(statement, args)),
     batch: (batched) => queue.add(batched.map((each) => toStatement(each))),
-    executeMultiple: (sql) =>
-      directSynced(({ connection, statements }) => {
-        statements.clear();
-        connection.exec(sql);
-      }),
+    executeMultiple: (sql) => directSynced(({ connection }) => void connection.exec(sql)),
     migrate: (batched) => directSynced((opened) => runMigration(opened, batched)),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
     /** Brings all of the log into the database file, and lets `close` remove the log. */

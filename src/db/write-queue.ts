@@ -49,6 +49,8 @@ export class Unit {
 const maxWaitingUnits = 10_000;
 
 interface QueueSettings {
+  /** What a group must wait for. All that arrives meanwhile is in the same group. */
+  readonly ready?: () => Promise<unknown> | undefined;
   /**
    * Stores the units in one transaction, each for itself: one that fails takes no other with it. Settles each, at once
    * or later, and returns when the next may come.
@@ -65,9 +67,10 @@ interface QueueSettings {
 
 /**
  * Stores what many callers write at the same time in one transaction, in the order in which they came: a commit costs
- * the same for one as for all of them. Whoever is alone waits for nobody.
+ * the same for one as for all of them. A caller that is alone waits for no other.
  */
 export function createWriteQueue({
+  ready,
   commit,
   timeoutMs,
   maxStatements,
@@ -99,6 +102,8 @@ export function createWriteQueue({
 
   const run = async () => {
     while (queued.length > 0) {
+      // A failure is that of the commit, which waits for the same.
+      await ready?.()?.catch(() => undefined);
       const group = takeGroup();
       tellBegin(group);
       try {

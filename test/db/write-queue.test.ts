@@ -8,13 +8,19 @@ function result(text: string): ResultSet {
 }
 
 /** A queue whose commits a test sees; a unit of the statement `bad` fails alone. */
-function setUp({ maxStatements = 256, maxWaiting = 1000, commit = undefined as undefined | (() => never) } = {}) {
+function setUp({
+  maxStatements = 256,
+  maxWaiting = 1000,
+  commit = undefined as undefined | (() => never),
+  ready = (): Promise<unknown> | undefined => undefined,
+} = {}) {
   const groups: string[][] = [];
   const sqlOf = (unit: Unit) => unit.statements.map((each) => (typeof each === 'string' ? each : each.sql));
   const queue = createWriteQueue({
     timeoutMs: 1000,
     maxStatements,
     maxWaiting,
+    ready,
     async commit(units) {
       groups.push(units.map((unit) => sqlOf(unit).join('+')));
       commit?.();
@@ -37,6 +43,17 @@ describe('the write queue', () => {
       names.map((name) => [name, `${name}b`]),
     );
     expect(groups).toEqual([names.map((name) => `${name}+${name}b`)]);
+  });
+
+  test('stores what arrives while it waits for a checkpoint together', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const { groups, add } = setUp({ ready: () => promise });
+    const first = add('a');
+    await Bun.sleep(5);
+    const second = add('b');
+    resolve();
+    await Promise.all([first, second]);
+    expect(groups).toEqual([['a', 'b']]);
   });
 
   test('lets nobody wait for others, and groups what comes while it stores', async () => {

@@ -2,6 +2,7 @@
 import { Command } from 'commander';
 import { toTable } from '../../src/cli/print';
 import { cleanUp } from '../support/cleanup';
+import { runHistory } from './history';
 import { type Load, type LoadFigures, startLoad } from './load';
 import { type Sample, takeSample } from './sample';
 import { type SoakedService, startSoakedService } from './service';
@@ -11,9 +12,14 @@ const atLeastOne = (text: string) => Math.max(1, Number(text) || 1);
 const options = new Command('soak')
   .description('Lets hundreds of people use a service in its production form, and judges memory, files and times.')
   .option('--minutes <count>', 'how long', atLeastOne, 10)
+  .option(
+    '--history',
+    'save, import, erase, check and back up at the same time, and compare the history of saves',
+    false,
+  )
   .option('--json <file>', 'write samples and verdict to a file')
   .parse()
-  .opts<{ minutes: number; json?: string }>();
+  .opts<{ minutes: number; history: boolean; json?: string }>();
 
 const sampledEveryMs = 5_000;
 /** What the samples call a minute is shorter in a short run, so that each third has some. */
@@ -27,7 +33,7 @@ process.on('SIGINT', () => {
 });
 
 try {
-  process.exitCode = await soak();
+  process.exitCode = await (options.history ? soakHistory() : soak());
 } finally {
   await cleanUp();
 }
@@ -63,6 +69,17 @@ async function soak(): Promise<number> {
   }
   if (isInterrupted) return 130;
   return isGood ? 0 : 1;
+}
+
+/** Prints what was done and every fault of the history. TMPDIR is the folder of the database. */
+async function soakHistory(): Promise<number> {
+  const report = (figures: object) => void process.stderr.write(`${JSON.stringify(figures)}\n`);
+  const { faults, ...figures } = await runHistory({ seconds: options.minutes * 60, report });
+  report(figures);
+  for (const fault of faults) process.stdout.write(`${fault}\n`);
+  process.stdout.write(`${faults.length} faults\n`);
+  if (options.json !== undefined) await Bun.write(options.json, `${JSON.stringify({ ...figures, faults }, null, 2)}\n`);
+  return faults.length === 0 ? 0 : 1;
 }
 
 /** Samples the process until the time is over, it has ended, or somebody presses Ctrl-C. */

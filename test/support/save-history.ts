@@ -1,39 +1,75 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import type { Answer } from './app';
 
+interface Save {
+  readonly userId: string;
+  readonly requestId: string;
+  readonly version: number;
+  readonly careCosts: number | undefined;
+}
+
 /**
- * What a service acknowledged, to compare with the history that its database has: the last values alone do not show a
- * lost save that a later one has overwritten.
+ * Compares the saves that a service acknowledged with the history that its database has. The last values alone do not
+ * show a lost save that a later one has overwritten.
  */
 export function createSaveHistory() {
-  const acknowledged: { userId: string; requestId: string; version: number }[] = [];
+  const acknowledged: Save[] = [];
+  const erased = new Map<string, string>();
   return {
     acknowledged,
 
-    /** @param answer to a save that changed one section */
-    note(userId: string, { headers }: Answer): void {
+    /**
+     * @param answer to a save that changed one section
+     * @param careCosts the saved value of the long-term-care flow, to compare it if no later save is acknowledged
+     */
+    note(userId: string, { headers }: Answer, careCosts?: number): void {
       const version = Number(/^"-?\d+-(\d+)-/.exec(headers.get('etag') ?? '')?.[1]);
-      acknowledged.push({ userId, requestId: headers.get('x-request-id') ?? '', version });
+      acknowledged.push({ userId, requestId: headers.get('x-request-id') ?? '', version, careCosts });
     },
 
-    /** What a database file is wrong in: each version has one event, and each acknowledged save is that of its version. */
+    /** @param keptAs the id that the user's events have since the erasure */
+    noteErasure(userId: string, keptAs: string): void {
+      erased.set(userId, keptAs);
+    },
+
+    /**
+     * The faults of a database file. Each version has one event, each acknowledged save is the event of its version, the
+     * last acknowledged value of each user is stored, and an erased user has an event for each save and no record.
+     */
     faultsOf(path: string): string[] {
       const database = new SqliteDatabase(path, { readonly: true });
       try {
-        const versions = database.query<{ id: string; version: number }, []>('SELECT id, version FROM users').all();
+        const users = database
+          .query<{ id: string; version: number; careCosts: number | null }, []>(
+            `SELECT id, version, json_extract(ltc_lifetime_care, '$.careCosts') AS careCosts FROM users`,
+          )
+          .all();
         const events = database
           .query<{ userId: string; requestId: string }, []>(
             `SELECT user_id AS userId, request_id AS requestId FROM audit_events WHERE action = 'saved' ORDER BY id`,
           )
           .all();
+        const records = new Map(users.map((user) => [user.id, user]));
         const history = Map.groupBy(events, ({ userId }) => userId);
-        const gaps = versions.filter(({ id, version }) => history.get(id)?.length !== version);
+        const gaps = users.filter(({ id, version }) => history.get(id)?.length !== version);
         const lost = acknowledged.filter(
-          ({ userId, requestId, version }) => history.get(userId)?.[version - 1]?.requestId !== requestId,
+          ({ userId, requestId, version }) =>
+            !erased.has(userId) && history.get(userId)?.[version - 1]?.requestId !== requestId,
+        );
+        const wrong = acknowledged.filter(({ userId, version, careCosts }) => {
+          const record = records.get(userId);
+          return careCosts !== undefined && record?.version === version && record.careCosts !== careCosts;
+        });
+        const saves = Map.groupBy(acknowledged, ({ userId }) => userId);
+        const incomplete = [...erased].filter(
+          ([userId, keptAs]) =>
+            records.has(userId) || (history.get(keptAs)?.length ?? 0) < (saves.get(userId)?.length ?? 0),
         );
         return [
           ...gaps.map(({ id, version }) => `${id} has version ${version}, and ${history.get(id)?.length} events`),
           ...lost.map(({ userId, requestId, version }) => `${requestId}, version ${version} of ${userId}, is lost`),
+          ...wrong.map(({ userId, version }) => `the value of version ${version} of ${userId} is lost`),
+          ...incomplete.map(([userId, keptAs]) => `${userId}, erased, has ${history.get(keptAs)?.length} events`),
         ];
       } finally {
         database.close();
