@@ -482,15 +482,17 @@ describe('a question that two flows ask', () => {
         (column) => `UPDATE users SET ${column} = '${column === 'lifetime_care' ? second : first}' WHERE id = '${id}'`,
       ),
     ];
+    const { rows: audits } = await db.$client.execute(`SELECT name, sql FROM sqlite_schema
+      WHERE name IN ('users_ltc_lifetime_care_audited', 'users_lifetime_care_audited')`);
     const statements = [
       ...insert('deep dive last', ltc, deepDive, ['ltc_lifetime_care', 'lifetime_care']),
       ...insert('flow last', ltc, deepDive, ['lifetime_care', 'ltc_lifetime_care']),
       ...insert('one question each', ltc, '{"careSafety":1}', ['ltc_lifetime_care', 'lifetime_care']),
-      'DROP TRIGGER users_ltc_lifetime_care_audited',
-      'DROP TRIGGER users_lifetime_care_audited',
+      ...audits.map(({ name }) => `DROP TRIGGER ${name}`),
       ...insert('no events', ltc, deepDive, ['ltc_lifetime_care', 'lifetime_care']),
       ...insert('flow only', ltc, null, ['ltc_lifetime_care']),
       ...insert('neither', ltc, null, []),
+      ...audits.map(({ sql }) => String(sql)),
     ];
     for (const statement of statements) await db.$client.execute(statement);
     await migrateDatabase(db);
