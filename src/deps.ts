@@ -54,5 +54,7 @@ export interface Lifecycle {
   hasLostDisk: boolean;
   /** What happened to the file or the disk. */
   lossReason?: string | undefined;
+  /** How an operator gets the service to save again. */
+  lossRemedy?: string | undefined;
   onRequestWhileDraining(): void;
 }

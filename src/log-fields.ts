@@ -87,6 +87,10 @@ export const logFields = {
   address: Setting,
   docs: Setting,
   database: Setting,
+  /** The copy of a lost database. */
+  rescued: Setting,
+  /** The descriptors that still reach a lost database. */
+  descriptors: v.pipe(v.array(Setting), v.maxLength(20)),
   timeZone: Setting,
   version: v.pipe(v.string(), v.regex(/^\d+\.\d+\.\d+$/)),
   commit: Commit,

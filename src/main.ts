@@ -3,8 +3,7 @@ import { createApp } from './app';
 import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier } from './auth/token-verifier';
 import { ConfigError, readConfig } from './config';
-import { closeDatabase } from './db/client';
-import { describeLoss } from './db/loss';
+import { closeDatabase, localPath } from './db/client';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { createRateLimits } from './http/rate-limits';
@@ -22,6 +21,7 @@ import { watchDescriptors } from './start/descriptors';
 import { describeConfigError, loadSettings } from './start/env-files';
 import type { StartFlags } from './start/flags';
 import { addressOf, cannotListen, findFreePort } from './start/listen';
+import { createLossReport } from './start/lost-database';
 import { excludeLoopback } from './start/proxies';
 import { createSecrets } from './start/secrets';
 import { StartError } from './start/start-error';
@@ -33,6 +33,9 @@ const ignoredSignals = logFields.signal.options;
 
 /** How long the last lines of the log may take to be written, where a reader stalls or a disk is full. */
 const logPatienceMs = 1000;
+
+/** How long the close of the database may take at least. */
+const minCloseMs = 2000;
 
 let output: ReturnType<typeof openLogOutput> | undefined;
 try {
@@ -90,12 +93,7 @@ async function start(): Promise<void> {
         log.fatal({ setting, code }, 'the database refuses this token: nothing can be read or saved');
       else log.fatal({ setting, code }, 'the database lets this token only read: nothing can be saved');
     },
-    onLoss(failure) {
-      const loss = describeLoss(failure.code);
-      lifecycle.hasLostDisk = true;
-      lifecycle.lossReason = loss.reason;
-      log.fatal(describeError(failure), loss.line);
-    },
+    onLoss: createLossReport(log, lifecycle, localPath(config.database.url)),
     onSchemaChange(code, schemaObjects) {
       if (code === undefined) log.info('the schema fits this build');
       else
@@ -149,6 +147,7 @@ async function start(): Promise<void> {
   const drain = async (drainMs: number) => {
     const isReconciled = reconciler?.stop().catch((error: unknown) => log.error(describeError(error), 'not settled'));
     await closeConnections(lifecycle, drainMs);
+    const closesByMs = performance.now() + config.shutdownTimeoutMs;
     const timeout = Bun.sleep(config.shutdownTimeoutMs).then(() => false);
     const isDrained = await Promise.race([app.stop().then(() => true), timeout]);
     if (!isDrained) {
@@ -160,7 +159,10 @@ async function start(): Promise<void> {
     await finishedLogging();
     await tracing?.stop();
     replica?.$client.close();
-    await closeDatabase(db);
+    // It also waits for the rescue of a lost database.
+    const patienceMs = Math.max(minCloseMs, closesByMs - performance.now());
+    const isClosed = await Promise.race([closeDatabase(db).then(() => true), Bun.sleep(patienceMs).then(() => false)]);
+    if (!isClosed) log.error('the database was not closed in time');
   };
   /** A second signal ends the process at once. */
   const stop = async (exitCode: number, drainMs: number) => {

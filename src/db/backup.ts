@@ -55,8 +55,6 @@ export class MigrationBackupError extends Error {
  */
 export async function backUpBeforeMigration(path: string, key: string | undefined): Promise<string> {
   const database = realpathSync(path);
-  const backup = `${database}.before-migration-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
-  const partial = `${backup}.partial`;
   const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
   const { bavail, bsize } = statfsSync(dirname(database));
   const neededBytes = 2 * (sizeOf(database) + sizeOf(`${database}-wal`));
@@ -66,20 +64,46 @@ export async function backUpBeforeMigration(path: string, key: string | undefine
     );
   }
   try {
+    return await keepCopy(database, 'before-migration', key, (partial) => copyDatabase(database, partial, key));
+  } catch (error) {
+    const reason = error instanceof DatabaseError ? error.code : error instanceof UnfitError ? error.kind : 'I/O error';
+    throw new MigrationBackupError(`The backup before the migration failed (${reason}); nothing was migrated.`);
+  }
+}
+
+/**
+ * Writes what a connection sees of a database to `<path>.rescued-<time>`. The connection may have files open that were
+ * removed or replaced.
+ *
+ * @returns the path of the checked and synced copy
+ */
+export function rescueDatabase(connection: Connection, database: string, key: string | undefined): Promise<string> {
+  return keepCopy(database, 'rescued', key, (partial) => vacuumInto(connection, partial, key));
+}
+
+/** Writes a copy beside a database, checks and syncs it, and then gives it its name. */
+async function keepCopy(
+  database: string,
+  kind: 'before-migration' | 'rescued',
+  key: string | undefined,
+  copy: (partial: string) => Promise<void>,
+): Promise<string> {
+  const kept = `${database}.${kind}-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
+  const partial = `${kept}.partial`;
+  try {
     await writeFile(partial, '', { mode: 0o600, flag: 'wx' });
-    await copyDatabase(database, partial, key);
+    await copy(partial);
     await examineCopy(partial, key);
     for (const file of [partial, dirname(database)]) {
       const handle = await openFile(file, 'r');
       await handle.sync();
       await handle.close();
-      if (file === partial) renameSync(partial, backup);
+      if (file === partial) renameSync(partial, kept);
     }
-    return backup;
+    return kept;
   } catch (error) {
     for (const suffix of ['', '-wal', '-shm', '-journal']) rmSync(`${partial}${suffix}`, { force: true });
-    const reason = error instanceof DatabaseError ? error.code : error instanceof UnfitError ? error.kind : 'I/O error';
-    throw new MigrationBackupError(`The backup before the migration failed (${reason}); nothing was migrated.`);
+    throw error;
   }
 }
 

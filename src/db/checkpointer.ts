@@ -1,4 +1,5 @@
 import AsyncConnection from 'libsql/promise';
+import { rescueDatabase } from './backup';
 import { encryptionOption } from './encryption';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import type { WalIndex, WalState } from './wal-index';
@@ -48,6 +49,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
   const { path, encryptionKey, userVersion, index, prepare, onFailure } = settings;
   let connections: { readonly locking: AsyncConnection; readonly checkpointing: AsyncConnection } | undefined;
   let running: Promise<unknown> | undefined;
+  let rescuing: Promise<string> | undefined;
   let isStarting = false;
   let isClosed = false;
   let lastEndMs = performance.now();
@@ -206,10 +208,27 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       }
     },
 
+    /**
+     * Copies all commits to `<path>.rescued-<time>` after the files of the database were removed or replaced: the open
+     * connections still have the old ones. No commit may follow.
+     *
+     * @returns the path of the copy
+     * @throws DatabaseError `CLIENT_CLOSED` where no connection has the old files open
+     */
+    rescue(databasePath: string): Promise<string> {
+      rescuing ??= (async () => {
+        await running?.catch(() => undefined);
+        // A connection that was opened now would have other files.
+        if (connections === undefined) throw new DatabaseError('CLIENT_CLOSED', true);
+        return rescueDatabase(connections.checkpointing, databasePath, encryptionKey);
+      })();
+      return rescuing;
+    },
+
     close(): void {
       isClosed = true;
-      if (running === undefined) disconnect();
-      else void running.catch(() => undefined).finally(disconnect);
+      if (running === undefined && rescuing === undefined) disconnect();
+      else void Promise.allSettled([running, rescuing]).finally(disconnect);
     },
   };
 }

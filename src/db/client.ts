@@ -5,8 +5,9 @@ import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { DatabaseObserver } from '../telemetry/observers';
 import { createIfMissing, removeEmpty, requireOwnLog } from './database-file';
-import { type DatabaseError, toDatabaseError } from './errors';
+import { toDatabaseError } from './errors';
 import { openLocalClient } from './local-client';
+import type { OnLoss } from './loss';
 import { observeClient } from './observed-client';
 import type { RemoteSettings, TokenFault, TokenSource } from './remote-client';
 import { gateBySchema } from './schema-gate';
@@ -25,7 +26,7 @@ export interface DatabaseSettings {
 }
 
 export interface DatabaseWatch {
-  readonly onLoss?: (failure: DatabaseError) => void;
+  readonly onLoss?: OnLoss;
   readonly onSchemaChange?: (code?: string, objects?: string[]) => void;
   readonly onTokenChange?: (fault?: TokenFault) => void;
   readonly observers?: readonly DatabaseObserver[];

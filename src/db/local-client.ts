@@ -16,7 +16,7 @@ import {
   userVersionOf,
 } from './local-connection';
 import { createLogSync, type LogSync } from './log-sync';
-import { createLossDetector } from './loss';
+import { createLossDetector, isRescuable, type OnLoss } from './loss';
 import { kindOf, toStatement } from './statement';
 import { openWalIndex } from './wal-index';
 import { createWriteQueue, type Outcome, type Unit } from './write-queue';
@@ -36,7 +36,7 @@ interface LocalSettings {
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
   /** Called once, when the file or its disk is lost: no write is acknowledged until the process is restarted. */
-  readonly onLoss?: ((failure: DatabaseError) => void) | undefined;
+  readonly onLoss?: OnLoss | undefined;
   readonly openLog?: (databasePath: string) => LogSync;
   readonly observers?: readonly DatabaseObserver[];
 }
@@ -53,7 +53,15 @@ interface LocalSettings {
  */
 export async function openLocalClient(settings: LocalSettings): Promise<Client> {
   const { path, encryptionKey, isOwn, timeoutMs, onLoss, openLog = createLogSync, observers = [] } = settings;
-  const loss = createLossDetector(onLoss);
+  let rescued: Promise<string> | undefined;
+  const loss = createLossDetector((failure) => {
+    // The log lies beside the file itself, not beside a link to it.
+    if (onLoss !== undefined && isRescuable(failure.code)) {
+      rescued = checkpointer.rescue(log.path.slice(0, -'-wal'.length));
+      rescued.catch(() => undefined);
+    }
+    onLoss?.(failure, rescued);
+  });
   let current: LocalConnection | undefined;
   let files: ReturnType<typeof watchFiles> | undefined;
   let isClosed = false;
@@ -158,6 +166,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
       const due = units.filter(({ isWaiting }) => isWaiting);
       if (due.length === 0) return;
       try {
+        loss.check();
         const pending = checkpointer.beforeWrite();
         if (pending !== undefined) {
           await pending;
@@ -246,12 +255,18 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     executeMultiple: (sql) => directSynced(({ connection }) => void connection.exec(sql)),
     migrate: (batched) => directSynced((opened) => runMigration(opened, batched)),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
-    /** Brings all of the log into the database file, and lets `close` remove the log. */
+    /** Brings all of the log into the database file, and lets `close` remove the log. Waits for a rescue that runs. */
     async sync() {
-      loss.check();
-      isSynced = true;
-      await checkpointer.checkpointAll(Math.min(timeoutMs, maxSyncWaitMs));
-      return undefined;
+      try {
+        loss.check();
+        isSynced = true;
+        await checkpointer.checkpointAll(Math.min(timeoutMs, maxSyncWaitMs));
+        return undefined;
+      } catch (error) {
+        // The files of a lost database end with the process.
+        await rescued?.catch(() => undefined);
+        throw error;
+      }
     },
     reconnect: discard,
     close() {

@@ -3,21 +3,23 @@ import type { FileFault } from './file-watch';
 
 const describe = <Reason extends string, Remedy extends string>(reason: Reason, remedy: Remedy) => ({
   reason,
+  remedy,
   line: `${reason}: no save is acknowledged until the service is restarted. ${remedy}` as const,
 });
-const putBack = 'Stop the service, put the file back or restore a backup, and start it again.';
+const readLog =
+  'The service copies every acknowledged save to a rescued file: wait for the next line of the log before you stop it.';
 const checkFile = 'Stop the service and run `planning doctor --deep`; restore a backup if it fails.';
 const checkDisk = 'Check the disk, then restart the service.';
 
 /** Each reason for which a database counts as lost, by the code of the failure. */
 const losses = {
-  FILE_REMOVED: describe('the database file was removed or moved', putBack),
-  FILE_REPLACED: describe('the database file was replaced by another file', putBack),
+  FILE_REMOVED: describe('the database file was removed or moved', readLog),
+  FILE_REPLACED: describe('the database file was replaced by another file', readLog),
   FILE_TRUNCATED: describe('the database file was truncated', checkFile),
   FILE_OVERWRITTEN: describe('another program wrote to the database file', checkFile),
-  WAL_REMOVED: describe('the write-ahead log (-wal) was removed, moved or replaced', checkFile),
+  WAL_REMOVED: describe('the write-ahead log (-wal) was removed, moved or replaced', readLog),
   WAL_TRUNCATED: describe('the write-ahead log (-wal) was truncated or overwritten', checkFile),
-  WAL_INDEX_REMOVED: describe('the index of the write-ahead log (-shm) was removed or replaced', checkFile),
+  WAL_INDEX_REMOVED: describe('the index of the write-ahead log (-shm) was removed or replaced', readLog),
   SYNC_FAILED: describe('the disk failed to sync', checkDisk),
   SQLITE_CORRUPT: describe('the database file is corrupt', checkFile),
   SQLITE_NOTADB: describe('the database file is not a database that the key opens', checkFile),
@@ -29,6 +31,17 @@ type LastingError = 'SYNC_FAILED' | 'SQLITE_CORRUPT' | 'SQLITE_NOTADB' | 'SQLITE
 /** The reason for a loss, and the line that the log has for it. */
 export function describeLoss(code: string) {
   return losses[isLoss(code) ? code : 'SQLITE_IOERR'];
+}
+
+/**
+ * @param rescued resolves with the path of a file that has every acknowledged save, where the open descriptors still
+ * reach it
+ */
+export type OnLoss = (failure: DatabaseError, rescued?: Promise<string>) => void;
+
+/** Whether the files were removed or replaced, so that the descriptors of this process still reach every commit. */
+export function isRescuable(code: string): boolean {
+  return ['FILE_REMOVED', 'FILE_REPLACED', 'WAL_REMOVED', 'WAL_INDEX_REMOVED'].includes(code);
 }
 
 function isLoss(code: string): code is keyof typeof losses {

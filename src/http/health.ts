@@ -29,7 +29,8 @@ export function createHealthRoutes({ reads, lifecycle, hasTokenKeys, whyUnwritab
     if (lifecycle.isDraining) throw new AppError('shutting-down');
     if (lifecycle.hasLostDisk) {
       throw new AppError('database-unavailable', {
-        detail: `The database is lost: ${lifecycle.lossReason ?? 'the disk has failed'}. Restart the service.`,
+        detail:
+          `The database is lost: ${lifecycle.lossReason ?? 'the disk has failed'}. ${lifecycle.lossRemedy ?? ''}`.trimEnd(),
       });
     }
     if (!hasTokenKeys()) throw new AppError('auth-keys-unavailable');

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import type { Config } from '../config';
 import { backUpBeforeMigration, MigrationBackupError } from '../db/backup';
 import {
@@ -9,7 +10,7 @@ import {
   openServiceDatabase,
   placeOf,
 } from '../db/client';
-import { DatabaseFileError } from '../db/database-file';
+import { DatabaseFileError, nameOfFile } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, SchemaDamageError } from '../db/migrate';
@@ -44,12 +45,14 @@ export async function openPreparedDatabase(
   const absence = absenceOrFault(config.database.url);
   if (absence !== undefined && config.isProduction) throw new StartError(`${absence} ${createFirst}`);
   const path = localPath(config.database.url);
+  const corruption = path === undefined ? '' : corruptionRemedy(path);
   const timeoutMs = path !== undefined ? migrationTimeoutMs : config.database.timeoutMs;
   const db = await openDatabase({ ...config.database, isOwn: true, timeoutMs }).catch((error: unknown) => {
     if (error instanceof DatabaseFileError) throw new StartError(error.advice);
     const fit = unfitOf(error);
     if (fit !== undefined) throw new StartError(unfitMessage(fit, place));
-    throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${keyRemedy(codeOf(error))}`);
+    const remedy = `${keyRemedy(codeOf(error))}${isCorrupt(error) ? corruption : ''}`;
+    throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${remedy}`);
   });
   if (path !== undefined) {
     const beforeChange = async () => {
@@ -74,6 +77,7 @@ export async function openPreparedDatabase(
       if (error instanceof SchemaDamageError) throw new StartError(error.message);
       const fit = unfitOf(error);
       if (fit !== undefined) throw new StartError(unfitMessage(fit, place));
+      if (isCorrupt(error)) throw new StartError(`The database ${place} is corrupt (${codeOf(error)}).${corruption}`);
       throw new StartError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }
   }
@@ -145,6 +149,21 @@ function absenceOrFault(url: string): string | undefined {
   } catch (error) {
     throw error instanceof DatabaseFileError ? new StartError(error.advice) : error;
   }
+}
+
+const corruptCodes = new Set(['SQLITE_CORRUPT', 'SQLITE_NOTADB', 'WRONG_ENCRYPTION_KEY', 'ENCRYPTION_KEY_NEEDED']);
+
+function isCorrupt(error: unknown): boolean {
+  return corruptCodes.has(codeOf(error));
+}
+
+/** It must be asked before the file is opened, which makes a log. */
+function corruptionRemedy(path: string): string {
+  const log = `${nameOfFile(path)}-wal`;
+  return existsSync(log)
+    ? ` The log ${log} may belong to another file, as after a backup was copied over the file. If it does, move the log ` +
+        `away and run \`${commandName} doctor --deep\`; else restore a backup.`
+    : ` Run \`${commandName} doctor --deep\`, and restore a backup if it fails.`;
 }
 
 function codeOf(error: unknown): string {

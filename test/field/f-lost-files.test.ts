@@ -2,14 +2,18 @@ import { describe, expect, test } from 'bun:test';
 import {
   copyFileSync,
   existsSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
   statSync,
   truncateSync,
+  writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import * as v from 'valibot';
+import { keys } from '../support/encryption';
 import { createProduction, type Production } from '../support/production';
 import { createSaveHistory } from '../support/save-history';
 import { failToStart } from '../support/service';
@@ -121,3 +125,111 @@ describe('C1 a log without its database file', () => {
     expect(saves.history.faultsOf(path)).toEqual([]);
   }, 30_000);
 });
+
+const rescuedName = (folder: string) =>
+  readdirSync(folder).filter((name) => /^planning\.db\.rescued-[\dTZ-]+$/.test(name));
+
+const harms: readonly { what: string; code: string; harm(path: string): void; isEncrypted?: boolean }[] = [
+  { what: 'the log was removed', code: 'WAL_REMOVED', harm: (path) => rmSync(`${path}-wal`) },
+  { what: 'the index was removed', code: 'WAL_INDEX_REMOVED', harm: (path) => rmSync(`${path}-shm`) },
+  { what: 'the file was removed', code: 'FILE_REMOVED', harm: rmSync },
+  {
+    what: 'the encrypted file was removed',
+    code: 'FILE_REMOVED',
+    isEncrypted: true,
+    harm: rmSync,
+  },
+  {
+    what: 'the file was replaced',
+    code: 'FILE_REPLACED',
+    harm: (path) => renameSync(`${path}.older`, path),
+  },
+];
+
+describe('H1 a running service', () => {
+  test.each(harms)(
+    'H1 rescues every acknowledged save when $what',
+    async ({ code, harm, isEncrypted }) => {
+      const key = isEncrypted === true ? { DATABASE_ENCRYPTION_KEY: keys.right } : {};
+      const production = await createProduction(key);
+      const path = production.databasePath;
+      copyFileSync(path, `${path}.older`);
+      const service = await production.start();
+      const saves = startSaves(service);
+      await until(() => saves.history.acknowledged.length > 50);
+      harm(path);
+      await until(() => service.logLines().some(({ rescued }) => rescued !== undefined));
+      const [copy] = rescuedName(join(production.cwd, 'data'));
+      expect(service.logLines().filter(({ level }) => level === 'fatal')).toMatchObject([{ errors: [{ code }] }]);
+      expect(service.logLines().find(({ rescued }) => rescued !== undefined)).toMatchObject({
+        level: 'error',
+        rescued: join(production.cwd, 'data', String(copy)),
+      });
+      const ready = await service.call('GET', '/health/ready');
+      expect(ready).toMatchObject({ status: 503, body: { detail: expect.stringContaining('the rescued copy') } });
+      expect(statSync(`${path}.rescued`.replace(/planning\.db\.rescued$/, String(copy))).mode & 0o777).toBe(0o600);
+      service.process.kill('SIGTERM');
+      expect(await service.process.exited).toBe(0);
+      await saves.stop();
+      for (const suffix of ['-wal', '-shm']) {
+        if (existsSync(`${path}${suffix}`)) renameSync(`${path}${suffix}`, join(production.cwd, `old${suffix}`));
+      }
+      const { exitCode, stderr } = await production.planning('restore', `data/${copy}`, '--yes');
+      expect({ exitCode, stderr }).toMatchObject({ exitCode: 0 });
+      if (isEncrypted === true) {
+        const { exitCode } = await production.planning('rekey', '--decrypt', '--yes');
+        expect(exitCode).toBe(0);
+      }
+      expect(saves.history.acknowledged.length).toBeGreaterThan(50);
+      expect(saves.history.faultsOf(path)).toEqual([]);
+    },
+    30_000,
+  );
+
+  test('H1 waits for the rescue when it is stopped before it has noticed the loss', async () => {
+    const production = await createProduction();
+    const path = production.databasePath;
+    const service = await production.start();
+    const saves = startSaves(service);
+    await until(() => saves.history.acknowledged.length > 50);
+    await saves.stop();
+    rmSync(path);
+    service.process.kill('SIGTERM');
+    expect(await service.process.exited).toBe(0);
+    const [copy] = rescuedName(join(production.cwd, 'data'));
+    expect(saves.history.faultsOf(join(production.cwd, 'data', String(copy)))).toEqual([]);
+  }, 30_000);
+
+  test('H1 names the descriptors to copy when the rescue fails, and they hold every acknowledged save', async () => {
+    const production = await createProduction();
+    const path = production.databasePath;
+    const service = await production.start();
+    const saves = startSaves(service);
+    await until(() => saves.history.acknowledged.length > 50);
+    renameSync(join(production.cwd, 'data'), join(production.cwd, 'elsewhere'));
+    rmSync(join(production.cwd, 'elsewhere'), { recursive: true });
+    await until(() => service.logLines().some(({ descriptors }) => descriptors !== undefined));
+    await saves.stop();
+    const ready = await service.call('GET', '/health/ready');
+    expect(ready).toMatchObject({ status: 503, body: { detail: expect.stringContaining('copy the files') } });
+    const line = service.logLines().find(({ descriptors }) => descriptors !== undefined);
+    expect(line).toMatchObject({ level: 'fatal' });
+    mkdirSync(join(production.cwd, 'data'));
+    for (const text of v.parse(v.array(v.string()), line?.descriptors)) {
+      const [from = '', target = ''] = text.split(' -> ');
+      copyFileSync(from, target.includes('planning.db-wal') ? `${path}-wal` : path);
+    }
+    service.process.kill('SIGKILL');
+    await service.process.exited;
+    expect((await production.planning('doctor')).stdout).toMatch(/ok +database /);
+    expect(saves.history.faultsOf(path)).toEqual([]);
+  }, 30_000);
+});
+
+test('H2 a start on a file whose log belongs to another file names the log and the remedy', async () => {
+  const { databasePath: path, ...production } = await leaveLog();
+  writeFileSync(path, 'not a database '.repeat(1000));
+  const { stderr } = await failToStart({ cwd: production.cwd, environment: production.settings });
+  expect(stderr).toContain(`The log ${path}-wal may belong to another file`);
+  expect(stderr).toContain('doctor --deep');
+}, 30_000);

@@ -35,10 +35,10 @@ describe('/health/ready', () => {
 
   test('responds with 503 after the disk has failed', async () => {
     const testApp = await createTestApp();
-    testApp.lifecycle.hasLostDisk = true;
+    Object.assign(testApp.lifecycle, { hasLostDisk: true, lossReason: 'a fault', lossRemedy: 'Restart the service.' });
     expect(await testApp.call('GET', '/health/ready')).toMatchObject({
       status: 503,
-      body: { type: '/problems/database-unavailable', detail: expect.stringContaining('Restart the service') },
+      body: { type: '/problems/database-unavailable', detail: 'The database is lost: a fault. Restart the service.' },
     });
     expect((await testApp.call('GET', '/health/live')).status).toBe(200);
   });
