@@ -8,11 +8,13 @@ import { DatabaseError, toDatabaseError } from './errors';
 import { watchFiles } from './file-watch';
 import {
   closeConnection,
+  isOfOneUnit,
   type LocalConnection,
   openConnection,
   removeLog,
   runMigration,
   runUnit,
+  TransactionError,
   userVersionOf,
 } from './local-connection';
 import { createLogSync, type LogSync } from './log-sync';
@@ -283,22 +285,6 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     },
     protocol: 'file',
   };
-}
-
-/** A transaction that had begun and is undone. */
-class TransactionError extends Error {
-  override readonly name = 'TransactionError';
-  readonly failure: DatabaseError;
-
-  constructor(failure: DatabaseError) {
-    super('The transaction is undone', { cause: failure });
-    this.failure = failure;
-  }
-}
-
-/** Whether a transaction may have failed for what one unit did, so that the others are stored without it. */
-function isOfOneUnit({ code, isUnavailable }: DatabaseError): boolean {
-  return !isUnavailable || code === 'SQLITE_FULL';
 }
 
 function shortPause(): Promise<void> {

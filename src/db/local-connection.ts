@@ -134,3 +134,19 @@ export function runMigration(
     connection.exec('PRAGMA foreign_keys = ON');
   }
 }
+
+/** A transaction that had begun and is undone. */
+export class TransactionError extends Error {
+  override readonly name = 'TransactionError';
+  readonly failure: DatabaseError;
+
+  constructor(failure: DatabaseError) {
+    super('The transaction is undone', { cause: failure });
+    this.failure = failure;
+  }
+}
+
+/** Whether a transaction may have failed for what one unit did, so that the others are stored without it. */
+export function isOfOneUnit({ code, isUnavailable }: DatabaseError): boolean {
+  return !isUnavailable || code === 'SQLITE_FULL';
+}
