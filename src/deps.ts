@@ -5,6 +5,7 @@ import type { Database } from './db/client';
 import type { RateLimits } from './http/rate-limits';
 import type { Log } from './log';
 import type { Carrier } from './modules/coverage/carrier/carrier';
+import type { SecretSource } from './secret-files';
 import type { Metrics, Tracing } from './telemetry/observers';
 
 /** What the app touches outside itself. Everything else it makes from these. */
@@ -13,8 +14,7 @@ export interface AppDeps {
     Config,
     'bodyLimitBytes' | 'chat' | 'corsOrigins' | 'publicUrl' | 'reportTimeZone' | 'requestTimeoutMs'
   > & {
-    /** The token, or what gives the one of now. */
-    readonly metricsToken: string | undefined | (() => string | undefined);
+    readonly metricsToken: SecretSource;
     readonly carrier: Pick<Config['carrier'], 'applicationsPerDay' | 'attempts' | 'timeoutMs'>;
     readonly database: Pick<Config['database'], 'timeoutMs'>;
   };

@@ -34,6 +34,13 @@ export function namesSecretFile(environment: Environment): boolean {
   return secretSettings.some((secret) => Boolean(environment[`${secret}_FILE`]));
 }
 
+/** A secret, or a function that returns the current one where it can be replaced. */
+export type SecretSource = string | undefined | (() => string | undefined);
+
+export function currentSecret(source: SecretSource): string | undefined {
+  return typeof source === 'function' ? source() : source;
+}
+
 const maxBytes = 64 * 1024;
 const permission = { readByAll: 0o004, writtenByAll: 0o002 };
 const reasons: Readonly<Record<string, string>> = {

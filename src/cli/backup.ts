@@ -154,11 +154,11 @@ async function examineBackup(partial: string, encryptionKey: string | undefined)
 }
 
 const reasons: Readonly<Record<UnfitError['kind'], string>> = {
-  'not a database': 'what was copied is not a database, so look after the disk',
+  'not a database': 'what was copied is not a database, so check the disk',
   NOT_ENCRYPTED: 'the copy is not encrypted, and DATABASE_ENCRYPTION_KEY is set',
-  WRONG_ENCRYPTION_KEY: 'the copy cannot be opened with DATABASE_ENCRYPTION_KEY, so look after the disk',
-  ENCRYPTION_KEY_NEEDED: 'what was copied is not a database, so look after the disk',
-  damaged: 'the copy is damaged, so look after the database and the disk',
+  WRONG_ENCRYPTION_KEY: 'the copy cannot be opened with DATABASE_ENCRYPTION_KEY, so check the disk',
+  ENCRYPTION_KEY_NEEDED: 'what was copied is not a database, so check the disk',
+  damaged: 'the copy is damaged, so check the database and the disk',
   foreign: 'DATABASE_URL is not a database of this service, or was never migrated',
   newer: 'the database has a newer schema than this build knows, so use the build that runs on it',
 };

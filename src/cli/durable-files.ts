@@ -63,7 +63,7 @@ export function isSameFile(a: Stats | undefined, b: Stats | undefined): boolean 
   return a !== undefined && b !== undefined && a.dev === b.dev && a.ino === b.ino;
 }
 
-/** Whoever runs a command, the service must be able to open the file that takes the place of another. */
+/** The service must be able to open a file that replaces another, also if another user runs the command. */
 export function keepOwner(partial: string, database: string): void {
   const before = statOrNothing(database);
   const now = statOrNothing(partial);

@@ -81,7 +81,7 @@ function activityFaults(
 ): string[] {
   const { staffId, managerId } = row;
   const seller = positions.get(staffId);
-  if (seller === undefined) return ['column staffId: must be the id of somebody in staff'];
+  if (seller === undefined) return ['column staffId: must be the id of a member of staff'];
   if (!isLeader(positions, managerId) && managerId !== stored?.managerId) {
     return ['column managerId: must be the id of a sales manager in staff'];
   }

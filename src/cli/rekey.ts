@@ -33,7 +33,7 @@ export function rekeyCommand(): Command {
       `
 The key in use is DATABASE_ENCRYPTION_KEY, which is not set for a database that is not encrypted yet. The new one is
 NEW_DATABASE_ENCRYPTION_KEY or the content of --new-key-file, never an argument, which every process could read. A copy is
-made with the new key and checked page by page, and then takes the place of the database at once: whatever happens, the
+made with the new key and checked page by page, and then replaces the database in one step: after a crash, too, the
 database opens with the old key or with the new one. The disk must have room for both. Start the service with the new key
 then. Backups of before keep the key of before, and what was in the old file may stay on the disk until it is written
 over.`,
@@ -148,13 +148,13 @@ async function examine(partial: string, newKey: string | undefined): Promise<Con
   }
 }
 
-const unreadable = 'the copy cannot be opened with the new key, so look after the disk';
+const unreadable = 'the copy cannot be opened with the new key, so check the disk';
 const reasons: Readonly<Record<UnfitError['kind'], string>> = {
   'not a database': unreadable,
   NOT_ENCRYPTED: unreadable,
   WRONG_ENCRYPTION_KEY: unreadable,
   ENCRYPTION_KEY_NEEDED: unreadable,
-  damaged: 'the copy is damaged, so look after the database and the disk',
+  damaged: 'the copy is damaged, so check the database and the disk',
   foreign: 'DATABASE_URL is not a database of this service, or was never migrated',
   newer: 'the database has a newer schema than this build knows, so use the build that runs on it',
 };

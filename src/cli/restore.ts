@@ -38,8 +38,8 @@ export function restoreCommand(): Command {
       'after',
       `
 Stop the service first: a database that another process has open is refused. The backup is copied and checked page by page
-before anything is replaced, and then takes the place at once: after a crash either the old database is there or the new
-one. The old one is kept beside it as <path>.before-restore-<time>. A libSQL server must have no tables; a run that was
+before anything is replaced, and then replaces the database in one step: after a crash there is either the old database or
+the new one. The old one is kept beside it as <path>.before-restore-<time>. A libSQL server must have no tables; a run that was
 interrupted is continued by the same command. A backup of an older schema is brought up to date by “${commandName} migrate”,
 or by the start of the service.`,
     )
@@ -136,8 +136,8 @@ async function useAlone<Result>(database: string, key: string | undefined, work:
     }
     if (code === 'SQLITE_NOTADB' || code === 'SQLITE_CORRUPT') {
       throw new OperatorError(
-        `Nothing was restored: ${database} cannot be read (${code}), so nobody can tell whether it is in use. See that ` +
-          `the service is stopped, move it away together with its -wal and -shm, and repeat this.` +
+        `Nothing was restored: ${database} cannot be read (${code}), so it is unknown whether it is in use. Stop ` +
+          `the service, move the file away together with its -wal and -shm, and run this command again.` +
           (code === 'SQLITE_NOTADB' ? keyRemedy(keyFaultOf(database, key)) : ''),
       );
     }

@@ -18,13 +18,13 @@ export function tokenCommand(): Command {
         .argParser(durationSeconds)
         .default(3600, '1h'),
     )
-    .option('--now <time>', 'made at this date or date-time, for a service whose clock stands still', moment)
+    .option('--now <time>', 'made at this date or date-time, for a service whose clock is stopped', moment)
     .option('--json', 'print the token and its expiry as JSON', false)
     .action(async (options: { sub: string; roles: string[]; ttl: number; now?: string; json: boolean }) => {
       const config = readSettings('token');
       const { key, ...claims } = config.auth;
       if (key.kind === 'public-key' || key.kind === 'jwks') {
-        throw new OperatorError('Tokens are signed by whoever holds the private key: only AUTH_SECRET can sign here.');
+        throw new OperatorError('The issuer signs the tokens with its private key. This command needs AUTH_SECRET.');
       }
       const secret = key.kind === 'secret' ? key.secret : developmentSecret();
       const toldMs = options.now === undefined ? undefined : parseInstant(options.now, config.reportTimeZone);

@@ -99,7 +99,7 @@ It can be repeated.`,
         printResult(options, erased, erasureSentence(erased, kept));
         if (!isGone) {
           throw new OperatorError(
-            'Somebody was reading the database, so its log file still holds what was erased: run this again.',
+            'Another process was reading the database, so its log still holds the erased data: run this command again.',
           );
         }
       });
@@ -111,11 +111,11 @@ function assignCommand(): Command {
     .description('Credit the applications that a person starts from now on to a counselor')
     .addHelpText(
       'after',
-      '\nThe person must have a record, which the first save makes. Anybody in staff may be the counselor.',
+      '\nThe person must have a record, which the first save makes. Any member of staff may be the counselor.',
     )
     .addArgument(userArgument())
-    .addArgument(new Argument('[counselor]', 'id of somebody in staff').argParser(identifier))
-    .option('--none', 'to nobody', false)
+    .addArgument(new Argument('[counselor]', 'id of a member of staff').argParser(identifier))
+    .option('--none', 'to no counselor', false)
     .option('--json', 'print the result as JSON', false)
     .action((userId: string, counselorId: string | undefined, options: { none: boolean; json: boolean }) =>
       withDatabase(readSettings('user assign'), async (db) => {
@@ -123,13 +123,13 @@ function assignCommand(): Command {
           throw new OperatorError('Name a counselor, or say --none.');
         }
         if (counselorId !== undefined && (await createSalesStore(db).findStaff(counselorId)) === undefined) {
-          throw new OperatorError(`There is nobody with this id in staff: run \`${commandName} import staff\` first.`);
+          throw new OperatorError(`The staff have no member with this id: run \`${commandName} import staff\` first.`);
         }
         const operator = currentOperator();
         const assignment = { userId, counselorId: counselorId ?? null, operator, now: new Date() };
         const isFound = await createSalesStore(db).assignCounselor(assignment);
         if (!isFound) throw new OperatorError('There is no record of this person yet: the first save makes it.');
-        const sentence = counselorId === undefined ? 'nobody is credited' : `${counselorId} is credited`;
+        const sentence = counselorId === undefined ? 'no counselor is credited' : `${counselorId} is credited`;
         printResult(options, { user: userId, counselor: counselorId ?? null }, `From now on ${sentence}.`);
       }),
     );
@@ -215,7 +215,7 @@ function summary(userId: string, kept: PersonalData): string {
   return rows.length === 0 ? facts.join('\n') : `${facts.join('\n')}\n\n${table}`;
 }
 
-/** Says what would be erased, and asks whoever sits at the terminal. */
+/** Says what would be erased, and asks at the terminal. */
 async function confirmErasure(userId: string, kept: PersonalData): Promise<void> {
   if (!isErasable(kept)) return;
   const record = kept.record === undefined ? 'no record' : 'the record';

@@ -120,6 +120,12 @@ async function vacuumInto(connection: Connection, target: string, key: string | 
 }
 
 /**
+ * Returns 1 if SQLite finds no fault in any page, and 0 otherwise. It does not return the report, which may quote text that
+ * is not UTF-8: the driver ends the process over such text.
+ */
+export const intactQuery = "SELECT count(*) FROM pragma_integrity_check(1) WHERE integrity_check = 'ok'";
+
+/**
  * Checks a copy page by page and folds its log into it. No other connection may use the file.
  *
  * @throws UnfitError when it is not, or no longer, a database of this service that the key opens
@@ -128,9 +134,7 @@ export async function examineCopy(path: string, key: string | undefined): Promis
   try {
     return await withConnection(path, key, async (connection) => {
       await firstCell(connection, 'PRAGMA journal_mode = DELETE');
-      // The driver ends the process over text that is not UTF-8, which a report of damage may quote.
-      const verdict = "SELECT count(*) FROM pragma_integrity_check(1) WHERE integrity_check = 'ok'";
-      if ((await firstCell(connection, verdict)) !== 1) throw new UnfitError('damaged');
+      if ((await firstCell(connection, intactQuery)) !== 1) throw new UnfitError('damaged');
       const schema = await schemaOf(connection);
       return { schema, persons: Number(await firstCell(connection, 'SELECT count(*) FROM users')) };
     });
@@ -175,7 +179,7 @@ export async function withSoleUse<Result>(
   key: string | undefined,
   work: (copyTo: CopyTo) => Result | Promise<Result>,
 ): Promise<Result> {
-  const connection = open(path, key);
+  const connection = openThreaded(path, key);
   try {
     await takeAlone(connection);
     return await work((target, targetKey) => vacuumInto(connection, target, targetKey));
@@ -215,7 +219,7 @@ async function withConnection<Result>(
   key: string | undefined,
   work: (connection: Connection) => Promise<Result>,
 ): Promise<Result> {
-  const connection = open(path, key);
+  const connection = openThreaded(path, key);
   let failure: unknown;
   try {
     return await work(connection);
@@ -228,11 +232,15 @@ async function withConnection<Result>(
   }
 }
 
-/** @throws DatabaseError */
-function open(path: string, key: string | undefined): Connection {
+/**
+ * Opens a connection whose statements run on a thread of the driver.
+ *
+ * @throws DatabaseError
+ */
+export function openThreaded(path: string, key: string | undefined, timeout = 0): Connection {
   requireOwnLog(path);
   try {
-    return new Connection(path, { timeout: 0, ...encryptionOption(key) });
+    return new Connection(path, { timeout, ...encryptionOption(key) });
   } catch (error) {
     // The driver names no code for a file that it cannot open.
     throw new DatabaseFileError('SQLITE_CANTOPEN', openAdvice(path, 'SQLITE_CANTOPEN'), error);

@@ -3,20 +3,21 @@ import { resolve } from 'node:path';
 import type { Client, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
+import type { SecretSource } from '../secret-files';
 import type { DatabaseObserver } from '../telemetry/observers';
 import { createIfMissing, removeEmpty, requireOwnLog } from './database-file';
 import { toDatabaseError } from './errors';
 import { openLocalClient } from './local-client';
 import type { OnLoss } from './loss';
 import { observeClient } from './observed-client';
-import type { RemoteSettings, TokenFault, TokenSource } from './remote-client';
+import type { RemoteSettings, TokenFault } from './remote-client';
 import { gateBySchema } from './schema-gate';
 
 export type Database = LibSQLDatabase & { $client: Client };
 
 export interface DatabaseSettings {
   readonly url: string;
-  readonly authToken?: TokenSource;
+  readonly authToken?: SecretSource;
   /** With which a local file is encrypted; of a libSQL server, what is kept of it beside this process. */
   readonly encryptionKey?: string | undefined;
   /** Refuses a file of another program, and does not change it. */

@@ -1,5 +1,6 @@
 import { type Client, createClient, type InArgs, type InStatement } from '@libsql/client';
 import { type BulkheadPolicy, BulkheadRejectedError, bulkhead } from 'cockatiel';
+import type { SecretSource } from '../secret-files';
 import { beforeDeadline } from './deadline';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import { toStatement } from './statement';
@@ -12,15 +13,12 @@ const maxWaiting = 2_000;
 
 export interface RemoteSettings {
   readonly url: string;
-  readonly authToken?: TokenSource;
+  readonly authToken?: SecretSource;
   /** The longest that a statement may take, waiting for its turn included. */
   readonly timeoutMs: number;
   /** Called with a code when the server starts to refuse the token, and without one when it accepts it again. */
   readonly onTokenChange?: (fault?: TokenFault) => void;
 }
-
-/** A token, or what gives the one of now, where it can be replaced. */
-export type TokenSource = string | undefined | (() => string | undefined);
 
 /** The server does not accept the token, or does not let it write. */
 export type TokenFault = 'TOKEN_REFUSED' | 'TOKEN_READ_ONLY';
@@ -104,7 +102,11 @@ function tokenFaultOf({ code }: DatabaseError, kind: 'read' | 'write'): TokenFau
 }
 
 /** A client that is opened again when its token is another; the calls of the one before may end. */
-function withCurrentToken(source: TokenSource, timeoutMs: number, open: (token: string | undefined) => Client): Client {
+function withCurrentToken(
+  source: SecretSource,
+  timeoutMs: number,
+  open: (token: string | undefined) => Client,
+): Client {
   if (typeof source !== 'function') return open(source);
   let token = source();
   let client = open(token);

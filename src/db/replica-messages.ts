@@ -11,20 +11,20 @@ export const SyncSettings = v.object({
 });
 export type SyncSettings = v.InferOutput<typeof SyncSettings>;
 
-/** Why a replica is not brought up to date; 'made-anew' says that its file could not be gone on with. */
+/** Why a replica is not brought up to date; 'rebuilt' says that its file could not be continued. */
 const replicaFaults = [
-  'primary-away',
+  'primary-unreachable',
   'refused',
   'held-by-another-process',
-  'made-anew',
+  'rebuilt',
   'not-a-replica',
   'not-encrypted',
-  'stands-still',
+  'stalled',
   'process-ended',
   'unknown',
 ] as const;
 
-/** What it tells after each try. */
+/** The report of each try. */
 export const SyncReport = v.object({
   kind: v.picklist(['synced', 'failed']),
   reason: v.optional(v.picklist(replicaFaults)),

@@ -3,8 +3,8 @@ import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import { packageRoot } from '../package-root';
+import { currentSecret, type SecretSource } from '../secret-files';
 import { encryptionOption } from './encryption';
-import type { TokenSource } from './remote-client';
 import { SyncReport, type SyncSettings, syncedMark } from './replica-messages';
 
 /** Its ending is left to Bun: it differs between the sources and the bundle. */
@@ -18,23 +18,23 @@ const passedOn = ['PATH', 'HOME', 'TMPDIR', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
 export interface ReplicaProcessSettings {
   readonly path: string;
   readonly primaryUrl: string;
-  readonly authToken?: TokenSource;
+  readonly authToken?: SecretSource;
   readonly encryptionKey?: string | undefined;
   readonly intervalMs: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly isPrimaryAnswering: () => Promise<boolean>;
-  /** Called when the outcome of syncing is another than before, and each time that the file was made anew. */
+  /** Called when the outcome of syncing is another than before, and each time that the file was rebuilt. */
   readonly onSyncChange: (report: SyncReport) => void;
   /** Called each time that it was synced. */
   readonly onSynced?: (() => void) | undefined;
 }
 
 /**
- * Runs the process that syncs a replica's file, and starts it anew when it ends.
+ * Runs the process that syncs a replica's file, and restarts it when it ends.
  *
- * `isCurrent` tells whether the file is as new as can be had: it was synced lately, by this process or another that keeps
- * it, or the primary is away. Of that, what the primary answers when it is asked counts more than what a sync says: one
- * that says nothing may stand still because the primary does, and one that fails may do so for a reason of its own.
+ * `isCurrent` tells whether the file is as new as possible: this process or another one has synced it lately, or the primary
+ * is unreachable. A probe of the primary decides that, not the outcome of a sync: a sync can stall because the primary does,
+ * and it can fail for a reason of its own.
  */
 export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurrent(): boolean; stop(): void } {
   const { path, intervalMs, environment, isPrimaryAnswering, onSyncChange } = settings;
@@ -42,7 +42,7 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
   const maxLagMs = Math.max(10 * intervalMs, leastLagMs);
   let lastReport: SyncReport | undefined;
   let syncedAtMs = Number.NEGATIVE_INFINITY;
-  let primary: 'not-asked' | 'there' | 'away' = 'not-asked';
+  let primary: 'not-asked' | 'reachable' | 'unreachable' = 'not-asked';
   let isAsking = false;
   let isStopped = false;
   let syncing: Bun.Subprocess | undefined;
@@ -55,15 +55,15 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     const mark = statSync(syncedMark(path), { throwIfNoEntry: false });
     return mark !== undefined && Date.now() - mark.mtimeMs <= maxLagMs;
   };
-  const hear = (report: SyncReport) => {
+  const receive = (report: SyncReport) => {
     const isChange = report.kind !== lastReport?.kind || report.reason !== lastReport.reason;
     lastReport = report;
     if (report.kind === 'synced') {
       syncedAtMs = performance.now();
       settings.onSynced?.();
     }
-    if (report.reason === 'made-anew') syncedAtMs = Number.NEGATIVE_INFINITY;
-    if (isChange || report.reason === 'made-anew') onSyncChange(report);
+    if (report.reason === 'rebuilt') syncedAtMs = Number.NEGATIVE_INFINITY;
+    if (isChange || report.reason === 'rebuilt') onSyncChange(report);
   };
   const start = () => {
     if (isStopped) return;
@@ -74,7 +74,7 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
         start();
         return;
       }
-      hear({ kind: 'failed', reason: 'process-ended' });
+      receive({ kind: 'failed', reason: 'process-ended' });
       setTimeout(start, watchedEveryMs);
     };
     try {
@@ -82,10 +82,10 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
         // The driver's own lines would stand between those of the log.
         env: { ...Object.fromEntries(passedOn.map((name) => [name, environment[name]])), RUST_LOG: 'off' },
         stdio: ['ignore', 'ignore', 'inherit'],
-        ipc: (message) => hear(v.parse(SyncReport, message)),
+        ipc: (message) => receive(v.parse(SyncReport, message)),
         onExit: onEnd,
       });
-      token = currentToken(settings.authToken);
+      token = currentSecret(settings.authToken);
       syncing.send(syncSettings(settings, token));
     } catch {
       // No process can be had right now.
@@ -93,7 +93,7 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     }
   };
   const watch = async () => {
-    if (currentToken(settings.authToken) !== token && !hasOldToken) {
+    if (currentSecret(settings.authToken) !== token && !hasOldToken) {
       hasOldToken = true;
       syncing?.kill('SIGKILL');
     }
@@ -104,11 +104,11 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     }
     if (isAsking) return;
     isAsking = true;
-    primary = (await isPrimaryAnswering()) ? 'there' : 'away';
+    primary = (await isPrimaryAnswering()) ? 'reachable' : 'unreachable';
     isAsking = false;
     // Its last word was that all is well.
-    if (primary === 'there' && lagMs() > maxLagMs && lastReport?.kind === 'synced') {
-      hear({ kind: 'failed', reason: 'stands-still' });
+    if (primary === 'reachable' && lagMs() > maxLagMs && lastReport?.kind === 'synced') {
+      receive({ kind: 'failed', reason: 'stalled' });
     }
   };
   start();
@@ -116,20 +116,16 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
 
   return {
     isCurrent() {
-      if (lagMs() <= maxLagMs || primary === 'away' || isKeptByAnother()) return true;
-      return primary === 'not-asked' && (lastReport?.kind === 'synced' || lastReport?.reason === 'primary-away');
+      if (lagMs() <= maxLagMs || primary === 'unreachable' || isKeptByAnother()) return true;
+      return primary === 'not-asked' && (lastReport?.kind === 'synced' || lastReport?.reason === 'primary-unreachable');
     },
     stop() {
       isStopped = true;
       clearInterval(watching);
-      // It may stand still in a sync for seconds; a replica whose process is killed goes on from where it was.
+      // A sync can block it for seconds. A replica whose process was killed continues at its position.
       syncing?.kill('SIGKILL');
     },
   };
-}
-
-function currentToken(source: TokenSource): string | undefined {
-  return typeof source === 'function' ? source() : source;
 }
 
 function syncSettings(settings: ReplicaProcessSettings, authToken: string | undefined): SyncSettings {

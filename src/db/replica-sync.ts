@@ -1,6 +1,6 @@
 /**
  * The process that keeps an embedded replica's file up to date, started by replica-file.ts. It is one of its own because
- * the driver stands still while it opens or syncs, for seconds when the primary is away, and because it writes lines of
+ * the driver blocks while it opens or syncs, for seconds when the primary is unreachable, and because it writes lines of
  * its own to standard output.
  */
 import { existsSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -30,7 +30,7 @@ for (const signal of ['SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as co
 
 async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promise<never> {
   const lock = await untilAlone(`${path}-sync-lock`);
-  // What is made anew is not whole.
+  // A file that is being rebuilt is not whole.
   if (isReplica(path) && !isThere(path)) removeReplica(path);
   let replica: Connection.Database | undefined;
   let opened: number | undefined;
@@ -44,18 +44,18 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
       opened ??= inodeOf(path);
       if (primary.encryptionKey !== undefined && !isChecked) refusePlain(path);
       replica.sync();
-      if (isGone()) throw new Error('Somebody removed the replica');
+      if (isGone()) throw new Error('The replica was removed');
       if (primary.encryptionKey !== undefined && !isChecked) refusePlain(path);
       isChecked = true;
       writeFileSync(syncedMark(path), '', { mode: 0o600 });
       report({ kind: 'synced' });
     } catch (error) {
       const isPlain = error instanceof PlainReplicaError;
-      const reason = isPlain ? 'not-encrypted' : isGone() ? 'made-anew' : failureOf(error);
+      const reason = isPlain ? 'not-encrypted' : isGone() ? 'rebuilt' : failureOf(error);
       replica?.close();
       replica = undefined;
       const isOurs = opened !== undefined || isReplica(path);
-      if ((reason === 'made-anew' || isPlain) && isOurs) removeReplica(path, opened);
+      if ((reason === 'rebuilt' || isPlain) && isOurs) removeReplica(path, opened);
       opened = undefined;
       isChecked = false;
       report({ kind: 'failed', reason: isOurs ? reason : 'not-a-replica' });
@@ -127,10 +127,10 @@ function refusePlain(path: string): void {
 /** The driver has no codes for it. */
 function failureOf(error: unknown): SyncReport['reason'] {
   const message = error instanceof Error ? error.message : '';
-  if (/delete the database|not a database|malformed/.test(message)) return 'made-anew';
+  if (/delete the database|not a database|malformed/.test(message)) return 'rebuilt';
   if (/Unauthenticated|PermissionDenied|\b40[13]\b/.test(message)) return 'refused';
   return /HandshakeTimeout|trying to connect|tcp connect|ConnectError|Unavailable|timed out/.test(message)
-    ? 'primary-away'
+    ? 'primary-unreachable'
     : 'unknown';
 }
 

@@ -37,7 +37,7 @@ export function openReplica(
   const client =
     place.kind === 'server'
       ? openReplicaServer({ url: place.url, authToken, timeoutMs }, (isAnswering) =>
-          onChange(isAnswering ? undefined : 'replica-away'),
+          onChange(isAnswering ? undefined : 'replica-unreachable'),
         )
       : openReplicaFile({
           ...place,

@@ -1,3 +1,4 @@
+import { intactQuery } from './backup';
 import {
   checksumOf,
   createDigest,
@@ -219,7 +220,5 @@ async function lastStatements(source: RowStore, schema: readonly SchemaObject[],
 
 /** Whether SQLite finds every page of a database as it must be. */
 export async function isIntact(store: RowStore): Promise<boolean> {
-  // The driver ends the process over text that is not UTF-8, which a report of damage may quote.
-  const verdict = "SELECT count(*) FROM pragma_integrity_check(1) WHERE integrity_check = 'ok'";
-  return (await firstCell(store, verdict)) === 1n;
+  return (await firstCell(store, intactQuery)) === 1n;
 }

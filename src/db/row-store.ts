@@ -1,9 +1,10 @@
 import { createClient } from '@libsql/client';
-import Connection from 'libsql/promise';
 import * as v from 'valibot';
+import { currentSecret } from '../secret-files';
+import { openThreaded } from './backup';
 import { type DatabaseSettings, localPath } from './client';
-import { abandon, encryptionOption, withKeyFault } from './encryption';
-import { DatabaseError, toDatabaseError } from './errors';
+import { abandon, withKeyFault } from './encryption';
+import { toDatabaseError } from './errors';
 
 /** What SQLite stores in a cell: an integer is a bigint, so that it is never bound as a floating-point number. */
 const Value = v.union([v.null(), v.string(), v.bigint(), v.number(), v.instance(Uint8Array)]);
@@ -77,13 +78,7 @@ export async function openTarget(place: DatabasePlace): Promise<RowStore> {
 }
 
 async function openFile(path: string, key: string | undefined, first: string): Promise<RowStore> {
-  let connection: Connection;
-  try {
-    connection = new Connection(path, { timeout: 5_000, ...encryptionOption(key) });
-  } catch (error) {
-    // The driver names no code for a file that it cannot open.
-    throw new DatabaseError('SQLITE_CANTOPEN', true, error);
-  }
+  const connection = openThreaded(path, key, 5_000);
   connection.defaultSafeIntegers(true);
   try {
     await connection.exec(`${first}; ${firstQuery}`);
@@ -129,7 +124,7 @@ async function openFile(path: string, key: string | undefined, first: string): P
 }
 
 function openServer({ url, authToken: setting }: DatabasePlace) {
-  const authToken = typeof setting === 'function' ? setting() : setting;
+  const authToken = currentSecret(setting);
   return createClient({
     url,
     intMode: 'bigint',

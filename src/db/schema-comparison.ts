@@ -3,6 +3,7 @@ import Connection from 'libsql';
 import * as v from 'valibot';
 import { reasonOf } from './errors';
 import { type AppliedMigration, type Migration, readMigrations } from './migrations';
+import { quoted } from './row-pages';
 
 /** How one object of a database differs from what the migrations create. */
 export interface SchemaDifference {
@@ -159,10 +160,6 @@ const kinds = ['table ', 'column ', 'constraint ', 'trigger ', 'index ', 'view '
 function rankOf({ object, state, isBlocking }: SchemaDifference): number {
   if (/^trigger .*audit/.test(object) && isBlocking) return -1;
   return kinds.findIndex((kind) => object.startsWith(kind)) + (isBlocking ? 0 : 10) + (state === 'extra' ? 10 : 0);
-}
-
-function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }
 
 const tokens =

@@ -3,6 +3,7 @@ import { Elysia } from 'elysia';
 import { beforeDeadline } from '../db/deadline';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
+import { currentSecret } from '../secret-files';
 import type { DatabaseFacts } from '../telemetry/observers';
 
 /** A scrape is answered whatever the database does. */
@@ -21,7 +22,7 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
   const plugin = new Elysia({ name: 'http.metrics' });
   if (metrics === undefined || config.metricsToken === undefined) return plugin;
   const { metricsToken: source } = config;
-  const expected = () => digest(`Bearer ${typeof source === 'function' ? source() : source}`);
+  const expected = () => digest(`Bearer ${currentSecret(source)}`);
   const facts = keptForAWhile(database.readFacts);
   // A scrape that waits no longer reports the last result, and before the first one that writes are unavailable.
   let isWritable = false;

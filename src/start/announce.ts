@@ -49,7 +49,7 @@ Try it:
 function demoLines({ stoppedAt }: Demo): string {
   const clock = stoppedAt === undefined ? '' : ` The clock stands at ${stoppedAt.toISOString()}.`;
   return `
-Demo data, made anew by each start with --demo; without it, your own.${clock}
+Demo data, created again by each start with --demo. A start without --demo serves your data.${clock}
 The carrier fails for the last names ${Object.keys(magicLastNames).join(', ')}.
 `;
 }

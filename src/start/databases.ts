@@ -100,7 +100,7 @@ export async function openPreparedDatabase(
       if (codeOf(error) === 'UNKNOWN') throw new StartError(`${place} does not answer as a libSQL server.`);
       throw new StartError(`The database ${place} refuses this service (${codeOf(error)}).`);
     }
-    log.warn({ code: codeOf(error) }, 'the database is away; requests are refused until it is back');
+    log.warn({ code: codeOf(error) }, 'the database is unreachable: requests get 503 until it responds');
   }
   // The service's connection is opened first, so that the log stays the same file.
   const serviceDatabase = await openServiceDatabase({ ...config.database, authToken: databaseToken }, watch);

@@ -16,8 +16,8 @@ export function readStartFlags(args: readonly string[]): StartFlags {
     .description('Starts the personal planning service. Settings come from the environment or .env: see README.md.')
     .version(buildName)
     .option('--env-file <path>', 'read settings from this file instead of .env in the working directory')
-    .option('--demo', 'serve demo data, made anew by each start in files of its own; your own data stays as it is')
-    .option('--now <time>', 'with --demo: let the clock stand still at a date or date-time, as in 2026-01-15', moment)
+    .option('--demo', 'serve demo data in files of its own, which each start creates again; your data stays unchanged')
+    .option('--now <time>', 'with --demo: stop the clock at a date or date-time, such as 2026-01-15', moment)
     .showHelpAfterError()
     .parse(args, { from: 'user' });
   const flags = command.opts<StartFlags>();

@@ -53,13 +53,13 @@ export function createPrometheusMetrics({ replica, hasJwks = false, databasePath
   });
   const applications = new Gauge({
     name: 'planning_applications',
-    help: 'Applications in the database by state, the same on every instance; absent while the database is away',
+    help: 'Applications in the database by state, the same on every instance; absent while the database is unreachable',
     labelNames: ['state'],
     registers,
   });
   const oldestUnknown = new Gauge({
     name: 'planning_applications_oldest_unknown_seconds',
-    help: 'Age of the oldest application without a decision of the carrier, 0 if there is none; absent while the database is away',
+    help: 'Age of the oldest application without a decision of the carrier, 0 if there is none; absent while the database is unreachable',
     registers,
   });
   const completedTasks = new Gauge({

@@ -288,7 +288,7 @@ describe('planning restore', () => {
     expect(statSync(`${line.database}-wal`).size).toBeGreaterThan(0);
 
     const unasked = await refusal(line.databaseUrl, 'restore', line.backup);
-    expect(unasked).toBe('Nothing was restored: say --yes where nobody can be asked.');
+    expect(unasked).toBe('Nothing was restored: use --yes where there is no terminal.');
     const restored = await line.planning('restore', 'backup.db', '--yes', '--json');
     const [kept = ''] = line.kept();
     expect(JSON.parse(restored.stdout)).toEqual({

@@ -251,7 +251,7 @@ describe('planning import activities', () => {
     expect(faults).toEqual([
       `line 2 (row 1), ${plan}`,
       `line 3 (row 2), ${plan}`,
-      'line 4 (row 3), column staffId: must be the id of somebody in staff',
+      'line 4 (row 3), column staffId: must be the id of a member of staff',
       expect.stringContaining('line 5 (row 4), column kind: must be one of monthlyPlan, '),
       `line 6 (row 5), ${notLed}`,
       `line 7 (row 6), ${notLed}`,

@@ -187,10 +187,10 @@ describe('planning rekey', () => {
     const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
     expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
     expect(await line.rekey(next, '--yes')).toMatchObject({ exitCode: 0 });
-    // With the key of its time nobody can tell whether the database of now is in use.
+    // With the old key it is unknown whether the current database is in use.
     expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({
       exitCode: 1,
-      stderr: expect.stringContaining('move it away'),
+      stderr: expect.stringContaining('move the file away'),
     });
     expect(await openedBy(line.path)).toBe('new');
     renameSync(line.path, `${line.path}.away`);

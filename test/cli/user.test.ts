@@ -81,7 +81,7 @@ describe('planning user', () => {
       return parts.toString('latin1').toLowerCase();
     };
     expect(await planning('user', 'erase', 'ada')).toEqual(
-      refused('Nothing was erased: say --yes where nobody can be asked.'),
+      refused('Nothing was erased: use --yes where there is no terminal.'),
     );
     expect(await bytes()).toContain('canary');
     const erased = await planning('user', 'erase', 'ada', '--yes', '--json');
@@ -114,7 +114,7 @@ describe('planning user', () => {
     expect(erased.stdout).toContain('Erased: the record, 1 application');
     expect(erased.stdout).toMatch(/The partner carrier has these:\nnumber +reference\n100001 +\S+\n/);
     expect(erased.stderr).toBe(
-      'Somebody was reading the database, so its log file still holds what was erased: run this again.\n',
+      'Another process was reading the database, so its log still holds the erased data: run this command again.\n',
     );
     expect(await log()).toContain('Canary');
     reader.close();
@@ -143,7 +143,7 @@ describe('planning user', () => {
       [['export', 'nobody'], 'Nothing is kept about this person.'],
       [['assign', 'ada'], 'Name a counselor, or say --none.'],
       [['assign', 'ada', 'c1', '--none'], 'Name a counselor, or say --none.'],
-      [['assign', 'ada', 'c9'], 'There is nobody with this id in staff: run `bun planning import staff` first.'],
+      [['assign', 'ada', 'c9'], 'The staff have no member with this id: run `bun planning import staff` first.'],
       [['assign', 'nobody', 'c1'], 'There is no record of this person yet: the first save makes it.'],
     ];
     for (const [args, message] of cases) {

@@ -106,7 +106,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
       await expect(replica.execute(sql)).rejects.toThrow('only read');
     }
     await expect(replica.batch(['SELECT 1'], 'read')).rejects.toThrow('only read');
-    await until(() => reports.includes('primary-away'));
+    await until(() => reports.includes('primary-unreachable'));
     await expect(replica.execute('SELECT 1')).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
     // Whoever opened it now would leave a file that is no replica.
     expect(existsSync(`${path}-synced`)).toBeFalse();
@@ -148,7 +148,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     expect(filesWith(folder, ['canary-replicated'])).toContain('replica.db-wal');
     plain.replica.close();
     const encrypted = await readAll(keys.right);
-    expect(encrypted.reports).toContain('made-anew');
+    expect(encrypted.reports).toContain('rebuilt');
     // What is not known to be a copy is kept, under a name that says so.
     expect(filesWith(folder, ['canary-replicated']).filter((name) => !name.includes('.set-aside-'))).toEqual([]);
   }, 60_000);
@@ -198,7 +198,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     const path = join(temporaryFolder(), 'replica.db');
     await Bun.write(`${path}-synced`, '');
     const { replica, reports } = await openReplica(sqld, path);
-    await until(() => reports.includes('primary-away'));
+    await until(() => reports.includes('primary-unreachable'));
     expect(existsSync(`${path}-synced`)).toBeFalse();
     await expect(replica.execute(sums)).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
     expect(existsSync(path)).toBeFalse();
@@ -316,7 +316,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
       const before = Bun.serve({ port: 0, fetch: () => new Response('no', { status }) });
       atEnd(() => before.stop(true));
       const { replica, reports } = await openReplica({ ...sqld, url: before.url.origin }, path);
-      await until(() => reports.some((report) => /^(?:refused|unknown|primary-away)$/.test(report)));
+      await until(() => reports.some((report) => /^(?:refused|unknown|primary-unreachable)$/.test(report)));
       // As soon as the primary has been asked.
       await until(() =>
         replica.execute(sums).then(

@@ -12,13 +12,13 @@ import {
   wrap,
 } from 'cockatiel';
 import * as v from 'valibot';
+import { currentSecret, type SecretSource } from '../../../secret-files';
 import type { BreakerState, CarrierEndpoint, CarrierObserver } from '../../../telemetry/observers';
 import { type Carrier, CarrierAcceptance, type CarrierDecision, CarrierError, carrierId } from './carrier';
 
 export interface HttpCarrierSettings {
   readonly url: string;
-  /** The key, or what gives the one of now. */
-  readonly apiKey: string | undefined | (() => string | undefined);
+  readonly apiKey: SecretSource;
   /** The longest that one attempt may take. */
   readonly timeoutMs: number;
   /** How often one call is tried, on the same reference: a carrier that has accepted repeats its answer. */
@@ -68,7 +68,7 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
   };
   const breakers = { start: breaker('start'), find: breaker('find') };
   const authorization = (): Record<string, string> => {
-    const key = typeof apiKey === 'function' ? apiKey() : apiKey;
+    const key = currentSecret(apiKey);
     return key === undefined ? {} : { authorization: `Bearer ${key}` };
   };
 
