@@ -84,6 +84,8 @@ export function createApp(deps: AppDeps) {
     // Else the path begins further right under a `Host` of less than four letters.
     handler: { standardHostname: false },
   })
+    // The first readiness check then has a result, also while the database hangs.
+    .onStart(() => void whyUnwritable())
     .headers(answerHeaders(deps.config.publicUrl))
     .use(createRequestContext(deps, cors))
     .use(cors.plugin)

@@ -3,25 +3,23 @@ import type { Database } from './client';
 import { findDatabaseError } from './errors';
 
 const probedEveryMs = 2_000;
-/** How long a caller waits for a probe if the last result can stand for it. */
+/** How long a caller waits for a probe before it gets the last result. */
 const patienceMs = 250;
-/** The greatest age of a result that stands for a probe under way. */
-const resultKeptMs = 10_000;
 
 /**
  * Returns a check whether rows can be written. It resolves with the code of the failure, or undefined. It writes one row,
  * every two seconds at most, because a full or read-only disk shows in no other way.
  *
- * A probe has the time limit of the database. A caller waits for it only if there is no recent result.
+ * A probe has the time limit of the database. A caller waits for the end of the first probe only.
  */
 export function createWriteProbe(db: Database): () => Promise<string | undefined> {
   let probing: Promise<string | undefined> | undefined;
   let begunAtMs = Number.NEGATIVE_INFINITY;
-  let last: { readonly code: string | undefined; readonly atMs: number } | undefined;
+  let last: { readonly code: string | undefined } | undefined;
 
   const probe = async () => {
     const code = await write().catch((error: unknown) => findDatabaseError(error)?.code ?? 'UNKNOWN');
-    last = { code, atMs: performance.now() };
+    last = { code };
     probing = undefined;
     return code;
   };
@@ -37,7 +35,7 @@ export function createWriteProbe(db: Database): () => Promise<string | undefined
       probing = probe();
     }
     if (probing === undefined) return last?.code;
-    if (last === undefined || nowMs - last.atMs > resultKeptMs) return probing;
+    if (last === undefined) return probing;
     return Promise.race([probing, Bun.sleep(patienceMs).then(() => last?.code)]);
   };
 }

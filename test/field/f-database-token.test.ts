@@ -262,6 +262,7 @@ describe('F11 writes', () => {
     const service = await production.start();
     expect(await readiness(service)).toEqual({ status: 200, body: { status: 'ready', writes: 'available' } });
     const other = new Sqlite(production.databasePath);
+    other.run('PRAGMA busy_timeout = 5000');
     other.run('BEGIN IMMEDIATE');
     await until(async () => (await readiness(service)).body.writes === 'unavailable');
     expect(await readiness(service)).toMatchObject({ status: 200, body: { reason: 'SQLITE_BUSY' } });

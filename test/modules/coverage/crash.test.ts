@@ -137,6 +137,7 @@ describe.concurrent('kill -9 of the service', () => {
       await gate.reached;
       const lock = new SqliteDatabase(join(cwd, 'data/planning.db'));
       if (when === 'writing') {
+        lock.run('PRAGMA busy_timeout = 5000');
         lock.run('BEGIN IMMEDIATE');
         gate.open();
         await Bun.sleep(100);
