@@ -18,14 +18,17 @@ describe('docs/alerts.yml', () => {
   const promtool = (...args: string[]) =>
     runToEnd(Bun.spawn(['promtool', ...args], { cwd: root, stdout: 'pipe', stderr: 'pipe' }));
 
-  test.skipIf(Bun.which('promtool') === null)('F22: passes promtool check rules and promtool test rules', async () => {
-    const checked = await promtool('check', 'rules', 'docs/alerts.yml');
-    expect(checked).toMatchObject({ exitCode: 0 });
-    const tested = await promtool('test', 'rules', 'test/field/alerts.test.yml');
-    expect(tested).toMatchObject({ exitCode: 0 });
-  });
+  test.skipIf(Bun.which('promtool') === null)(
+    'F22 the alert rules pass promtool check rules and promtool test rules',
+    async () => {
+      const checked = await promtool('check', 'rules', 'docs/alerts.yml');
+      expect(checked).toMatchObject({ exitCode: 0 });
+      const tested = await promtool('test', 'rules', 'test/field/alerts.test.yml');
+      expect(tested).toMatchObject({ exitCode: 0 });
+    },
+  );
 
-  test('F22: has for each alert a case in which it fires and one in which it is silent', () => {
+  test('F22 each alert rule has a case in which it fires and one in which it is silent', () => {
     const alerts = [...rules.matchAll(/- alert: (\w+)/g)].map(([, name = '']) => name);
     expect(alerts.length).toBeGreaterThan(20);
     const silent = [...ruleTests.matchAll(/\{ eval_time: 2h, alertname: (\w+) \}/g)].map(([, name = '']) => name);
@@ -44,7 +47,7 @@ describe('GET /metrics in production', () => {
     )?.value;
   };
 
-  test('F22: reports the disk, the age of the backup and of the retention, and that the database was lost', async () => {
+  test('F22 a scrape reports the disk, the age of the backup and of the retention, and that the database was lost', async () => {
     const deployment = await createProduction({ METRICS_TOKEN: metricsToken });
     const service = await deployment.start();
     expect(await sampleOf(service, 'planning_writes_available')).toBe(1);
@@ -90,7 +93,7 @@ describe('GET /metrics in production', () => {
 });
 
 describe('the log', () => {
-  test.skipIf(!hasSqld)('F23: has one line and one summary for the refused requests of an outage', async () => {
+  test.skipIf(!hasSqld)('F23 the log has one line and one summary for the refused requests of an outage', async () => {
     const sqld = await startSqld();
     const deployment = await createProduction({ DATABASE_URL: sqld.url }, { isEmpty: true });
     expect((await deployment.planning('migrate')).exitCode).toBe(0);
@@ -116,7 +119,7 @@ describe('the log', () => {
   const lines: Record<string, unknown>[] = [];
   const logOf = (summaryMs: number) => createLog('info', { write: (line) => lines.push(JSON.parse(line)) }, summaryMs);
 
-  test('F23 has a line for each application that is abandoned', () => {
+  test('F23 the log has a line for each application that is abandoned', () => {
     lines.length = 0;
     const log = logOf(60_000);
     const ids = Array.from({ length: 3 }, () => Bun.randomUUIDv7());
@@ -124,7 +127,7 @@ describe('the log', () => {
     expect(lines.map(({ application }) => application)).toEqual(ids);
   });
 
-  test('F23: summarises repeated lines, says that they have ended, and begins again after that', async () => {
+  test('F23 the log summarises repeated lines, says that they have ended, and begins again after that', async () => {
     lines.length = 0;
     const log = logOf(30);
     const fail = (requestId: string) =>
@@ -146,7 +149,7 @@ describe('the log', () => {
     ]);
   });
 
-  test('F23: has every internal error with the id of its request', () => {
+  test('F23 the log has every internal error with the id of its request', () => {
     lines.length = 0;
     const log = logOf(30);
     for (const requestId of ['request-1', 'request-2'])
@@ -154,7 +157,7 @@ describe('the log', () => {
     expect(lines.map(({ requestId }) => requestId)).toEqual(['request-1', 'request-2']);
   });
 
-  test('F24: has the X-Request-Id of the client as sent, within its limits', async () => {
+  test('F24 the log has the X-Request-Id of the client as sent, within its limits', async () => {
     const service = await (await createProduction()).start();
     const sent = ['a-name_of-8', 'x'.repeat(64), 'x'.repeat(7), 'x'.repeat(65), 'with a space'];
     const given: (string | null)[] = [];

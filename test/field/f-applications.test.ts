@@ -98,7 +98,7 @@ async function setUp() {
 const done = 'it was done';
 
 describe('planning applications list', () => {
-  test('F18 prints state, age, number and person, filters by state and age, and records the look', async () => {
+  test('F18 list prints state, age, number and person, filters by state and age, and records the look', async () => {
     const line = await createCommandLine();
     const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
     atEnd(() => db.$client.close());
@@ -139,7 +139,7 @@ describe('planning applications list', () => {
     expect(looks[0]).toMatchObject({ actor: 'operator', section: 'applications', userId: '' });
   }, 30_000);
 
-  test('F18 reads open applications by their index, page after page, each once', async () => {
+  test('F18 list reads open applications by their index, page after page, each once', async () => {
     const { db } = await temporaryDatabase();
     await db.$client.execute(`WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM n WHERE v < 1600)
       INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state, attempt,
@@ -158,7 +158,7 @@ describe('planning applications list', () => {
 });
 
 describe('planning applications settle', () => {
-  test('F18 stores an acceptance like the carrier’s: purchase, credit and number, by the operator', async () => {
+  test('F18 settle stores an acceptance like the carrier’s: purchase, credit and number, by the operator', async () => {
     const { testApp, db, open, planning, write, stateOf, eventsOf, reconcile, carrierState } = await setUp();
     const sales = createSalesStore(db);
     await sales.upsertStaff([manager('boss'), counselor('c1', 'boss')], testApp.now);
@@ -183,7 +183,7 @@ describe('planning applications settle', () => {
     );
   });
 
-  test('F18 stores a decline, also of an abandoned application', async () => {
+  test('F18 settle stores a decline, also of an abandoned application', async () => {
     const { open, planning, stateOf, eventsOf } = await setUp();
     const id = await open();
     expect(await planning('abandon', id, '--yes')).toBe(done);
@@ -192,7 +192,7 @@ describe('planning applications settle', () => {
     expect(await eventsOf('declined')).toMatchObject([{ actor: 'operator', applicationId: id }]);
   });
 
-  test('F18 names each field that the carrier could not send either, without its value', async () => {
+  test('F18 settle names each field that the carrier could not send either, without its value', async () => {
     const { open, planning, write, stateOf } = await setUp();
     const id = await open();
     const bad = await write('bad.json', [
@@ -215,7 +215,7 @@ describe('planning applications settle', () => {
     expect(await stateOf(id)).toMatchObject({ state: 'unknown', applicationNumber: null });
   });
 
-  test('F18 refuses a number that another person holds, and leaves the application as it was', async () => {
+  test('F18 settle refuses a number that another person holds, and leaves the application as it was', async () => {
     const { open, planning, write, stateOf, start, carrierState } = await setUp();
     const id = await open('eve');
     expect(await planning('abandon', id, '--yes')).toBe(done);
@@ -231,7 +231,7 @@ describe('planning applications settle', () => {
     });
   });
 
-  test('F18 wins over an attempt of the reconciler that ends later, whatever that says', async () => {
+  test('F18 settle wins over an attempt of the reconciler that ends later, whatever that says', async () => {
     for (const late of [
       () => Response.json({ applicationNumber: 99, pricing }),
       () => Response.json({ decision: 'declined' }, { status: 422 }),
@@ -256,7 +256,7 @@ describe('planning applications settle', () => {
     }
   });
 
-  test('F18 is refused while the carrier is being asked, and for an application that is not there or was erased', async () => {
+  test('F18 settle and abandon are refused while the carrier is being asked, and for an application that is not there or was erased', async () => {
     const { open, planning, db, testApp } = await setUp();
     const id = await open();
     await db.update(applications).set({ state: 'submitting', attemptStartedAt: Date.now() });
@@ -276,7 +276,7 @@ describe('planning applications settle', () => {
 });
 
 describe('planning applications abandon', () => {
-  test('F18 ends an application that the reconciler has left after a week, and the metric of its age', async () => {
+  test('F18 abandon ends an application that the reconciler has left after a week, and the metric of its age', async () => {
     const { open, planning, eventsOf, reconcile, testApp, db, carrierState } = await setUp();
     const id = await open();
     testApp.now = new Date(testApp.now.getTime() + 8 * dayMs);
@@ -292,7 +292,7 @@ describe('planning applications abandon', () => {
     expect(await eventsOf('abandoned')).toMatchObject([{ userId: 'ada', actor: 'operator', applicationId: id }]);
   });
 
-  test('F18 sends an abandoned application again under the same id when the person applies again', async () => {
+  test('F18 the service sends an abandoned application again under the same id when the person applies again', async () => {
     const { open, planning, start, stateOf, carrierState } = await setUp();
     const id = await open();
     await planning('abandon', id, '--yes');
@@ -305,7 +305,7 @@ describe('planning applications abandon', () => {
     expect(await stateOf(id)).toMatchObject({ state: 'submitted', applicationNumber: 8, abandonedAt: null });
   });
 
-  test('F18 stores an acceptance that arrives after it, and no other outcome', async () => {
+  test('F18 the service stores an acceptance that arrives after the abandonment, and no other outcome', async () => {
     for (const [late, expected] of [
       [() => Response.json({ applicationNumber: 9, pricing }), { state: 'submitted', abandonedAt: null }],
       [() => new Response(null, { status: 400 }), { state: 'unknown', abandonedAt: expect.any(Number) }],
@@ -352,7 +352,7 @@ describe('planning applications abandon', () => {
 });
 
 describe('GET /metrics', () => {
-  test('F18 has the age of the oldest application without a decision, 0 without one, and nothing without a database', async () => {
+  test('F18 a scrape has the age of the oldest application without a decision, 0 without one, and nothing without a database', async () => {
     const metrics = createPrometheusMetrics({ replica: undefined });
     const config = { ...testConfig, metricsToken: 'a-token-for-the-scrapes-0123456789abc' };
     const testApp = await createTestApp({ metrics, config });
@@ -373,7 +373,7 @@ describe('GET /metrics', () => {
 });
 
 describe('applications of erased persons', () => {
-  test('F18 are closed by the erasure, and neither counted nor old', async () => {
+  test('F18 applications of erased persons are closed by the erasure, and neither counted nor old', async () => {
     const { open, db, testApp } = await setUp();
     await open();
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 1 });
@@ -391,7 +391,7 @@ describe('applications of erased persons', () => {
     ]);
   });
 
-  test('F18 are not counted after an erasure by the build before, which leaves the state', async () => {
+  test('F18 applications of erased persons are not counted after an erasure by the build before, which leaves the state', async () => {
     const { open, db } = await setUp();
     await open();
     await db.update(applications).set({ userId: erasedUserId, identityHash: 'anonymous' });
@@ -401,7 +401,7 @@ describe('applications of erased persons', () => {
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 0, abandoned: 0 });
   });
 
-  test('F18 are closed by the migration, which corrects the counts', async () => {
+  test('F18 applications of erased persons are closed by the migration, which corrects the counts', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 10_000 });
     atEnd(() => db.$client.close());
     await migrateDatabase(db, await earlierMigrations(13));
@@ -431,7 +431,7 @@ describe('applications of erased persons', () => {
 describe('a clock that is years off', () => {
   const sixYearsMs = 6 * 365 * dayMs;
 
-  test('F8 does not make a decline last for years after it is set right', async () => {
+  test('F8 a decline does not last for years after a wrong clock is set right', async () => {
     const { testApp, start, carrierState } = await setUp();
     const right = testApp.now;
     carrierState.respond = () => Response.json({ decision: 'declined' }, { status: 422 });
@@ -442,23 +442,26 @@ describe('a clock that is years off', () => {
     expect((await start()).status).toBe(200);
   });
 
-  test.each([sixYearsMs, -sixYearsMs])('F8 by %d ms leaves open and submitted applications as they are', async (ms) => {
-    const { testApp, db, open, start, reconcile, carrierState } = await setUp();
-    await open('ada');
-    const before = await db.select().from(applications);
-    testApp.now = new Date(testApp.now.getTime() + ms);
-    await reconcile();
-    expect((await db.select().from(applications)).map(({ id, state }) => [id, state])).toEqual(
-      before.map(({ id, state }) => [id, state]),
-    );
-    testApp.now = new Date(testApp.now.getTime() - ms);
-    carrierState.respond = ({ reference }) =>
-      Response.json({ applicationNumber: 3, pricing, clientReference: reference });
-    expect((await start('ada')).status).toBe(200);
-    expect(await db.$count(applications)).toBe(1);
-  });
+  test.each([sixYearsMs, -sixYearsMs])(
+    'F8 a clock that is wrong by %d ms leaves open and submitted applications as they are',
+    async (ms) => {
+      const { testApp, db, open, start, reconcile, carrierState } = await setUp();
+      await open('ada');
+      const before = await db.select().from(applications);
+      testApp.now = new Date(testApp.now.getTime() + ms);
+      await reconcile();
+      expect((await db.select().from(applications)).map(({ id, state }) => [id, state])).toEqual(
+        before.map(({ id, state }) => [id, state]),
+      );
+      testApp.now = new Date(testApp.now.getTime() - ms);
+      carrierState.respond = ({ reference }) =>
+        Response.json({ applicationNumber: 3, pricing, clientReference: reference });
+      expect((await start('ada')).status).toBe(200);
+      expect(await db.$count(applications)).toBe(1);
+    },
+  );
 
-  test('F8 does not keep an idempotency key for years after it is set right', async () => {
+  test('F8 an idempotency key is not kept for years after a wrong clock is set right', async () => {
     const { testApp, db, start } = await setUp();
     const apply = async (firstName: string) =>
       (
@@ -475,7 +478,7 @@ describe('a clock that is years off', () => {
     expect(await db.$count(applications)).toBe(2);
   });
 
-  test('F8 does not suppress the events of refusals after it is set right', async () => {
+  test('F8 events of refusals are recorded after a wrong clock is set right', async () => {
     const { db } = await temporaryDatabase();
     const store = createAuditStore(db);
     const refusal = { userId: 'ada', actor: 'person', action: 'refused', requestId: null } as const;

@@ -57,12 +57,12 @@ describe('the clock of the retention', () => {
     expect(plan).toMatchObject({ atMost: 0, holds: [hold], next: { asOf: now } });
   });
 
-  test('F8 goes by the newest event on the first run, and does not follow a clock that is years ahead of it', () => {
+  test('F8 the clock of the retention goes by the newest event on the first run, and does not follow a clock that is years ahead of it', () => {
     const plan = planRetention({ ...trail(now), state: undefined }, days, now + sixYearsMs);
     expect(plan).toMatchObject({ atMost: 0, holds: ['clock-ahead'], next: { asOf: now, days } });
   });
 
-  test('F8 follows the clock when there is no traffic, since it needs no events', () => {
+  test('F8 the clock of the retention follows the machine when there is no traffic, since it needs no events', () => {
     let facts = trail(now);
     for (let hour = 1; hour <= 24 * 60; hour += 1) {
       const plan = planRetention(facts, days, now + hour * hourMs);
@@ -72,7 +72,7 @@ describe('the clock of the retention', () => {
     expect(facts.state?.asOf).toBe(now + 60 * dayMs);
   });
 
-  test('F8 catches up at twice the speed of time after a stop of ten days', () => {
+  test('F8 the clock of the retention catches up at twice the speed of time after a stop of ten days', () => {
     let facts = trail(now);
     const restartedAt = now + 10 * dayMs;
     let hours = 0;
@@ -87,7 +87,7 @@ describe('the clock of the retention', () => {
     expect(hours / 24).toBeLessThan(10);
   });
 
-  test('F8 gains less than an hour for each restart of a loop of restarts', () => {
+  test('F8 the clock of the retention gains less than an hour for each restart of a loop of restarts', () => {
     let facts = trail(now);
     for (let restart = 0; restart < 100; restart += 1) {
       facts = { ...facts, state: planRetention(facts, days, now + 20 * dayMs + restart * 1_000).next };
@@ -149,7 +149,7 @@ describe('a run of the retention', () => {
     return { db, store, at, lines, run };
   };
 
-  test('F8 logs how many events it removes, and older than what, before it removes them', async () => {
+  test('F8 a run of the retention logs how many events it removes, and older than what, before it removes them', async () => {
     const { db, at, run } = await setUp();
     await fillEvents(db, 12, `${at} - 40 * ${dayMs}`);
     await fillEvents(db, 3, String(at));
@@ -171,7 +171,7 @@ describe('a run of the retention', () => {
     expect(await db.$count(auditEvents)).toBe(3);
   });
 
-  test('F8 removes by the retention in force while the setting is smaller, and says so once', async () => {
+  test('F8 a run of the retention removes by the retention in force while the setting is smaller, and says so once', async () => {
     const { db, at, lines, run } = await setUp(365);
     await fillEvents(db, 10, `${at} - 300 * ${dayMs}`);
     await fillEvents(db, 4, `${at} - 400 * ${dayMs}`);
@@ -200,7 +200,7 @@ describe('a run of the retention', () => {
     },
   );
 
-  test('F8 removes each event once when several processes run it at the same moment', async () => {
+  test('F8 the retention removes each event once when several processes run it at the same moment', async () => {
     const { db, at, lines } = await setUp();
     await fillEvents(db, 3_000, `${at} - 40 * ${dayMs}`);
     const log = createLog('info', { write: (line) => lines.push(line) });
@@ -210,7 +210,7 @@ describe('a run of the retention', () => {
     expect(await db.$count(auditEvents)).toBe(2_000);
   });
 
-  test('F21 finds expired events behind younger ones', async () => {
+  test('F21 a run of the retention finds expired events behind younger ones', async () => {
     const { db, store, at } = await setUp();
     await fillEvents(db, 2_000, String(at));
     await fillEvents(db, 700, `${at} - 40 * ${dayMs}`);
@@ -239,7 +239,7 @@ describe('planning audit', () => {
     return db;
   };
 
-  test('F21 gives what each combination of user, actor, action and time matches, newest first, each event once', async () => {
+  test('F21 planning audit returns what each combination of user, actor, action and time matches, newest first, each event once', async () => {
     const db = await filled();
     const all = await db.select().from(auditEvents);
     const since = now - 10 * 60_000;
@@ -295,7 +295,7 @@ describe('planning audit', () => {
     expect(plan).toEqual(expected);
   });
 
-  test('F21 reads the events of an actor by two indexes and merges them', async () => {
+  test('F21 planning audit reads the events of an actor by two indexes and merges them', async () => {
     const { db } = await temporaryDatabase();
     const plan = await explainFirst(db, (watched) =>
       createAuditStore(watched).pages({ by: 'root', action: 'read' }).next(),
@@ -305,7 +305,7 @@ describe('planning audit', () => {
     expect(plan.join('\n')).not.toMatch(/SCAN audit_events|TEMP B-TREE/);
   });
 
-  test('F21 prints events without a user, with the id of each one’s user, and records the look', async () => {
+  test('F21 planning audit prints events without a user, with the id of each one’s user, and records the look', async () => {
     const line = await createCommandLine();
     const db = await openFile(line.databaseUrl);
     await createAuditStore(db).record({
@@ -363,7 +363,7 @@ describe('a service in production', () => {
   };
   const stored = (db: Database) => db.select().from(auditRetention);
 
-  test('F8 removes nothing at a start with a lowered retention, until `planning audit prune` confirms it', async () => {
+  test('F8 a service removes nothing at a start with a lowered retention, until `planning audit prune` confirms it', async () => {
     const production = await createProduction({ AUDIT_RETENTION_DAYS: '2192' });
     const db = await openFile(production.databaseUrl);
     const at = Date.now();
@@ -412,7 +412,7 @@ describe('a service in production', () => {
     ['ahead', -sixYearsMs, 'ahead of the audit trail'],
     ['behind', sixYearsMs, 'behind the audit trail'],
   ])(
-    'F8 removes nothing at a start whose clock is six years %s of the trail, and says so',
+    'F8 a service removes nothing at a start whose clock is six years %s of the trail, and says so',
     async (_, trailMs, said) => {
       const production = await createProduction({ AUDIT_RETENTION_DAYS: '31' });
       const db = await openFile(production.databaseUrl);

@@ -381,7 +381,7 @@ describe('F17 a migration of a file', () => {
     return { path, backups, url: `file:${path}` };
   }
 
-  test('makes a checked backup of the old schema first, in the command and in the start', async () => {
+  test('F17 a migration makes a checked backup of the old schema first, in the command and in the start', async () => {
     for (const migrate of ['command', 'start'] as const) {
       const { path, backups, url } = await earlierDatabase();
       if (migrate === 'command') {
@@ -405,7 +405,7 @@ describe('F17 a migration of a file', () => {
     }
   }, 60_000);
 
-  test('makes a backup before a repair, and none where there is nothing to repair', async () => {
+  test('F17 a repair makes a backup first, and none where there is nothing to repair', async () => {
     const { planning, cwd } = await createCommandLine();
     const folder = join(cwd, 'data');
     const backups = () => readdirSync(folder).filter((name) => name.includes('.before-migration-'));
@@ -428,7 +428,7 @@ describe('F17 a migration of a file', () => {
     expect([await indexes(backup), await indexes('planning.db')]).toEqual([0, 1]);
   }, 60_000);
 
-  test('is skipped where the operator says so, and makes no backup of a new database', async () => {
+  test('F17 the backup before a migration is skipped where the operator says so, and for a new database', async () => {
     const flag = await earlierDatabase();
     const { planning } = await createCommandLine({ DATABASE_URL: flag.url }, { isEmpty: true });
     expect(await planning('migrate', '--no-backup')).toMatchObject({ exitCode: 0 });
@@ -444,7 +444,7 @@ describe('F17 a migration of a file', () => {
     expect(readdirSync(join(fresh.cwd, 'data')).filter((name) => name.includes('before'))).toEqual([]);
   }, 60_000);
 
-  test('changes nothing when the backup fails', async () => {
+  test('F17 a migration changes nothing when its backup fails', async () => {
     const { path, backups, url } = await earlierDatabase();
     change({ url }, 'CREATE TABLE ballast (bytes)', 'INSERT INTO ballast VALUES (randomblob(4000000))');
     const before = await Bun.file(path).bytes();

@@ -79,7 +79,7 @@ const step = fc.oneof(
 );
 
 describe('the sums of activities', () => {
-  test('F23: equal a recount after random imports, corrections, removals and erasures, whether complete or not', async () => {
+  test('F23 the sums equal a recount after random imports, corrections, removals and erasures, whether complete or not', async () => {
     const { db } = await temporaryDatabase();
     const store = createSalesStore(db);
     await store.upsertStaff([manager('boss'), manager('other')], now);
@@ -119,7 +119,7 @@ describe('the sums of activities', () => {
     );
   });
 
-  test('F23: are made by the service for the activities of an older database, a few at a time', async () => {
+  test('F23 the service sums up the activities of an older database, a few at a time', async () => {
     const deployment = await createProduction({}, { isEmpty: true });
     const url = `file:${deployment.databasePath}`;
     const db = await openDatabase({ url, timeoutMs: 2_000 });
@@ -140,7 +140,7 @@ describe('the sums of activities', () => {
     db.$client.close();
   });
 
-  test('F23 are rebuilt by a running service after a repair has removed them', async () => {
+  test('F23 a running service rebuilds the sums after a repair has removed them', async () => {
     const { db } = await temporaryDatabase();
     await db.run(sql`INSERT INTO staff VALUES ('boss', 'salesManager', 'A', 'B', NULL, 0, 0, 0)`);
     const progress = () => db.all(sql`SELECT summed_up_to FROM activity_sums_progress`);
@@ -162,7 +162,7 @@ describe('the sums of activities', () => {
     await expectSumsToBeRight(db, [monthEdges(month, 'Asia/Kathmandu')]);
   });
 
-  test.skipIf(!hasSqld)('F23: are maintained and completed in a libSQL server', async () => {
+  test.skipIf(!hasSqld)('F23 the sums are maintained and completed in a libSQL server', async () => {
     const { url } = await startSqld();
     const db = await openDatabase({ url, timeoutMs: 5_000 });
     await migrateDatabase(db);
@@ -211,7 +211,7 @@ async function watchLiveness(service: Production, work: () => Promise<unknown>) 
 const holdMs = 50;
 
 describe('the event loop', () => {
-  test('F23: is not held by a glance over very many activities', async () => {
+  test('F23 a glance over very many activities does not hold the event loop', async () => {
     const deployment = await createProduction();
     const file = new SqliteFile(deployment.databasePath);
     file.run("INSERT INTO staff VALUES ('boss', 'salesManager', 'A', 'B', NULL, 0, 0, 0)");
@@ -238,7 +238,7 @@ describe('the event loop', () => {
     expect(shortest).toBeLessThan(amount({ long: holdMs, short: Math.max(holdMs, recountMs) }));
   });
 
-  test('F23: is not held by the first match after a large catalogue', async () => {
+  test('F23 the first match after a large catalogue does not hold the event loop', async () => {
     const deployment = await createProduction();
     const products = Array.from({ length: amount({ long: 5_000, short: 2_000 }) }, (_, index) => ({
       ...catalog.products[index % catalog.products.length],

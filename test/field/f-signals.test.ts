@@ -34,7 +34,7 @@ function startSavers(service: Production, savers: number) {
 }
 
 describe('the service', () => {
-  test('F23: goes on after SIGHUP and ignored signals under load, and drains after SIGQUIT', async () => {
+  test('F23 the service continues after SIGHUP and ignored signals under load, and drains after SIGQUIT', async () => {
     const deployment = await createProduction();
     const service = await deployment.start();
     const savers = startSavers(service, 8);
@@ -58,7 +58,7 @@ describe('the service', () => {
     expect(savers.faultsOf(deployment.databasePath)).toEqual([]);
   });
 
-  test('F23: loses no acknowledged save when SIGTERM, SIGINT or SIGQUIT follows the first', async () => {
+  test('F23 the service loses no acknowledged save when SIGTERM, SIGINT or SIGQUIT follows the first', async () => {
     const deployment = await createProduction();
     for (const [first, second] of [
       ['SIGTERM', 'SIGINT'],
@@ -95,13 +95,13 @@ describe('a development start in a terminal', () => {
     return { child, output: () => output };
   };
 
-  test('F23 ends when its terminal is closed', async () => {
+  test('F23 a development start ends when its terminal is closed', async () => {
     const { child } = await startInTerminal({});
     child.terminal?.close();
     expect(await child.exited).toBe(0);
   });
 
-  test('F23 reloads its secrets on SIGHUP where a setting names a secret file', async () => {
+  test('F23 a development start reloads its secrets on SIGHUP where a setting names a secret file', async () => {
     const file = join(temporaryFolder(), 'secret');
     await Bun.write(file, productionSettings.AUTH_SECRET);
     const { child, output } = await startInTerminal({ AUTH_SECRET_FILE: file });
@@ -111,7 +111,7 @@ describe('a development start in a terminal', () => {
   });
 });
 
-test('F23: a long import ends after a signal with its exit code and keeps whole batches; the next run stores the rest', async () => {
+test('F23 a long import ends after a signal with its exit code and keeps whole batches; the next run stores the rest', async () => {
   const line = await createCommandLine(productionSettings);
   await line.write('staff.csv', 'id,role,firstName,lastName,managerId\nboss,salesManager,A,B,\n');
   const days = Array.from({ length: rows }, (_, index) => String((index % 28) + 1).padStart(2, '0'));
