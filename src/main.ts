@@ -3,7 +3,7 @@ import { createApp } from './app';
 import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier } from './auth/token-verifier';
 import { ConfigError, readConfig } from './config';
-import { closeDatabase, localPath } from './db/client';
+import { closeDatabase, keptLogWarning, localPath, placeOf } from './db/client';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { createRateLimits } from './http/rate-limits';
@@ -94,6 +94,10 @@ async function start(): Promise<void> {
       else log.fatal({ setting, code }, 'the database lets this token only read: nothing can be saved');
     },
     onLoss: createLossReport(log, lifecycle, localPath(config.database.url)),
+    onCheckpointChange(code) {
+      if (code === undefined) log.info('checkpoints succeed again');
+      else log.warn({ code }, 'the write-ahead log cannot be written to the database file, and grows');
+    },
     onSchemaChange(code, schemaObjects) {
       if (code === undefined) log.info('the schema fits this build');
       else
@@ -161,8 +165,12 @@ async function start(): Promise<void> {
     replica?.$client.close();
     // It also waits for the rescue of a lost database.
     const patienceMs = Math.max(minCloseMs, closesByMs - performance.now());
-    const isClosed = await Promise.race([closeDatabase(db).then(() => true), Bun.sleep(patienceMs).then(() => false)]);
-    if (!isClosed) log.error('the database was not closed in time');
+    const closing = closeDatabase(db).then((code) => ({ code }));
+    const closed = await Promise.race([closing, Bun.sleep(patienceMs)]);
+    if (closed === undefined) log.error('the database was not closed in time');
+    else if (closed.code !== undefined && !lifecycle.hasLostDisk) {
+      log.warn({ code: closed.code, database: placeOf(config.database.url) }, keptLogWarning(closed.code));
+    }
   };
   /** A second signal ends the process at once. */
   const stop = async (exitCode: number, drainMs: number) => {

@@ -2,12 +2,13 @@ import { existsSync, realpathSync, renameSync, type Stats, statSync } from 'node
 import { basename, dirname, join, resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import { copyDatabase, examineCopy, UnfitError } from '../db/backup';
-import { closeDatabase, type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/client';
+import { type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/client';
 import { DatabaseFileError, requireOwnLog } from '../db/database-file';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError, reasonOf } from '../db/errors';
 import { noteCompleted } from '../db/row-counts';
 import { commandName } from '../package-root';
+import { closeOfCommand } from './command-database';
 import { copyDatabaseRows } from './copy';
 import {
   companionSuffixes,
@@ -83,7 +84,7 @@ async function recordBackup(settings: DatabaseSettings, startedAt: Date): Promis
     try {
       await noteCompleted(db, 'backup', startedAt);
     } finally {
-      await closeDatabase(db);
+      await closeOfCommand(db, settings.url);
     }
   } catch (error) {
     process.stderr.write(`The time of this backup is not recorded for the metrics: ${reasonOf(error)}\n`);

@@ -1,5 +1,13 @@
 import type { Config } from '../config';
-import { absenceOf, closeDatabase, type Database, type DatabaseSettings, openDatabase, placeOf } from '../db/client';
+import {
+  absenceOf,
+  closeDatabase,
+  type Database,
+  type DatabaseSettings,
+  keptLogWarning,
+  openDatabase,
+  placeOf,
+} from '../db/client';
 import { damageMessage, reportSchema } from '../db/migrate';
 import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
 import { commandName } from '../package-root';
@@ -25,7 +33,7 @@ export async function withDatabase<Result>(
     if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
     return await work(db);
   } finally {
-    await closeDatabase(db);
+    await closeOfCommand(db, config.database.url);
   }
 }
 
@@ -44,4 +52,10 @@ export function openOwnDatabase(settings: DatabaseSettings): Promise<Database> {
 export function toOperatorError(error: unknown, place: string): unknown {
   const fit = unfitOf(error);
   return fit === undefined ? error : new OperatorError(unfitMessage(fit, place));
+}
+
+/** Closes the database, and prints a line where the database file alone does not hold all rows. */
+export async function closeOfCommand(db: Database, url: string): Promise<void> {
+  const code = await closeDatabase(db);
+  if (code !== undefined) process.stderr.write(`${placeOf(url)}: ${keptLogWarning(code)}.\n`);
 }

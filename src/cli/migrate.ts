@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import type { Config } from '../config';
 import { backUpBeforeMigration, MigrationBackupError } from '../db/backup';
-import { absenceOf, closeDatabase, type Database, type DatabaseSettings, localPath, placeOf } from '../db/client';
+import { absenceOf, type Database, type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
 import {
   migrateDatabase,
@@ -14,7 +14,7 @@ import {
 import { readMigrations } from '../db/migrations';
 import { commandName } from '../package-root';
 import { findDemoTraces, seedDatabase } from '../seed';
-import { openOwnDatabase, toOperatorError, withDatabase } from './command-database';
+import { closeOfCommand, openOwnDatabase, toOperatorError, withDatabase } from './command-database';
 import { OperatorError } from './operator-error';
 import { printResult } from './print';
 import { readSettings } from './settings';
@@ -94,7 +94,7 @@ async function migrate(options: MigrateOptions): Promise<void> {
       lines.join('\n'),
     );
   } finally {
-    await closeDatabase(db);
+    await closeOfCommand(db, config.database.url);
   }
 }
 
@@ -130,7 +130,7 @@ async function withOpened<Result>(
   } catch (error) {
     throw toOperatorError(error, placeOf(settings.url));
   } finally {
-    await closeDatabase(db);
+    await closeOfCommand(db, settings.url);
   }
 }
 

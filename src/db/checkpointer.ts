@@ -1,6 +1,6 @@
 import AsyncConnection from 'libsql/promise';
 import { rescueDatabase } from './backup';
-import { encryptionOption } from './encryption';
+import { abandon, encryptionOption } from './encryption';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import type { WalIndex, WalState } from './wal-index';
 
@@ -22,16 +22,28 @@ const maxPauseMs = 200;
 /** The settings of every connection that may write: only a checkpointer checkpoints. */
 export const manualCheckpoints = `PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = ${keptLogBytes}`;
 
+/** `write` opens the connections or restarts the log, which a write of a caller waits for. */
+type Task = 'write' | 'checkpoint';
+
+interface Connections {
+  readonly locking: AsyncConnection;
+  readonly checkpointing: AsyncConnection;
+}
+
 interface CheckpointerSettings {
   readonly path: string;
   readonly encryptionKey?: string | undefined;
   /** The database's own, which a restart of the log writes again. */
   readonly userVersion: number;
   readonly index: WalIndex;
-  /** Brings the log to the disk before a checkpoint, and fails where nothing may be written any more. */
+  /** Fails where nothing may be written any more. */
+  readonly verify: () => void;
+  /** Brings the log to the disk before a checkpoint, and verifies. */
   readonly prepare: () => Promise<void>;
   /** Called with each failure except SQLITE_BUSY. */
-  readonly onFailure: (failure: DatabaseError) => void;
+  readonly onFailure: (kind: Task, failure: DatabaseError) => void;
+  /** Called after each checkpoint that was due, and when another process has made it. */
+  readonly onEnd: (isComplete: boolean) => void;
 }
 
 /**
@@ -46,11 +58,13 @@ interface CheckpointerSettings {
  * checkpoints makes it, since the first sync of each connection syncs the folder as well.
  */
 export function createCheckpointer(settings: CheckpointerSettings) {
-  const { path, encryptionKey, userVersion, index, prepare, onFailure } = settings;
-  let connections: { readonly locking: AsyncConnection; readonly checkpointing: AsyncConnection } | undefined;
+  const { path, encryptionKey, userVersion, index, verify, prepare, onFailure, onEnd } = settings;
+  let connections: Connections | undefined;
+  let hasFailed = false;
   let running: Promise<unknown> | undefined;
   let rescuing: Promise<string> | undefined;
   let isStarting = false;
+  let isOverdue = false;
   let isClosed = false;
   let lastEndMs = performance.now();
   let lastTookMs = 0;
@@ -62,13 +76,20 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     await connection.exec(`PRAGMA synchronous = NORMAL; ${manualCheckpoints}; SELECT 1 FROM sqlite_schema LIMIT 1`);
     return connection;
   };
-  const connect = async () => {
-    connections ??= { locking: await open(), checkpointing: await open() };
+  /** Opens new connections before it closes failed ones: SQLite removes the log with the last connection. */
+  const connect = async (): Promise<Connections> => {
+    if (connections !== undefined && !hasFailed) return connections;
+    const failed = connections;
+    const locking = await open();
+    try {
+      connections = { locking, checkpointing: await open() };
+    } catch (error) {
+      locking.close();
+      throw error;
+    }
+    hasFailed = false;
+    if (failed !== undefined) disconnect(failed);
     return connections;
-  };
-  const disconnect = () => {
-    for (const connection of [connections?.locking, connections?.checkpointing]) connection?.close();
-    connections = undefined;
   };
 
   const rollBack = async () => {
@@ -94,17 +115,18 @@ export function createCheckpointer(settings: CheckpointerSettings) {
   };
 
   /** Runs one task at a time. The next one opens a failed connection again. */
-  const exclusively = <Result>(work: () => Promise<Result>): Promise<Result> => {
+  const exclusively = <Result>(task: Task, work: () => Promise<Result>): Promise<Result> => {
     const run = async () => {
       if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
+      verify();
       try {
         return await work();
       } catch (error) {
         await rollBack();
         const failure = toDatabaseError(error);
         if (failure.code !== 'SQLITE_BUSY') {
-          disconnect();
-          onFailure(failure);
+          hasFailed = true;
+          onFailure(task, failure);
         }
         throw failure;
       }
@@ -117,7 +139,12 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     return ended;
   };
 
-  /** @returns whether all of the log is in the database file now */
+  const end = (isComplete: boolean): void => {
+    isOverdue = !isComplete;
+    onEnd(isComplete);
+  };
+
+  /** @returns whether all of the log is in the database file now, and the log is restarted */
   const attempt = async (limitBytes: number): Promise<boolean> => {
     const startedAtMs = performance.now();
     const before = index.read();
@@ -135,7 +162,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
    */
   const checkpointOnce = async (): Promise<boolean> => {
     await prepare();
-    return exclusively(() => attempt(keptLogBytes));
+    return exclusively('checkpoint', () => attempt(keptLogBytes));
   };
 
   return {
@@ -145,7 +172,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
      * @throws DatabaseError `SQLITE_READONLY` where the file cannot be written
      */
     open: () =>
-      exclusively(async () => {
+      exclusively('write', async () => {
         const { locking } = await connect();
         try {
           await locking.exec(`BEGIN IMMEDIATE; PRAGMA user_version = ${userVersion}`);
@@ -164,7 +191,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       if (running !== undefined) return running.catch(() => undefined);
       const state = index.read();
       if (state === undefined || !isCheckpointed(state)) return undefined;
-      return exclusively(() => restart(keptLogBytes));
+      return exclusively('write', () => restart(keptLogBytes));
     },
 
     checkpointOnce,
@@ -173,8 +200,10 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     startIfDue(): void {
       if (running !== undefined || isStarting || isClosed) return;
       const waitedMs = performance.now() - lastEndMs;
-      const frames = index.read()?.frames ?? 0;
+      const frames = index.read()?.frames;
+      if (frames === undefined) return;
       // A restart leaves one frame.
+      if (isOverdue && frames <= 1) end(true);
       const isDue = frames > dueFrames ? waitedMs >= backoffMs : frames > 1 && waitedMs >= maxIdleMs;
       if (!isDue) return;
       isStarting = true;
@@ -182,6 +211,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
         .catch(() => false)
         .then((isComplete) => {
           isStarting = false;
+          end(isComplete);
           lastEndMs = performance.now();
           backoffMs = isComplete
             ? Math.min(maxBackoffMs, restFactor * lastTookMs)
@@ -192,18 +222,22 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     /**
      * Writes all of the log to the database file and cuts the log to one frame. Waits for readers of other processes.
      *
-     * @throws DatabaseError `SQLITE_BUSY` while another process reads or writes
+     * @throws DatabaseError `LOG_IN_USE` where only the cut has failed, or `SQLITE_BUSY` where another process kept the
+     * log from the file
      */
     async checkpointAll(timeoutMs: number): Promise<void> {
       const deadlineMs = performance.now() + timeoutMs;
+      const first = index.read();
       for (let pauseMs = firstPauseMs; ; pauseMs = Math.min(maxPauseMs, 1.5 * pauseMs)) {
         await prepare();
-        const isComplete = await exclusively(() => attempt(0)).catch((error: unknown) => {
+        const isComplete = await exclusively('checkpoint', () => attempt(0)).catch((error: unknown) => {
           ignoreBusy(error);
           return false;
         });
-        if (isComplete) return;
-        if (performance.now() >= deadlineMs) throw new DatabaseError('SQLITE_BUSY', true);
+        if (isComplete) return end(true);
+        if (performance.now() >= deadlineMs) {
+          throw new DatabaseError(isInFile(first, index.read()) ? 'LOG_IN_USE' : 'SQLITE_BUSY', true);
+        }
         await Bun.sleep(pauseMs);
       }
     },
@@ -225,15 +259,27 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       return rescuing;
     },
 
-    close(): void {
+    /** @param isLost keeps the connections until the process ends: a close could write to a database that is lost */
+    close(isLost: boolean): void {
       isClosed = true;
-      if (running === undefined && rescuing === undefined) disconnect();
-      else void Promise.allSettled([running, rescuing]).finally(disconnect);
+      const release = () => {
+        if (connections === undefined) return;
+        if (isLost) abandon(connections);
+        else disconnect(connections);
+        connections = undefined;
+      };
+      if (running === undefined && rescuing === undefined) release();
+      else void Promise.allSettled([running, rescuing]).finally(release);
     },
   };
 }
 
 export type Checkpointer = ReturnType<typeof createCheckpointer>;
+
+function disconnect({ locking, checkpointing }: Connections): void {
+  locking.close();
+  checkpointing.close();
+}
 
 function ignoreBusy(error: unknown): void {
   if (!isBusy(error)) throw error;
@@ -241,4 +287,10 @@ function ignoreBusy(error: unknown): void {
 
 function isCheckpointed({ frames, checkpointed }: WalState): boolean {
   return checkpointed >= frames;
+}
+
+/** Whether the frames that the log had at `first` are in the database file: a log is restarted only afterwards. */
+function isInFile(first: WalState | undefined, now: WalState | undefined): boolean {
+  if (first === undefined || now === undefined) return false;
+  return now.salts !== first.salts || now.checkpointed >= first.frames;
 }

@@ -28,6 +28,7 @@ export interface DatabaseSettings {
 
 export interface DatabaseWatch {
   readonly onLoss?: OnLoss;
+  readonly onCheckpointChange?: (code?: string) => void;
   readonly onSchemaChange?: (code?: string, objects?: string[]) => void;
   readonly onTokenChange?: (fault?: TokenFault) => void;
   readonly observers?: readonly DatabaseObserver[];
@@ -86,16 +87,18 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  * while the schema does not fit this build.
  *
  * @param watch.onLoss called when a local file or its disk is lost, and writes are refused from then on
+ * @param watch.onCheckpointChange called when checkpoints of a local file start to fail (with a code), and when one
+ * succeeds again
  * @param watch.onTokenChange called when a server starts to refuse the token (with a code), and when it accepts it again
  * @param watch.onSchemaChange called when the schema does not fit any more (with a code), and when it does again
  */
 export async function openServiceDatabase(settings: DatabaseSettings, watch: DatabaseWatch = {}): Promise<Database> {
-  const { onLoss, onSchemaChange, onTokenChange, observers = [] } = watch;
+  const { onLoss, onCheckpointChange, onSchemaChange, onTokenChange, observers = [] } = watch;
   const path = localPath(settings.url);
   const client =
     path === undefined
       ? await loadGroupingClient({ ...settings, ...(onTokenChange && { onTokenChange }) }, observers)
-      : await openLocalClient({ ...settings, path, observers, onLoss });
+      : await openLocalClient({ ...settings, path, observers, onLoss, onCheckpointChange });
   const gated = gateBySchema(client, {
     timeoutMs: settings.timeoutMs,
     ...(onSchemaChange && { onChange: onSchemaChange }),
@@ -126,22 +129,35 @@ export async function truncateLog({ $client }: Database): Promise<boolean> {
     await $client.sync();
     return true;
   } catch (error) {
-    if (toDatabaseError(error).code !== 'SQLITE_BUSY') throw error;
+    const { code } = toDatabaseError(error);
+    if (code !== 'SQLITE_BUSY' && code !== 'LOG_IN_USE') throw error;
     return false;
   }
 }
 
 /**
- * Closes the database. A local file then holds all rows by itself: its log is checkpointed, and removed where no other
- * process has the file open.
+ * Closes the database. The log of a local file is checkpointed, and removed where no other process has the file open.
+ *
+ * @returns why rows may be in the log alone, as a code: `SQLITE_BUSY` where another process was still reading after two
+ * seconds; undefined where the file holds all rows
  */
-export async function closeDatabase(db: Database): Promise<void> {
+export async function closeDatabase({ $client }: Database): Promise<string | undefined> {
   try {
-    // The rows are in the log even where it cannot be checkpointed.
-    await truncateLog(db).catch(() => false);
+    if ($client.protocol === 'file') await $client.sync();
+    return undefined;
+  } catch (error) {
+    const { code } = toDatabaseError(error);
+    return code === 'LOG_IN_USE' ? undefined : code;
   } finally {
-    db.$client.close();
+    $client.close();
   }
+}
+
+/** What to do after `closeDatabase` has returned a code. */
+export function keptLogWarning(code: string) {
+  return code === 'SQLITE_BUSY'
+    ? 'the log could not be emptied because another process reads: keep the -wal file with the database file'
+    : 'the log could not be written to the database file: keep the -wal file with the database file';
 }
 
 /** What Drizzle has put together. */

@@ -13,14 +13,14 @@ export async function beforeDeadline<Result>(work: Promise<Result>, timeoutMs: n
   }
 }
 
-/** Waits for the end of something, good or bad, but no longer than a time. */
+/**
+ * Waits for the end of something, good or bad.
+ *
+ * @throws DatabaseError `DEADLINE_EXCEEDED` once it has taken too long
+ */
 export async function endOf(work: Promise<unknown>, timeoutMs: number): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, timeoutMs);
-  work.then(
-    () => resolve(),
-    () => resolve(),
+  await beforeDeadline(
+    work.catch(() => undefined),
+    timeoutMs,
   );
-  await promise;
-  clearTimeout(timer);
 }

@@ -3,7 +3,7 @@ import type { DatabaseObserver } from '../telemetry/observers';
 import { type Checkpointer, createCheckpointer } from './checkpointer';
 import { DatabaseFileError, openAdvice } from './database-file';
 import { endOf } from './deadline';
-import { withKeyFault } from './encryption';
+import { abandon, withKeyFault } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { watchFiles } from './file-watch';
 import {
@@ -18,7 +18,7 @@ import {
   userVersionOf,
 } from './local-connection';
 import { createLogSync, type LogSync } from './log-sync';
-import { createLossDetector, isRescuable, type OnLoss } from './loss';
+import { createLossDetector, type LossWatch } from './loss';
 import { kindOf, toStatement } from './statement';
 import { openWalIndex } from './wal-index';
 import { createWriteQueue, type Outcome, type Unit } from './write-queue';
@@ -30,15 +30,13 @@ const checkedEveryMs = 2_000;
 /** How long `sync` waits for readers of other processes. */
 const maxSyncWaitMs = 2_000;
 
-interface LocalSettings {
+interface LocalSettings extends LossWatch {
   readonly path: string;
   readonly encryptionKey?: string | undefined;
   /** Refuses a database of another program. */
   readonly isOwn?: boolean | undefined;
   /** The longest that a write may wait for a lock that another process holds. */
   readonly timeoutMs: number;
-  /** Called once, when the file or its disk is lost: no write is acknowledged until the process is restarted. */
-  readonly onLoss?: OnLoss | undefined;
   readonly openLog?: (databasePath: string) => LogSync;
   readonly observers?: readonly DatabaseObserver[];
 }
@@ -55,14 +53,10 @@ interface LocalSettings {
  */
 export async function openLocalClient(settings: LocalSettings): Promise<Client> {
   const { path, encryptionKey, isOwn, timeoutMs, onLoss, openLog = createLogSync, observers = [] } = settings;
-  let rescued: Promise<string> | undefined;
-  const loss = createLossDetector((failure) => {
+  const loss = createLossDetector({
+    ...settings,
     // The log lies beside the file itself, not beside a link to it.
-    if (onLoss !== undefined && isRescuable(failure.code)) {
-      rescued = checkpointer.rescue(log.path.slice(0, -'-wal'.length));
-      rescued.catch(() => undefined);
-    }
-    onLoss?.(failure, rescued);
+    rescue: () => checkpointer.rescue(log.path.slice(0, -'-wal'.length)),
   });
   let current: LocalConnection | undefined;
   let files: ReturnType<typeof watchFiles> | undefined;
@@ -135,8 +129,13 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     encryptionKey,
     userVersion,
     index,
+    verify,
     prepare: synced,
-    onFailure: (failure) => loss.failed('write', failure),
+    onFailure: loss.failed,
+    onEnd(isComplete) {
+      for (const observer of observers) observer.checkpointEnded(isComplete);
+      if (isComplete) loss.succeeded('checkpoint');
+    },
   });
 
   /** Begins and commits in one turn of the event loop. */
@@ -155,7 +154,8 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
   };
 
   const settleOnceSynced = async (units: readonly Unit[], outcomes: readonly Outcome[]) => {
-    const failure = await synced().then(loss.written, (error: unknown) => ({ error }));
+    const failure = await synced().catch((error: unknown) => ({ error }));
+    if (failure === undefined) loss.succeeded('write');
     for (const [index, unit] of units.entries()) {
       unit.settle(failure ?? outcomes[index] ?? { error: new Error('A unit has no outcome') });
     }
@@ -231,7 +231,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     await checkpointer.open();
     files = watchFiles(path, log, index);
   } catch (error) {
-    checkpointer.close();
+    checkpointer.close(false);
     discard();
     void log.close();
     const { code } = toDatabaseError(error);
@@ -259,14 +259,15 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
     /** Brings all of the log into the database file, and lets `close` remove the log. Waits for a rescue that runs. */
     async sync() {
+      if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
       try {
-        loss.check();
+        verify();
         isSynced = true;
         await checkpointer.checkpointAll(Math.min(timeoutMs, maxSyncWaitMs));
         return undefined;
       } catch (error) {
         // The files of a lost database end with the process.
-        await rescued?.catch(() => undefined);
+        await loss.rescued?.catch(() => undefined);
         throw error;
       }
     },
@@ -275,9 +276,12 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
       if (isClosed) return;
       isClosed = true;
       clearInterval(checking);
-      checkpointer.close();
-      if (isSynced && current !== undefined && files?.fault() === undefined) removeLog(current);
-      discard();
+      const isLost = loss.isLost || files?.fault() !== undefined;
+      checkpointer.close(isLost);
+      if (isSynced && !isLost && current !== undefined) removeLog(current);
+      // A close could write to a database that is lost.
+      if (!isLost) discard();
+      else if (current !== undefined) abandon(current);
       void log.close();
     },
     get closed() {

@@ -124,8 +124,8 @@ export function runMigration(
   { connection, statements }: LocalConnection,
   batched: readonly InStatement[],
 ): ResultSet[] {
-  connection.exec('PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE');
   try {
+    connection.exec('PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE');
     const results = batched.map((statement) => statements.run(statement, false));
     connection.exec('COMMIT');
     return results;

@@ -9,6 +9,8 @@ const describe = <Reason extends string, Remedy extends string>(reason: Reason, 
 const readLog =
   'The service copies every acknowledged save to a rescued file: wait for the next line of the log before you stop it.';
 const checkFile = 'Stop the service and run `planning doctor --deep`; restore a backup if it fails.';
+const checkOverwritten =
+  'A program that sets the time of the file, such as touch, causes this too. Stop the service and run `planning doctor --deep`; restore a backup if it fails.';
 const checkDisk = 'Check the disk, then restart the service.';
 
 /** Each reason for which a database counts as lost, by the code of the failure. */
@@ -16,7 +18,7 @@ const losses = {
   FILE_REMOVED: describe('the database file was removed or moved', readLog),
   FILE_REPLACED: describe('the database file was replaced by another file', readLog),
   FILE_TRUNCATED: describe('the database file was truncated', checkFile),
-  FILE_OVERWRITTEN: describe('another program wrote to the database file', checkFile),
+  FILE_OVERWRITTEN: describe('another program wrote to the database file', checkOverwritten),
   WAL_REMOVED: describe('the write-ahead log (-wal) was removed, moved or replaced', readLog),
   WAL_TRUNCATED: describe('the write-ahead log (-wal) was truncated or overwritten', checkFile),
   WAL_INDEX_REMOVED: describe('the index of the write-ahead log (-shm) was removed or replaced', readLog),
@@ -40,7 +42,7 @@ export function describeLoss(code: string) {
 export type OnLoss = (failure: DatabaseError, rescued?: Promise<string>) => void;
 
 /** Whether the files were removed or replaced, so that the descriptors of this process still reach every commit. */
-export function isRescuable(code: string): boolean {
+function isRescuable(code: string): boolean {
   return ['FILE_REMOVED', 'FILE_REPLACED', 'WAL_REMOVED', 'WAL_INDEX_REMOVED'].includes(code);
 }
 
@@ -53,15 +55,36 @@ const passingIoErrorMs = 10_000;
 /** An I/O error that is met again later than this is another one. */
 const forgottenAfterMs = 600_000;
 
-/** Decides when a database counts as lost. */
-export function createLossDetector(onLoss: ((failure: DatabaseError) => void) | undefined) {
+/** A save succeeds also while each checkpoint fails, so that each kind has its own errors. */
+type Work = 'read' | 'write' | 'checkpoint';
+
+export interface LossWatch {
+  /** Called once, when the file or its disk is lost: no write is acknowledged until the process is restarted. */
+  readonly onLoss?: OnLoss | undefined;
+  /** Called when checkpoints start to fail (with a code), and when one succeeds again. */
+  readonly onCheckpointChange?: ((code?: string) => void) | undefined;
+}
+
+interface LossSettings extends LossWatch {
+  /** Copies every commit to another file. */
+  readonly rescue: () => Promise<string>;
+}
+
+/** Decides when a database counts as lost, and rescues it. */
+export function createLossDetector({ onLoss, onCheckpointChange, rescue }: LossSettings) {
   let lost: DatabaseError | undefined;
-  const firstIoErrorMs: { read?: number | undefined; write?: number | undefined } = {};
+  let rescued: Promise<string> | undefined;
+  let checkpointFault: string | undefined;
+  const firstIoErrorMs: Partial<Record<Work, number>> = {};
 
   const lose = (failure: DatabaseError): void => {
     if (lost !== undefined) return;
     lost = failure;
-    onLoss?.(failure);
+    if (onLoss !== undefined && isRescuable(failure.code)) {
+      rescued = rescue();
+      rescued.catch(() => undefined);
+    }
+    onLoss?.(failure, rescued);
   };
 
   return {
@@ -72,8 +95,20 @@ export function createLossDetector(onLoss: ((failure: DatabaseError) => void) | 
       if (lost !== undefined) throw lost;
     },
 
-    /** Notes a failure that a statement met. */
-    failed(kind: 'read' | 'write', failure: DatabaseError): void {
+    get isLost(): boolean {
+      return lost !== undefined;
+    },
+
+    get rescued(): Promise<string> | undefined {
+      return rescued;
+    },
+
+    /** Notes a failure that a statement or a checkpoint met. */
+    failed(kind: Work, failure: DatabaseError): void {
+      if (kind === 'checkpoint' && checkpointFault !== failure.code) {
+        checkpointFault = failure.code;
+        onCheckpointChange?.(failure.code);
+      }
       if (failure.code === 'SQLITE_CORRUPT' || failure.code === 'SQLITE_NOTADB') lose(failure);
       if (failure.code !== 'SQLITE_IOERR') return;
       const nowMs = performance.now();
@@ -82,9 +117,12 @@ export function createLossDetector(onLoss: ((failure: DatabaseError) => void) | 
       else if (sinceMs > passingIoErrorMs) lose(failure);
     },
 
-    /** Notes that a write is on the disk. */
-    written(): void {
-      firstIoErrorMs.write = undefined;
+    /** Notes that a write is on the disk, or that a checkpoint is complete. */
+    succeeded(kind: Work): void {
+      delete firstIoErrorMs[kind];
+      if (kind !== 'checkpoint' || checkpointFault === undefined) return;
+      checkpointFault = undefined;
+      onCheckpointChange?.();
     },
   };
 }

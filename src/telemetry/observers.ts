@@ -14,6 +14,8 @@ export interface DatabaseObserver {
   groupBegun(units: number, statements: number): void;
   /** So many units wait, for their turn or for their outcome. */
   waitingChanged(units: number): void;
+  /** A checkpoint was due; one that is not complete is tried again. */
+  checkpointEnded(isComplete: boolean): void;
 }
 
 export type CarrierEndpoint = 'start' | 'find';

@@ -186,6 +186,15 @@ function createDatabaseMetrics(registers: Registry[]): (name: DatabaseName) => D
     buckets: groupSizes,
     registers,
   });
+  let overdueSinceMs: number | undefined;
+  new Gauge({
+    name: 'planning_database_checkpoint_overdue_seconds',
+    help: 'Time since a checkpoint of the database file first failed or was blocked by a reader, 0 after a complete one',
+    registers,
+    collect() {
+      this.set(overdueSinceMs === undefined ? 0 : secondsSince(overdueSinceMs));
+    },
+  });
 
   return (database) => ({
     async observe(kind, work) {
@@ -210,6 +219,9 @@ function createDatabaseMetrics(registers: Registry[]): (name: DatabaseName) => D
       groupStatements.observe(statements);
     },
     waitingChanged: (units) => queued.set(units),
+    checkpointEnded(isComplete) {
+      overdueSinceMs = isComplete ? undefined : (overdueSinceMs ?? performance.now());
+    },
   });
 }
 

@@ -79,6 +79,7 @@ export function createTracing(settings: TracerSettings): Tracing {
     },
     groupBegun: () => undefined,
     waitingChanged: () => undefined,
+    checkpointEnded: () => undefined,
   });
 
   const carrier: CarrierObserver = {

@@ -77,6 +77,14 @@ describe.each([
     expect(await pragma('secure_delete')).toBe(1);
   });
 
+  test('checks foreign keys after a migration that cannot begin', async () => {
+    const { db } = await openTemporary();
+    await db.$client.execute('PRAGMA query_only = ON');
+    expect(await failureOf(db.$client.migrate(['CREATE TABLE more (id)']))).toMatchObject({ code: 'SQLITE_READONLY' });
+    await db.$client.execute('PRAGMA query_only = OFF');
+    expect((await db.$client.execute('PRAGMA foreign_keys')).rows[0]?.[0]).toBe(1);
+  });
+
   test('that another process locks fails after the deadline, and the next save is really stored', async () => {
     const { url, db } = await openTemporary(200);
     const store = createUserStore(db);

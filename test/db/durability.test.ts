@@ -108,8 +108,8 @@ describe.each([
     await writing;
   });
 
-  test('that the disk does not take in time is told to be unavailable at its own deadline, and reads go on', async () => {
-    const { client } = await setUp({ timeoutMs: 100 });
+  test('that the disk does not take in time is unavailable at its own deadline, and so is a read of it', async () => {
+    const { client, syncs } = await setUp({ timeoutMs: 100 });
     const startedAtMs = performance.now();
     const times = await Promise.all(
       [0, 50].map(async (delayMs) => {
@@ -121,6 +121,13 @@ describe.each([
     );
     for (const time of times) expect(time).toBeGreaterThan(99);
     expect(times[1]).toBeLessThan((times[0] ?? 0) + 45);
+    expect(await client.execute(count).catch((error: unknown) => error)).toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      isUnavailable: true,
+    });
+    syncs[0]?.end();
+    await Bun.sleep(5);
+    syncs[1]?.end();
     expect((await client.execute(count)).rows[0]?.n).toBe(2);
   });
 

@@ -18,11 +18,14 @@ import { closeDatabase, type Database, openServiceDatabase } from '../../src/db/
 import { openLocalClient } from '../../src/db/local-client';
 import { migrationsFolder } from '../../src/db/migrations';
 import { runHistory } from '../soak/history';
+import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { keys } from '../support/encryption';
 import { amount, cases, isLong } from '../support/long';
 import { createProduction, type Production, productionToken } from '../support/production';
 import { createSaveHistory } from '../support/save-history';
+import { mountSmallDisk } from '../support/small-disk';
+import { readSamples } from '../support/telemetry';
 import { until } from '../support/until';
 import { startWorker } from '../support/worker';
 
@@ -30,13 +33,18 @@ const ltc = '/v2/private/ltc/lifetimeCare';
 const hasStrace = Bun.which('strace') !== null;
 const source = join(import.meta.dirname, '../../src');
 
-async function openTemporary(encryptionKey?: string) {
-  const path = join(temporaryFolder(), 'planning.db');
+async function openTemporary(encryptionKey?: string, folder = temporaryFolder()) {
+  const path = join(folder, 'planning.db');
   await copyTemplate(path, encryptionKey);
   const losses: string[] = [];
+  const checkpoints: (string | undefined)[] = [];
   const settings = { url: `file:${path}`, timeoutMs: 5000, encryptionKey };
-  const open = () => openServiceDatabase(settings, { onLoss: ({ code }) => losses.push(code) });
-  return { path, losses, open, db: await open() };
+  const open = () =>
+    openServiceDatabase(settings, {
+      onLoss: ({ code }) => losses.push(code),
+      onCheckpointChange: (code) => checkpoints.push(code),
+    });
+  return { path, losses, checkpoints, open, db: await open() };
 }
 
 /** Writes a row of a size, in a table of the test's own. */
@@ -52,6 +60,24 @@ async function fill({ $client }: Database, rows: number, bytes = 4000): Promise<
 const Findings = v.object({
   findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
 });
+
+/** Reads within a transaction in another process, until it is ended. */
+async function startReader(path: string, environment: Record<string, string> = {}) {
+  const reader = Bun.spawn(
+    [process.execPath, join(import.meta.dirname, '../support/process-worker.ts'), `file:${path}`, 'read', ''],
+    { env: { ...process.env, ...environment }, stdin: 'pipe', stdout: 'pipe' },
+  );
+  atEnd(() => reader.kill('SIGKILL'));
+  await reader.stdout.getReader().read();
+  return {
+    async end() {
+      reader.stdin.end();
+      await reader.exited;
+    },
+  };
+}
+
+const disk = mountSmallDisk(8);
 
 const sizeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 
@@ -131,16 +157,10 @@ describe('A1 a checkpoint', () => {
     // The next generation of the log overwrites the file of the last one.
     await fill(db, 100);
     expect(sizeOf(log)).toBeLessThanOrEqual(16 * 1024 * 1024);
-    const reader = Bun.spawn(
-      [process.execPath, join(import.meta.dirname, '../support/process-worker.ts'), `file:${path}`, 'read', ''],
-      { env: { ...process.env, ...(key && { DATABASE_ENCRYPTION_KEY: key }) }, stdin: 'pipe', stdout: 'pipe' },
-    );
-    const output = reader.stdout.getReader();
-    await output.read();
+    const reader = await startReader(path, key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key });
     for (let round = 0; round < 4; round += 1) await fill(db, 1500);
     expect(sizeOf(log)).toBeGreaterThan(16 * 1024 * 1024);
-    reader.stdin.end();
-    await reader.exited;
+    await reader.end();
     await until(async () => {
       await fill(db, 1);
       return sizeOf(log) <= 16 * 1024 * 1024;
@@ -149,6 +169,76 @@ describe('A1 a checkpoint', () => {
     expect((await db.$client.execute('PRAGMA integrity_check')).rows[0]?.integrity_check).toBe('ok');
     await closeDatabase(db);
   });
+
+  test.skipIf(disk === undefined)(
+    'A1 that fails on a full disk is reported once, and again when one succeeds, and keeps the log',
+    async () => {
+      if (disk === undefined) throw new Error('It cannot be mounted');
+      const { path, losses, checkpoints, db } = await openTemporary(undefined, disk.folder);
+      await fill(db, 200);
+      disk.fill();
+      expect(await db.$client.sync().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
+      expect(await db.$client.sync().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
+      disk.free();
+      // Closes the connection of the statements, after those of the checkpoints have failed.
+      db.$client.reconnect();
+      expect(existsSync(`${path}-wal`)).toBeTrue();
+      await fill(db, 1);
+      expect([losses, checkpoints]).toEqual([[], ['SQLITE_FULL']]);
+      await db.$client.sync();
+      expect(checkpoints).toEqual(['SQLITE_FULL', undefined]);
+      expect((await db.$client.execute('SELECT count(*) AS n FROM ballast')).rows[0]?.n).toBe(201);
+      expect(await closeDatabase(db)).toBeUndefined();
+    },
+  );
+
+  test.skipIf(!hasStrace)(
+    'A1 that meets I/O errors is reported at once, and after ten seconds the database counts as lost',
+    async () => {
+      const metricsToken = 'a-token-for-the-scrapes-0123456789abc';
+      const production = await createProduction({ METRICS_TOKEN: metricsToken });
+      const service = await production.start();
+      const { pid } = service.process;
+      const inject = ['-P', production.databasePath, '-e', 'trace=pwrite64', '-e', 'inject=pwrite64:error=EIO'];
+      const strace = Bun.spawn(['strace', '-f', '-qq', '-p', String(pid), '-o', '/dev/null', ...inject]);
+      atEnd(() => strace.kill('SIGKILL'));
+      await until(() => !readFileSync(`/proc/${pid}/status`, 'utf8').includes('TracerPid:\t0\n'));
+      const history = createSaveHistory();
+      const save = async (as: string) => {
+        const customSelections = Array.from({ length: 60 }, (_, item) => ({ title: `${'long '.repeat(15)}${item}` }));
+        const answer = await service.call('POST', '/v2/private/deepDives/lifeInsurance', {
+          as,
+          body: { customSelections: [...customSelections, { title: `${history.acknowledged.length}` }] },
+        });
+        if (answer.status === 200) history.note(as, answer);
+        return answer.status;
+      };
+      const hasLine = (level: string, words: string) =>
+        service.logLines().some((line) => line.level === level && line.msg.includes(words));
+      const cannotWrite = 'the write-ahead log cannot be written to the database file';
+      await until(async () => {
+        const statuses = await Promise.all(Array.from({ length: 16 }, (_, index) => save(`saver-${index}`)));
+        expect(statuses).toEqual(statuses.map(() => 200));
+        return hasLine('warn', cannotWrite);
+      });
+      expect(await service.health()).toBe(200);
+      const overdue = async () => {
+        const headers = { authorization: `Bearer ${metricsToken}` };
+        const { text } = await service.call('GET', '/metrics', { headers });
+        return readSamples(text).find(({ name }) => name === 'planning_database_checkpoint_overdue_seconds')?.value;
+      };
+      await until(async () => Number(await overdue()) > 0);
+      await until(async () => (await save('saver-0')) === 503);
+      await until(() => hasLine('fatal', 'the disk fails to read or write'));
+      expect(await service.health()).toBe(503);
+      expect(service.logLines().filter(({ msg }) => msg.includes(cannotWrite))).toHaveLength(1);
+      service.process.kill('SIGKILL');
+      await service.process.exited;
+      // The log has what the file has not.
+      expect(history.faultsOf(production.databasePath)).toEqual([]);
+    },
+    60_000,
+  );
 });
 
 describe('A1 a history of saves', () => {
@@ -173,6 +263,8 @@ async function saveMany(service: Production, history: ReturnType<typeof createSa
   await Promise.all(savers);
 }
 
+const keepLog = 'keep the -wal file with the database file';
+
 describe('F4 a clean stop', () => {
   test('F4 leaves every acknowledged save in the file alone, and removes the log', async () => {
     const production = await createProduction();
@@ -194,6 +286,7 @@ describe('F4 a clean stop', () => {
     await saveMany(service, history, 200);
     service.process.kill('SIGTERM');
     expect(await service.process.exited).toBe(0);
+    expect(service.output()).not.toContain(keepLog);
     const copy = join(temporaryFolder(), 'copy.db');
     copyFileSync(production.databasePath, copy);
     expect(history.faultsOf(copy)).toEqual([]);
@@ -212,6 +305,33 @@ describe('F4 a clean stop', () => {
     expect(await planning('seed')).toMatchObject({ exitCode: 0 });
     expect(existsSync(`${databasePath}-wal`)).toBeFalse();
   });
+
+  test('F4 warns that the log is part of the database while another process reads, and so does a command', async () => {
+    const production = await createProduction();
+    const service = await production.start();
+    const reader = await startReader(production.databasePath);
+    const history = createSaveHistory();
+    await saveMany(service, history, 20);
+    service.process.kill('SIGTERM');
+    expect(await service.process.exited).toBe(0);
+    const database = production.databasePath;
+    expect(service.logLines()).toContainEqual(
+      expect.objectContaining({ level: 'warn', code: 'SQLITE_BUSY', database, msg: expect.stringContaining(keepLog) }),
+    );
+    const copy = join(temporaryFolder(), 'copy.db');
+    copyFileSync(production.databasePath, copy);
+    // A checkpoint ends where the oldest reader began.
+    expect(history.faultsOf(copy)).not.toEqual([]);
+    expect(await production.planning('seed')).toMatchObject({ exitCode: 0, stderr: expect.stringContaining(keepLog) });
+    await reader.end();
+    expect(history.faultsOf(production.databasePath)).toEqual([]);
+    expect(await production.planning('seed')).toMatchObject({
+      exitCode: 0,
+      stderr: expect.not.stringContaining(keepLog),
+    });
+    copyFileSync(production.databasePath, copy);
+    expect(history.faultsOf(copy)).toEqual([]);
+  }, 30_000);
 
   test('F4 loses nothing when the process is killed within checkpoints', async () => {
     const { path, db, open } = await openTemporary();
@@ -418,6 +538,17 @@ describe('F3 a running service', () => {
     expect(failure).toMatchObject({ code, isUnavailable: true });
     expect(losses).toEqual([code]);
     db.$client.close();
+  });
+
+  test('F3 a close after a loss changes none of the files, also where another log has the name', async () => {
+    const { path, db } = await openTemporary();
+    await fill(db, 5);
+    renameSync(`${path}-wal`, `${path}-wal.moved`);
+    writeFileSync(`${path}-wal`, 'the log of another process');
+    const files = [path, `${path}-wal`, `${path}-wal.moved`];
+    const before = files.map((file) => readFileSync(file, 'base64'));
+    expect(await closeDatabase(db)).toBe('WAL_REMOVED');
+    expect(files.map((file) => readFileSync(file, 'base64'))).toEqual(before);
   });
 
   test('F3 takes a checkpoint, an erasure, a VACUUM and a backup by other programs for no fault', async () => {
