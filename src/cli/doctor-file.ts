@@ -1,8 +1,11 @@
-import { existsSync, readdirSync, readlinkSync, realpathSync, statSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { readdirSync, readlinkSync, type Stats, statSync } from 'node:fs';
+import * as v from 'valibot';
+import type { Config } from '../config';
 import type { Database } from '../db/client';
+import { nameOfFile } from '../db/database-file';
 import { toDatabaseError } from '../db/errors';
 import { driverVersion } from '../db/local-connection';
+import { addressOf } from '../start/listen';
 import type { Finding } from './doctor';
 import { counted } from './print';
 
@@ -11,42 +14,90 @@ const largeLogBytes = 256 * 1024 * 1024;
 /** `--deep` begins no further table after this time. */
 const deepLimitMs = 600_000;
 
-/** Whether running processes have this file open, or one that was removed or replaced. Only Linux can tell. */
+/**
+ * Whether running processes have the database file, its log and its index open, or ones that were removed or replaced. Only
+ * Linux shows it.
+ */
 export function openFileFindings(path: string): Finding[] {
   const check = 'open file';
   const holders = holdersOf(path);
-  const stale = holders.filter(({ isStale }) => isStale).map(({ pid }) => pid);
+  const stale = holders.flatMap(({ pid, stale }) => (stale === undefined ? [] : { pid, stale }));
   if (stale.length > 0) {
-    const detail = `process ${stale.join(', ')} has a file open that was removed or replaced: stop it, put the right file in place, start it`;
+    const pids = stale.map(({ pid }) => pid).join(', ');
+    const files = [...new Set(stale.map(({ stale }) => stale))].join(', ');
+    const detail =
+      `process ${pids} has a file open that was removed or replaced (${files}): read its log for a rescued copy before you ` +
+      'stop it';
     return [{ check, result: 'failed', detail }];
   }
   if (holders.length === 0) return [];
   return [{ check, result: 'ok', detail: `process ${holders.map(({ pid }) => pid).join(', ')} has it open` }];
 }
 
-function holdersOf(path: string): { readonly pid: string; readonly isStale: boolean }[] {
-  const file = statSync(path, { throwIfNoEntry: false });
-  const name = nameOf(path);
-  const names = new Set([name, `${name} (deleted)`]);
+/** Compares the descriptors of each process with the three files by inode: a link in /proc shows a moved file's new name. */
+function holdersOf(path: string): { readonly pid: string; readonly stale: string | undefined }[] {
+  const name = nameOfFile(path);
+  const files = ['', '-wal', '-shm'].map((suffix) => {
+    const stats = statSync(`${name}${suffix}`, { throwIfNoEntry: false });
+    return { name: `${name}${suffix}`, id: stats && idOf(stats) };
+  });
   return list('/proc')
     .filter((pid) => /^\d+$/.test(pid) && Number(pid) !== process.pid)
     .flatMap((pid) => {
-      const descriptors = list(`/proc/${pid}/fd`).map((descriptor) => `/proc/${pid}/fd/${descriptor}`);
-      const open = descriptors.find((descriptor) => names.has(targetOf(descriptor)));
-      if (open === undefined) return [];
-      const opened = statSync(open, { throwIfNoEntry: false });
-      return [{ pid, isStale: opened !== undefined && (opened.ino !== file?.ino || opened.dev !== file.dev) }];
+      const open = list(`/proc/${pid}/fd`).flatMap((descriptor) => openFile(`/proc/${pid}/fd/${descriptor}`));
+      const ids = new Set(open.map(({ id }) => id));
+      const replaced = files.find((file) => open.some((each) => each.name === file.name && each.id !== file.id));
+      const held = files.filter(({ id }) => id !== undefined && ids.has(id));
+      if (replaced === undefined && held.length === 0) return [];
+      // SQLite has all three open, or the file alone.
+      const hasLog = held.some((file) => file !== files[0]);
+      const missing = hasLog ? files.find((file) => !held.includes(file)) : undefined;
+      return [{ pid, stale: (replaced ?? missing)?.name }];
     });
 }
 
-/** The path without links, also of a file that is gone. */
-function nameOf(path: string): string {
+/** A descriptor's file by its name and inode; nothing for a socket or a process that has ended. */
+function openFile(descriptor: string): { readonly name: string; readonly id: string }[] {
   try {
-    return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
+    const target = readlinkSync(descriptor);
+    if (!target.startsWith('/')) return [];
+    return [{ name: target.replace(/ \(deleted\)$/, ''), id: idOf(statSync(descriptor)) }];
   } catch {
-    return path;
+    return [];
   }
 }
+
+function idOf({ dev, ino }: Stats): string {
+  return `${dev}:${ino}`;
+}
+
+/** Whether the service that listens at the address of the settings is ready, and whether it saves. */
+export async function runningServiceFinding({ host, port }: Pick<Config, 'host' | 'port'>): Promise<Finding> {
+  const check = 'running service';
+  const local = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+  const address = addressOf(local, port);
+  try {
+    const answer = await fetch(`${address}/health/ready`, { redirect: 'manual', signal: AbortSignal.timeout(5_000) });
+    const body = v.safeParse(Readiness, await answer.json().catch(() => undefined));
+    if (!body.success) return { check, result: 'warning', detail: `${address} is another program` };
+    const { status, writes, reason, detail } = body.output;
+    if (answer.status !== 200) return { check, result: 'failed', detail: `${address} is not ready: ${detail}` };
+    if (writes === 'available') return { check, result: 'ok', detail: `${address} is ${status}` };
+    return { check, result: 'failed', detail: `${address} cannot save (${reason})` };
+  } catch (error) {
+    if (error instanceof Error && error.name === 'TimeoutError') {
+      return { check, result: 'failed', detail: `${address} has not answered in 5 s` };
+    }
+    return { check, result: 'ok', detail: `none at ${address}` };
+  }
+}
+
+const Readiness = v.object({
+  status: v.union([v.literal('ready'), v.number()]),
+  writes: v.optional(v.string()),
+  reason: v.optional(v.string()),
+  detail: v.optional(v.string()),
+});
 
 /** Nothing where there is no such folder, or it may not be read. */
 function list(folder: string): string[] {
@@ -54,14 +105,6 @@ function list(folder: string): string[] {
     return readdirSync(folder);
   } catch {
     return [];
-  }
-}
-
-function targetOf(link: string): string {
-  try {
-    return readlinkSync(link);
-  } catch {
-    return '';
   }
 }
 

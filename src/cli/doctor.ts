@@ -17,7 +17,7 @@ import { settingSources } from '../start/env-files';
 import { proxyHostFor } from '../start/proxies';
 import { retentionFindings } from './audit-retention';
 import { describeDemoRows } from './demo';
-import { logFinding, openFileFindings, pagesFinding, sqliteFinding } from './doctor-file';
+import { logFinding, openFileFindings, pagesFinding, runningServiceFinding, sqliteFinding } from './doctor-file';
 import { tokenFinding, tokenKeysFinding } from './doctor-keys';
 import { replicaFindings } from './doctor-replica';
 import { OperatorError } from './operator-error';
@@ -28,6 +28,7 @@ export interface Finding {
     | 'settings'
     | 'database'
     | 'open file'
+    | 'running service'
     | 'log'
     | 'sqlite'
     | 'pages'
@@ -63,6 +64,7 @@ export function doctorCommand(): Command {
         ...settingsFindings(config),
         ...proxyFindings(config, process.env),
         ...(await databaseFindings(config, options.deep)),
+        await runningServiceFinding(config),
         ...(await replicaFindings(config)),
         await tokenKeysFinding(config),
         ...(options.tokenFile === undefined ? [] : [await tokenFinding(config, options.tokenFile)]),

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import {
+  chmodSync,
   copyFileSync,
   existsSync,
   mkdirSync,
@@ -13,11 +14,16 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
+import { openDatabase } from '../../src/db/client';
 import { keys } from '../support/encryption';
 import { createProduction, type Production } from '../support/production';
 import { createSaveHistory } from '../support/save-history';
 import { failToStart } from '../support/service';
 import { until } from '../support/until';
+
+const Findings = v.object({
+  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
+});
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 
@@ -233,3 +239,63 @@ test('H2 a start on a file whose log belongs to another file names the log and t
   expect(stderr).toContain(`The log ${path}-wal may belong to another file`);
   expect(stderr).toContain('doctor --deep');
 }, 30_000);
+
+describe('H3 doctor', () => {
+  test.each([
+    ['the index is removed', '-shm', (path: string) => rmSync(`${path}-shm`)],
+    ['the log is moved', '-wal', (path: string) => renameSync(`${path}-wal`, `${path}-wal.moved`)],
+    ['the file is moved', '', (path: string) => renameSync(path, `${path}.moved`)],
+  ])(
+    'H3 fails and names the process and the reason of the running service when %s',
+    async (_, suffix, harm) => {
+      const production = await createProduction();
+      const path = production.databasePath;
+      const service = await production.start();
+      await production.write('port.env', `PORT=${new URL(service.address).port}\n`);
+      const doctor = async () => {
+        const { stdout, exitCode } = await production.planning('doctor', '--json', '--env-file', 'port.env');
+        const { findings } = v.parse(Findings, JSON.parse(stdout));
+        const detailOf = (name: string) => findings.find(({ check }) => check === name);
+        return { exitCode, file: detailOf('open file'), running: detailOf('running service') };
+      };
+      expect(await doctor()).toMatchObject({ file: { result: 'ok' }, running: { result: 'ok' } });
+      harm(path);
+      await until(async () => (await service.health()) === 503);
+      const detail = expect.stringContaining(`process ${service.process.pid} has a file open that was removed`);
+      expect(await doctor()).toMatchObject({
+        exitCode: 1,
+        file: { result: 'failed', detail },
+        running: { result: 'failed', detail: expect.stringContaining('is not ready: The database is lost: the ') },
+      });
+      expect((await doctor()).file?.detail).toContain(`(${path}${suffix})`);
+    },
+    30_000,
+  );
+});
+
+describe('M7 migrate', () => {
+  test('M7 says that DATABASE_URL is a folder, names the owner and mode of a file, and makes an empty file private', async () => {
+    const production = await createProduction();
+    const path = production.databasePath;
+    const folder = await openDatabase({ url: `file:${production.cwd}`, timeoutMs: 1000 }).catch(
+      (error: unknown) => error,
+    );
+    expect(folder).toMatchObject({ code: 'SQLITE_CANTOPEN', advice: expect.stringContaining('it is a folder') });
+    chmodSync(path, 0o400);
+    chmodSync(production.cwd, 0o755);
+    chmodSync(join(production.cwd, 'data'), 0o755);
+    const source = join(import.meta.dirname, '../../src/db/database-file.ts');
+    const script = `const { openAdvice } = await import(${JSON.stringify(source)}); process.setgid(65534); process.setuid(65534);
+      console.log(openAdvice(${JSON.stringify(path)}, 'SQLITE_CANTOPEN'))`;
+    const child = Bun.spawnSync([process.execPath, '-e', script], { cwd: import.meta.dirname });
+    if (process.getuid?.() === 0) {
+      expect(child.stdout.toString()).toContain(
+        'belongs to uid 0, gid 0 with mode 0755, and this process runs as uid 65534',
+      );
+    }
+    rmSync(path);
+    writeFileSync(path, '', { mode: 0o644 });
+    expect((await production.planning('migrate')).exitCode).toBe(0);
+    expect(statSync(path).mode & 0o777).toBe(0o600);
+  }, 30_000);
+});
