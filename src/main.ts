@@ -4,6 +4,7 @@ import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier } from './auth/token-verifier';
 import { ConfigError, readConfig } from './config';
 import { closeDatabase, keptLogWarning, localPath, placeOf } from './db/client';
+import { describeWriteFault } from './db/write-probe';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { createRateLimits } from './http/rate-limits';
@@ -97,6 +98,12 @@ async function start(): Promise<void> {
     onCheckpointChange(code) {
       if (code === undefined) log.info('checkpoints succeed again');
       else log.warn({ code }, 'the write-ahead log cannot be written to the database file, and grows');
+    },
+    onWritesChange(code) {
+      const database = placeOf(config.database.url);
+      const fault = code === undefined ? undefined : describeWriteFault(code);
+      if (fault === undefined) log.info({ database }, 'the database takes writes again');
+      else log.error({ code, database }, fault.line);
     },
     onSchemaChange(code, schemaObjects) {
       if (code === undefined) log.info('the schema fits this build');

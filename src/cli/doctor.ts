@@ -9,7 +9,7 @@ import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
 import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
-import { createWriteProbe } from '../db/write-probe';
+import { createWriteProbe, describeWriteFault } from '../db/write-probe';
 import { findDemoData } from '../modules/demo-data/store';
 import { createCatalogStore } from '../modules/matching/store';
 import { commandName } from '../package-root';
@@ -179,7 +179,7 @@ async function schemaFindings(db: Database, config: Config): Promise<Finding[]> 
   const writes: Finding =
     whyUnwritable === undefined
       ? { check: 'writes', result: 'ok', detail: 'a row can be written' }
-      : { check: 'writes', result: 'failed', detail: unwritable(whyUnwritable) };
+      : { check: 'writes', result: 'failed', detail: unwritable(whyUnwritable, placeOf(config.database.url)) };
   if (blocking.length > 0) return [...differing, writes];
   const catalog = await createCatalogStore(db).findLatestVersion();
   const whole: Finding = {
@@ -198,9 +198,9 @@ async function schemaFindings(db: Database, config: Config): Promise<Finding[]> 
   ];
 }
 
-function unwritable(code: string): string {
-  if (code === 'SQLITE_BUSY') return 'another process holds the write lock (SQLITE_BUSY)';
-  if (code === 'DEADLINE_EXCEEDED') return 'no row could be written within DATABASE_TIMEOUT_MS (DEADLINE_EXCEEDED)';
+function unwritable(code: string, place: string): string {
+  const fault = describeWriteFault(code);
+  if (fault !== undefined) return `${place}: ${fault.reason} (${code}). ${fault.remedy}`;
   return `nothing can be written (${code})${keyRemedy(code).replace(/^ /, '. ')}`;
 }
 

@@ -12,6 +12,7 @@ import type { OnLoss } from './loss';
 import { observeClient } from './observed-client';
 import type { RemoteSettings, TokenFault } from './remote-client';
 import { gateBySchema } from './schema-gate';
+import { watchWrites } from './write-probe';
 
 export type Database = LibSQLDatabase & { $client: Client };
 
@@ -30,6 +31,8 @@ export interface DatabaseWatch {
   readonly onLoss?: OnLoss;
   readonly onCheckpointChange?: (code?: string) => void;
   readonly onSchemaChange?: (code?: string, objects?: string[]) => void;
+  /** Called with a code when writes begin to fail, and without one when they work again. */
+  readonly onWritesChange?: (code?: string) => void;
   readonly onTokenChange?: (fault?: TokenFault) => void;
   readonly observers?: readonly DatabaseObserver[];
 }
@@ -93,13 +96,13 @@ export async function openDatabase(settings: DatabaseSettings): Promise<Database
  * @param watch.onSchemaChange called when the schema does not fit any more (with a code), and when it does again
  */
 export async function openServiceDatabase(settings: DatabaseSettings, watch: DatabaseWatch = {}): Promise<Database> {
-  const { onLoss, onCheckpointChange, onSchemaChange, onTokenChange, observers = [] } = watch;
+  const { onLoss, onCheckpointChange, onSchemaChange, onTokenChange, onWritesChange, observers = [] } = watch;
   const path = localPath(settings.url);
   const client =
     path === undefined
       ? await loadGroupingClient({ ...settings, ...(onTokenChange && { onTokenChange }) }, observers)
       : await openLocalClient({ ...settings, path, observers, onLoss, onCheckpointChange });
-  const gated = gateBySchema(client, {
+  const gated = gateBySchema(onWritesChange ? watchWrites(client, onWritesChange) : client, {
     timeoutMs: settings.timeoutMs,
     ...(onSchemaChange && { onChange: onSchemaChange }),
   });

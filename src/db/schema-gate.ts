@@ -1,10 +1,16 @@
 import type { Client, InArgs, InStatement } from '@libsql/client';
 import { beforeDeadline } from './deadline';
-import { DatabaseError } from './errors';
+import { DatabaseError, findDatabaseError, reasonOf } from './errors';
 import { blockingObjects } from './schema-comparison';
 import { databaseId, gateCodes, schemaState } from './schema-fit';
 import { toStatement } from './statement';
 import { wrapClient } from './wrap-client';
+
+/** Whether the tables may be other ones than before; a server that was started on an empty folder knows no stream. */
+function isSchemaFault(error: unknown): boolean {
+  if (findDatabaseError(error)?.code === 'HTTP_404') return true;
+  return /no such (?:table|column)|has no column named/.test(reasonOf(error));
+}
 
 export interface GateSettings {
   /** The longest that a statement may take, the look at the schema before it included. */
@@ -23,8 +29,8 @@ const primaryPatienceMs = 250;
 /**
  * Returns a client that sends no statement until the schema is known to fit this build: on one that is too old, too new or
  * damaged, statements could fail in any way, or succeed without the audit trail. The check is repeated every few seconds,
- * beside the statements where there are many, and before the first one after a pause. It compares the whole schema
- * again when SQLite has counted a change.
+ * beside the statements where there are many, before the first one after a pause, and after a statement that finds no
+ * table or column. It compares the whole schema again when SQLite has counted a change.
  *
  * Meanwhile its statements throw DatabaseError `SCHEMA_TOO_OLD`, `SCHEMA_TOO_NEW`, `SCHEMA_DAMAGED` or
  * `REPLICA_OF_ANOTHER`. These are unavailability, which a migration, a repair or another build ends.
@@ -76,7 +82,19 @@ export function gateBySchema(client: Client, settings: GateSettings): Client {
       });
     return checking;
   };
-  const through = <Result>(work: () => Promise<Result>): Promise<Result> => {
+  /** A statement that finds no table or column has met a schema that changed after the last check. */
+  const recheckedOnFault = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isSchemaFault(error)) throw error;
+      comparedVersion = undefined;
+      await check();
+      throw error;
+    }
+  };
+  const through = <Result>(statement: () => Promise<Result>): Promise<Result> => {
+    const work = () => recheckedOnFault(statement);
     const unseenForMs = performance.now() - checkedAtMs;
     if (!isFit || unseenForMs > 2 * checkedEveryMs) return beforeDeadline(check().then(work), timeoutMs);
     // A database that is away says nothing about its schema.

@@ -1,6 +1,6 @@
 import { Database as Sqlite } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import Connection from 'libsql';
@@ -498,4 +498,87 @@ describe.skipIf(!hasSqld)('M2 a libSQL server', () => {
     },
     30_000,
   );
+});
+
+describe('M1 a schema that is lost while the service runs', () => {
+  const losses = [
+    { what: 'a table dropped', sql: 'DROP TABLE cemeteries' },
+    { what: 'a column dropped', sql: 'ALTER TABLE cemeteries DROP COLUMN zip' },
+  ];
+
+  test.each(losses)('M1 is answered by 503 at once, with one fatal line, after $what', async ({ sql }) => {
+    const { start, databasePath } = await createProduction();
+    const service = await start();
+    const list = () => service.call('GET', '/v2/private/cemetery/all', { as: 'ada' });
+    expect((await list()).status).toBe(200);
+    change(databasePath, sql);
+    const statuses = (await Promise.all(Array.from({ length: 20 }, list))).map(({ status }) => status);
+    expect(new Set(statuses)).toEqual(new Set([503]));
+    await until(() => service.logLines().some(({ level }) => level === 'fatal'));
+    expect(service.logLines().filter(({ level }) => level === 'fatal')).toHaveLength(1);
+  });
+
+  test.skipIf(!hasSqld)('M1 is answered by 503 after a libSQL server was started on an empty folder', async () => {
+    const server = await startSqld();
+    const { planning, start } = await createProduction({ DATABASE_URL: server.url }, { isEmpty: true });
+    await planning('migrate');
+    const service = await start();
+    const list = () => service.call('GET', '/v2/private/cemetery/all', { as: 'ada' });
+    const save = () => service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 1 } });
+    expect([(await list()).status, (await save()).status]).toEqual([200, 200]);
+    await server.kill();
+    rmSync(server.folder, { recursive: true });
+    await server.start();
+    const answers = await Promise.all(Array.from({ length: 10 }, () => [list(), save()]).flat());
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
+    await until(() => service.logLines().some(({ level }) => level === 'fatal'));
+    expect(service.logLines().filter(({ level }) => level === 'fatal')).toMatchObject([{ code: 'SCHEMA_EMPTY' }]);
+  });
+});
+
+describe('M6 writes that fail', () => {
+  test('M6 are one line when another process holds the lock, and one when they work again', async () => {
+    const { start, databasePath, planning } = await createProduction({ DATABASE_TIMEOUT_MS: '1000' });
+    const service = await start();
+    const save = () => service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 1 } });
+    const told = () => service.logLines().filter(({ msg }) => msg.startsWith('the database takes '));
+    const holder = new Sqlite(databasePath);
+    holder.exec('PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE');
+    expect((await Promise.all([save(), save()])).map(({ status }) => status)).toEqual([503, 503]);
+    expect((await save()).status).toBe(503);
+    const busy = {
+      level: 'error',
+      code: 'SQLITE_BUSY',
+      database: databasePath,
+      msg: 'the database takes no writes: another process holds the write lock. Wait for that process, or stop it.',
+    };
+    await until(() => told().length > 0);
+    expect(told()).toMatchObject([busy]);
+    expect((await planning('doctor')).stdout).toContain(
+      `${databasePath}: another process holds the write lock (SQLITE_BUSY). Wait for that process, or stop it.`,
+    );
+    holder.exec('ROLLBACK');
+    holder.close();
+    await until(async () => (await save()).status === 200 && told().length === 2);
+    expect(told()).toMatchObject([busy, { level: 'info', msg: 'the database takes writes again' }]);
+  });
+
+  test.skipIf(!hasSqld)('M6 are one line when the server is away, and one when they work again', async () => {
+    const server = await startSqld();
+    const { planning, start } = await createProduction({ DATABASE_URL: server.url }, { isEmpty: true });
+    await planning('migrate');
+    const service = await start();
+    const save = () => service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 1 } });
+    const told = () => service.logLines().filter(({ msg }) => msg.startsWith('the database takes '));
+    expect((await save()).status).toBe(200);
+    await server.kill();
+    expect((await save()).status).toBe(503);
+    await until(() => told().length > 0);
+    await server.start();
+    await until(async () => (await save()).status === 200 && told().length === 2);
+    expect(told().map(({ msg }) => msg)).toEqual([
+      'the database takes no writes: its server cannot be reached. Start the server, or check the network.',
+      'the database takes writes again',
+    ]);
+  });
 });
