@@ -166,7 +166,7 @@ describe('planning applications settle', () => {
     await sales.assignCounselor({ userId: 'ada', counselorId: 'c1', operator: testOperator, now: testApp.now });
     const id = await open();
     const file = await write('pricing.json', pricing);
-    expect(await planning('settle', id, '--number', '4711', '--pricing', file)).toStartWith('Nothing was settled: say');
+    expect(await planning('settle', id, '--number', '4711', '--pricing', file)).toStartWith('Nothing was settled: use --yes');
     expect(await planning('settle', id, '--number', '4711', '--pricing', file, '--yes')).toBe(done);
     expect(await stateOf(id)).toMatchObject({ state: 'submitted', applicationNumber: 4711 });
     const { user } = v.parse(UserBody, (await testApp.call('GET', '/v2/private/user', { as: 'ada' })).body);
@@ -284,7 +284,7 @@ describe('planning applications abandon', () => {
     expect([await reconcile(), carrierState.calls.length]).toEqual([0, before]);
     const age = () => createOperationStore(db).findOldestOpenAge(testApp.now.getTime());
     expect(await age()).toBe((8 * dayMs + 60 * 60_000) / 1000);
-    expect(await planning('abandon', id)).toStartWith('Nothing was abandoned: say');
+    expect(await planning('abandon', id)).toStartWith('Nothing was abandoned: use --yes');
     expect(await planning('abandon', id, '--yes')).toBe(done);
     expect(await planning('abandon', id, '--yes')).toBe('The application is already abandoned.');
     expect(await age()).toBeUndefined();
