@@ -73,7 +73,7 @@ function idOf({ dev, ino }: Stats): string {
 
 /** Whether the service that listens at the address of the settings is ready, and whether it saves. */
 export async function runningServiceFinding({ host, port }: Pick<Config, 'host' | 'port'>): Promise<Finding> {
-  const check = 'running service';
+  const check = 'service';
   const local = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
   const address = addressOf(local, port);
   try {
@@ -82,13 +82,13 @@ export async function runningServiceFinding({ host, port }: Pick<Config, 'host' 
     if (!body.success) return { check, result: 'warning', detail: `${address} is another program` };
     const { status, writes, reason, detail } = body.output;
     if (answer.status !== 200) return { check, result: 'failed', detail: `${address} is not ready: ${detail}` };
-    if (writes === 'available') return { check, result: 'ok', detail: `${address} is ${status}` };
+    if (writes === 'available') return { check, result: 'ok', detail: `the one that runs at ${address} is ${status}` };
     return { check, result: 'failed', detail: `${address} cannot save (${reason})` };
   } catch (error) {
     if (error instanceof Error && error.name === 'TimeoutError') {
       return { check, result: 'failed', detail: `${address} has not answered in 5 s` };
     }
-    return { check, result: 'ok', detail: `none at ${address}` };
+    return { check, result: 'ok', detail: `none runs at ${address}` };
   }
 }
 

@@ -28,7 +28,7 @@ export interface Finding {
     | 'settings'
     | 'database'
     | 'open file'
-    | 'running service'
+    | 'service'
     | 'log'
     | 'sqlite'
     | 'pages'
@@ -133,7 +133,7 @@ async function databaseFindings(config: Config, isDeep: boolean): Promise<Findin
       detail: `${place} answers in ${tookMs.toFixed(1)} ms${path === undefined ? '' : encryptionOf(config)}`,
     } as const;
     const clock = clockFinding('the database', databaseMs, tookMs);
-    findings.push(reachable, clock, ...log, await sqliteFinding(db), ...(await schemaFindings(db, config)));
+    findings.push(reachable, clock, await sqliteFinding(db), ...(await schemaFindings(db, config)), ...log);
   } catch (error) {
     const code = findDatabaseError(error)?.code;
     if (code === undefined) throw error;

@@ -169,7 +169,7 @@ describe('planning doctor', () => {
     expect(await examine(line)).toMatchObject({
       exitCode: 1,
       stderr: '1 check failed.\n',
-      results: ['settings warning', 'database failed', 'token keys warning', 'carrier warning'],
+      results: ['settings warning', 'database failed', 'service ok', 'token keys warning', 'carrier warning'],
     });
     expect(await Bun.file(line.databaseUrl.slice('file:'.length)).exists()).toBeFalse();
     const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 2000 });
@@ -213,6 +213,7 @@ describe('planning doctor', () => {
       'writes ok',
       'catalogue ok',
       'log ok',
+      'service ok',
       'token keys ok',
       'carrier ok',
       'clock ok',

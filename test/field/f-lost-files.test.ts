@@ -256,7 +256,7 @@ describe('H3 doctor', () => {
         const { stdout, exitCode } = await production.planning('doctor', '--json', '--env-file', 'port.env');
         const { findings } = v.parse(Findings, JSON.parse(stdout));
         const detailOf = (name: string) => findings.find(({ check }) => check === name);
-        return { exitCode, file: detailOf('open file'), running: detailOf('running service') };
+        return { exitCode, file: detailOf('open file'), running: detailOf('service') };
       };
       expect(await doctor()).toMatchObject({ file: { result: 'ok' }, running: { result: 'ok' } });
       harm(path);
