@@ -166,7 +166,9 @@ describe('planning applications settle', () => {
     await sales.assignCounselor({ userId: 'ada', counselorId: 'c1', operator: testOperator, now: testApp.now });
     const id = await open();
     const file = await write('pricing.json', pricing);
-    expect(await planning('settle', id, '--number', '4711', '--pricing', file)).toStartWith('Nothing was settled: use --yes');
+    expect(await planning('settle', id, '--number', '4711', '--pricing', file)).toStartWith(
+      'Nothing was settled: use --yes',
+    );
     expect(await planning('settle', id, '--number', '4711', '--pricing', file, '--yes')).toBe(done);
     expect(await stateOf(id)).toMatchObject({ state: 'submitted', applicationNumber: 4711 });
     const { user } = v.parse(UserBody, (await testApp.call('GET', '/v2/private/user', { as: 'ada' })).body);
