@@ -217,7 +217,7 @@ describe('nothing of a person is outside the database and the answers to that pe
     for (const { path, body } of requests) await send(path, { body: { ...body, firstName: canary('locked') } });
     beside.run('ROLLBACK');
     beside.run('ALTER TABLE users RENAME COLUMN profile TO gone');
-    expect((await send(profile, { body: { firstName: canary('gone') } })).status).toBe(500);
+    expect((await send(profile, { body: { firstName: canary('gone') } })).status).toBe(503);
     beside.run('ALTER TABLE users RENAME COLUMN gone TO profile');
     beside.close();
 

@@ -46,6 +46,11 @@ function holdersOf(path: string): { readonly pid: string; readonly stale: string
     .flatMap((pid) => {
       const open = list(`/proc/${pid}/fd`).flatMap((descriptor) => openFile(`/proc/${pid}/fd/${descriptor}`));
       const ids = new Set(open.map(({ id }) => id));
+      // A process keeps the index of a database that it has closed; see openWalIndex.
+      const isUser = files
+        .slice(0, 2)
+        .some(({ name, id }) => open.some((each) => each.name === name || each.id === id));
+      if (!isUser) return [];
       const replaced = files.find((file) => open.some((each) => each.name === file.name && each.id !== file.id));
       const held = files.filter(({ id }) => id !== undefined && ids.has(id));
       if (replaced === undefined && held.length === 0) return [];

@@ -98,7 +98,7 @@ describe('A1 a checkpoint', () => {
     expect(pathsOf(/wal_autocheckpoint/i)).toEqual(['db/checkpointer.ts']);
     expect(pathsOf(/manualCheckpoints/)).toEqual(['db/checkpointer.ts', 'db/local-connection.ts']);
     // A copy, a replica and a lock file: a file of its own, or no WAL mode, or no writes.
-    const others = ['backup', 'held-file', 'replica-file', 'replica-sync', 'row-store'].map((name) => `db/${name}.ts`);
+    const others = ['backup', 'held-file', 'replica-file', 'replica-sync'].map((name) => `db/${name}.ts`);
     expect(pathsOf(/\bnew (?:Async)?Connection\((?!':memory:')/)).toEqual(
       [...others, 'db/checkpointer.ts', 'db/local-connection.ts'].sort(),
     );

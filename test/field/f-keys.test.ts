@@ -70,9 +70,7 @@ async function doctorOf({ planning }: Awaited<ReturnType<typeof createProduction
 
 const readUser = async ({ address }: Production, token: string) =>
   fetch(`${address}/v2/private/healthAndCare/`, { headers: { authorization: `Bearer ${token}` } });
-/** The lines about the set, without the summaries of repeated ones. */
-const keyLines = (service: Production) =>
-  service.logLines().filter(({ msg }) => msg.includes('JWKS') && !/\((repeated|ended)\)$/.test(msg));
+const keyLines = (service: Production) => service.logLines().filter(({ msg }) => msg.includes('JWKS'));
 
 async function keysAge({ address }: Production): Promise<number> {
   const answer = await fetch(`${address}/metrics`, { headers: { authorization: `Bearer ${metricsToken}` } });
@@ -154,17 +152,17 @@ describe('F7 a JWKS that becomes bad', () => {
       expect((await readUser(service, token)).status).toBe(200);
       expect(await service.health()).toBe(200);
     }
-    const lines = keyLines(service).length;
+    const newLines = () => keyLines(service).filter(({ msg }) => !msg.endsWith('(repeated)'));
+    const before = newLines();
     reload();
     await until(() => service.logLines().filter(({ msg }) => msg.includes('read again')).length > badSets.length);
     // The same failure is not logged again at once.
-    expect(keyLines(service).length).toBe(lines);
+    expect(newLines()).toEqual(before);
 
     const age = await keysAge(service);
     issuer.respond = good;
     reload();
-    await until(() => keyLines(service).length > lines);
-    expect(keyLines(service).at(-1)).toMatchObject({ level: 'info', msg: 'the JWKS is fetched again' });
+    await until(() => keyLines(service).some(({ msg }) => msg === 'the JWKS is fetched again'));
     expect(await keysAge(service)).toBeLessThan(age);
   }, 120_000);
 
