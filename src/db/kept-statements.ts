@@ -54,6 +54,9 @@ export function createStatementCache(connection: Connection.Database) {
       const rows = v.parse(Rows, prepared.statement.all(values));
       return toResultSet(prepared, rows);
     },
+
+    /** Call it after a change of the schema: the driver names the columns of a statement only when it is prepared. */
+    clear: () => kept.clear(),
   };
 }
 

@@ -1,4 +1,3 @@
-import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { callerOf, createTestApp, testSecret } from '../support/app';
@@ -85,7 +84,7 @@ describe('A2 the history of saves', () => {
     },
     { loss: 'its version alone', sql: 'UPDATE users SET version = version - 1' },
   ])('A2 shows a lost save that a later save has overwritten: without $loss', async ({ sql }) => {
-    const { call, url } = await createTestApp();
+    const { call, db, url } = await createTestApp();
     const path = url.slice('file:'.length);
     const history = createSaveHistory();
     const save = async (careCosts: number) =>
@@ -93,11 +92,9 @@ describe('A2 the history of saves', () => {
     await save(1);
     await save(2);
     expect(history.faultsOf(path)).toEqual([]);
-    const database = new SqliteDatabase(path);
-    // What a lost page takes with it is no change, and no trigger sees it.
-    database.run('DROP TRIGGER audit_events_not_removed');
-    database.exec(sql);
-    database.close();
+    // No trigger sees the loss of a page.
+    const { rows } = await db.$client.execute("SELECT sql FROM sqlite_schema WHERE name = 'audit_events_not_removed'");
+    await db.$client.executeMultiple(`BEGIN; DROP TRIGGER audit_events_not_removed; ${sql}; ${rows[0]?.sql}; COMMIT`);
     await save(3);
     expect((await call('GET', '/v2/private/user', { as: 'ada' })).body).toMatchObject({
       user: { ltc: { lifetimeCare: { careCosts: 3 } } },

@@ -44,7 +44,7 @@ async function makeTemplate(): Promise<string> {
     rmSync(folder, { recursive: true, force: true });
   });
   const path = join(folder, 'template.db');
-  const db = await openDatabase({ url: `file:${path}`, timeoutMs: 2000 });
+  const db = await openDatabase({ url: `file:${path}`, timeoutMs: 20_000 });
   await migrateDatabase(db);
   await seedDatabase(db, { withDemo: false, now: new Date(0) });
   await closeDatabase(db);

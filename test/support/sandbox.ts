@@ -18,7 +18,7 @@ export interface Sandbox {
 
 /** The sandbox carrier on a port and a database of its own. */
 export async function startSandbox(clock: () => Date = () => new Date('2026-03-10T12:00:00Z')): Promise<Sandbox> {
-  const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'sandbox.db')}`, timeoutMs: 2000 });
+  const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'sandbox.db')}`, timeoutMs: 20_000 });
   const store = await createSandboxStore(db);
   const app = createCarrierSandbox({ store, clock, apiKey: 'test-key' }).listen({ port: 0, hostname: '127.0.0.1' });
   atEnd(async () => {
