@@ -9,6 +9,7 @@ import { testSecret, testToken } from './support/app';
 import { createCommandLine } from './support/command';
 import { temporaryFolder } from './support/database';
 import { keys } from './support/encryption';
+import { earlierMigrations } from './support/journal-folder';
 import { amount } from './support/long';
 import { failToStart, type Service, startService } from './support/service';
 import { hasSqld, startSqld } from './support/sqld';
@@ -238,12 +239,13 @@ describe.concurrent('a start that cannot go on', () => {
   test('because a migration fails says why', async () => {
     const cwd = temporaryFolder();
     const db = await openDatabase({ url: `file:${join(cwd, 'planning.db')}`, timeoutMs: 1000 });
-    await db.$client.execute('CREATE TABLE users (id text)');
+    await migrateDatabase(db, await earlierMigrations(12));
+    await db.$client.execute('CREATE TABLE activity_sums (id text)');
     db.$client.close();
     const { exitCode, stderr } = await failToStart({ cwd, environment: { DATABASE_URL: 'file:planning.db' } });
     expect(exitCode).toBe(1);
     expect(stderr).toContain('cannot be brought up to date');
-    expect(stderr).toContain('table `users` already exists');
+    expect(stderr).toContain('table `activity_sums` already exists');
   });
 
   test('because a remote database refuses the token says so instead of waiting', async () => {

@@ -37,7 +37,7 @@ export function createStatementCache(connection: Connection.Database) {
   };
 
   return {
-    /** @param isKept false for what is run once, or whose columns may change */
+    /** @param isKept false for a statement that is run once, or that may change the schema */
     run(statement: InStatement, isKept: boolean): ResultSet {
       const { sql, args } = typeof statement === 'string' ? { sql: statement, args: [] } : statement;
       if (args !== undefined && !Array.isArray(args)) throw new TypeError('Arguments must be a list');
@@ -52,11 +52,15 @@ export function createStatementCache(connection: Connection.Database) {
         throw new TypeError(`The statement has ${parameterCount} parameters, and got ${values.length} values`);
       }
       const rows = v.parse(Rows, prepared.statement.all(values));
+      if (!isKept && !prepared.statement.reader) kept.clear();
       return toResultSet(prepared, rows);
     },
 
-    /** Call it after a change of the schema: the driver names the columns of a statement only when it is prepared. */
-    clear: () => kept.clear(),
+    /** Runs statements that may change the schema: the driver names the columns of a kept one only when it is prepared. */
+    exec(sql: string): void {
+      kept.clear();
+      connection.exec(sql);
+    },
   };
 }
 

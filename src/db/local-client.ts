@@ -216,10 +216,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
       case 'write':
         return queue.addOne(statement);
       case 'other':
-        return directSynced(({ statements }) => {
-          statements.clear();
-          return statements.run(statement, false);
-        });
+        return directSynced(({ statements }) => statements.run(statement, false));
     }
   };
   const directSynced = async <Result>(work: (opened: LocalConnection) => Result): Promise<Result> => {
@@ -257,11 +254,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
   return {
     execute: (statement: InStatement, args?: InArgs) => execute(toStatement(statement, args)),
     batch: (batched) => queue.add(batched.map((each) => toStatement(each))),
-    executeMultiple: (sql) =>
-      directSynced(({ connection, statements }) => {
-        statements.clear();
-        connection.exec(sql);
-      }),
+    executeMultiple: (sql) => directSynced(({ statements }) => statements.exec(sql)),
     migrate: (batched) => directSynced((opened) => runMigration(opened, batched)),
     transaction: () => Promise.reject(new Error('Interactive transactions block every other caller; use writeBatch')),
     /** Brings all of the log into the database file, and lets `close` remove the log. Waits for a rescue that runs. */

@@ -130,7 +130,6 @@ export function runMigration(
     connection.exec('COMMIT');
     return results;
   } finally {
-    statements.clear();
     if (connection.inTransaction) connection.exec('ROLLBACK');
     connection.exec('PRAGMA foreign_keys = ON');
   }

@@ -162,6 +162,8 @@ describe('a database that another process has locked', () => {
           if (!(await save(`saver-${index}`, value))) refused += 1;
         }
       });
+      // Readiness has the last result until the probe that runs has ended.
+      await until(async () => !(await isWritable(call)));
       while (performance.now() < releasedAtMs - 1000) {
         await expectReadsServed(call, 'reader');
         expect(await readyOf(call)).toMatchObject({ status: 'ready', writes: 'unavailable' });

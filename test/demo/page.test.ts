@@ -166,7 +166,7 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
 
       await db.$client.execute('ALTER TABLE activities RENAME TO away');
       await page.getByLabel('Month', { exact: true }).selectOption({ index: 3 });
-      await page.getByRole('alert').getByText('The service failed').waitFor();
+      await page.getByRole('alert').getByText('The database does not answer').waitFor();
     },
     patienceMs,
   );

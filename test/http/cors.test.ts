@@ -34,9 +34,12 @@ describe('a page of a listed origin', () => {
     });
     const ask = (as?: string) =>
       limited.call('GET', '/v2/private/user', { headers: { origin }, ...(as === undefined ? {} : { as }) });
+    const save = () => limited.call('POST', '/v2/private/user/profile', { as: 'ada', body: {}, headers: { origin } });
     const answers = [await ask('ada'), await ask(), await ask(), await ask(), await ask()];
-    await limited.db.$client.execute('ALTER TABLE users RENAME COLUMN profile TO gone');
-    answers.push(await ask('ada'));
+    await limited.db.$client.execute(
+      "CREATE TRIGGER refused BEFORE INSERT ON users BEGIN SELECT RAISE(ABORT, 'refused'); END",
+    );
+    answers.push(await save());
     limited.db.$client.close();
     answers.push(await ask('ada'));
     expect(answers.map(({ status }) => status)).toEqual([404, 401, 401, 401, 429, 500, 503]);

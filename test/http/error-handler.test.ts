@@ -135,13 +135,15 @@ describe('a fault of the database', () => {
 
   test('that will not pass answers 500, with neither SQL nor values in answer or log', async () => {
     const testApp = await createTestApp();
-    await testApp.db.$client.execute('ALTER TABLE users RENAME COLUMN profile TO gone');
+    await testApp.db.$client.execute(
+      "CREATE TRIGGER refused BEFORE INSERT ON users BEGIN SELECT RAISE(ABORT, 'refused'); END",
+    );
     const answer = await testApp.call('POST', '/v2/private/user/profile', { as: canary, body: { firstName: canary } });
     expect(answer.status).toBe(500);
     const written = answer.text + testApp.logLines.join('\n');
     expect(written).not.toContain(canary);
     expect(written).not.toMatch(/insert|select|json_patch|no such column/i);
-    expect(testApp.logLines.join('\n')).toContain('SQLITE_ERROR');
+    expect(testApp.logLines.join('\n')).toContain('SQLITE_CONSTRAINT');
   });
 
   test('in what it holds, a text that is not JSON, is impossible', async () => {

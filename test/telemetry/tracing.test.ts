@@ -378,7 +378,9 @@ test('nothing of a person is in a span, whatever fails', async () => {
   await testApp.call('GET', '/v2/private/canary-title?email=canary-query', options);
   await testApp.call('GET', '/v2/private/cemetery/all?page=canary-query', options);
   await testApp.call('PROPFIND', '/canary-title', options);
-  await testApp.db.$client.execute('ALTER TABLE users RENAME TO away');
+  await testApp.db.$client.execute(
+    "CREATE TRIGGER refused BEFORE INSERT ON users BEGIN SELECT RAISE(ABORT, 'refused'); END",
+  );
   expect((await testApp.call('POST', profile, { ...options, body: { firstName: 'Canaryfirst' } })).status).toBe(500);
   testApp.db.$client.close();
   expect((await testApp.call('GET', '/v2/private/user', options)).status).toBe(503);
