@@ -216,9 +216,11 @@ describe('nothing of a person is outside the database and the answers to that pe
     beside.run('BEGIN IMMEDIATE');
     for (const { path, body } of requests) await send(path, { body: { ...body, firstName: canary('locked') } });
     beside.run('ROLLBACK');
-    beside.run('ALTER TABLE users RENAME COLUMN profile TO gone');
-    expect((await send(profile, { body: { firstName: canary('gone') } })).status).toBe(503);
-    beside.run('ALTER TABLE users RENAME COLUMN gone TO profile');
+    for (const kind of ['INSERT', 'UPDATE']) {
+      beside.run(`CREATE TRIGGER refused_${kind} BEFORE ${kind} ON users BEGIN SELECT RAISE(ABORT, 'refused'); END`);
+    }
+    expect((await send(profile, { body: { firstName: canary('refused') } })).status).toBe(500);
+    for (const kind of ['INSERT', 'UPDATE']) beside.run(`DROP TRIGGER refused_${kind}`);
     beside.close();
 
     const seen = [200, 400, 401, 403, 404, 405, 412, 413, 415, 422, 500, 502, 503, 504];
