@@ -1,5 +1,7 @@
 import { constants } from 'node:os';
 
+/** The time in which a thread of the driver opens the files of a copy. */
+const openingMs = 150;
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 
 /**
@@ -13,6 +15,9 @@ export function createSteps(cleanUp: () => void) {
   let isCommitted = false;
   const end = (signal: (typeof signals)[number]) => {
     if (isCommitted) return;
+    cleanUp();
+    // A thread of the driver that was about to open the file creates it again.
+    Bun.sleepSync(openingMs);
     cleanUp();
     process.stderr.write('Interrupted; nothing was changed.\n');
     process.exit(128 + constants.signals[signal]);
