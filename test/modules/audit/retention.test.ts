@@ -19,8 +19,8 @@ const instants = async (db: Database): Promise<number[]> => {
   return rows.map(({ occurred_at }) => Number(occurred_at));
 };
 
-describe('events that are kept long enough', () => {
-  test('are removed by the service itself, and no others, within the bound of a day', async () => {
+describe('audit retention', () => {
+  test('removes exactly the expired events and logs the count', async () => {
     const { db } = await temporaryDatabase();
     await createAuditStore(db).advance(undefined, {
       ...{ days: 31, asOf: now, checkedAt: now, dayBeganAt: now, removed: 0 },
@@ -42,14 +42,14 @@ describe('events that are kept long enough', () => {
     ]);
   });
 
-  test('are removed by several processes at once, each event once', async () => {
+  test('removes each event once when three stores run in parallel', async () => {
     const { db } = await temporaryDatabase();
     await fillEvents(db, 4_000, `${before} - 1`);
     const removed = await Promise.all([1, 2, 3].map(() => createAuditStore(db).removeExpired({ before }, never)));
     expect(removed.reduce((sum, count) => sum + count)).toBe(4_000);
   });
 
-  test('are removed also behind many that a clock dated into the future, which stay', async () => {
+  test('removes expired events that follow events with a future timestamp', async () => {
     const { db } = await temporaryDatabase();
     await fillEvents(db, 1_200, `${now} + ${dayMs}`);
     await fillEvents(db, 700, `${before} - 1`);
@@ -58,14 +58,14 @@ describe('events that are kept long enough', () => {
     expect(await instants(db)).toHaveLength(1_210);
   });
 
-  test('are left for later when the service stops', async () => {
+  test('stops between steps when the service stops', async () => {
     const { db } = await temporaryDatabase();
     await fillEvents(db, 2_000, `${before} - 1`);
-    let rounds = 0;
-    expect(await createAuditStore(db).removeExpired({ before }, () => ++rounds > 2)).toBe(1_000);
+    let steps = 0;
+    expect(await createAuditStore(db).removeExpired({ before }, () => ++steps > 2)).toBe(1_000);
   });
 
-  test('stay while the database is away, which is said', async () => {
+  test('logs a failure while the database is unavailable', async () => {
     const { db } = await temporaryDatabase();
     db.$client.close();
     const lines: string[] = [];
@@ -76,9 +76,9 @@ describe('events that are kept long enough', () => {
     expect(lines[0]).toContain('old audit events could not be removed');
   });
 
-  test('go in steps so short that saves go on meanwhile', async () => {
+  test('removes in short steps so that saves proceed in parallel', async () => {
     const { url } = await temporaryDatabase();
-    // Where many run on one disk, a sync may take seconds.
+    // On a busy disk an fsync may take seconds.
     const db = await openServiceDatabase({ url, timeoutMs: 20_000 });
     const rows = amount({ long: 1_000_000, short: 20_000 });
     await fillEvents(db, rows, `${before} - 1`);
@@ -96,7 +96,7 @@ describe('events that are kept long enough', () => {
       tookMs.push(performance.now() - startedAtMs);
     }
     expect(await removing).toBe(rows);
-    // One save at least for every few steps of 500.
+    // At least one save for every five steps of 500 rows.
     expect(tookMs.length).toBeGreaterThan(rows / 2_500);
     expect(await instants(db)).toHaveLength(tookMs.length);
     db.$client.close();

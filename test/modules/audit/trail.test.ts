@@ -16,7 +16,7 @@ import { until } from '../../support/until';
 const ltc = '/v2/private/ltc/lifetimeCare';
 const glance = '/v2/private/user/salesManager/monthly-glance?month=3';
 
-/** Sends a request with an id of the test's own. */
+/** Sends a request with the given request id. */
 const send = (
   { call }: TestApp,
   requestId: string,
@@ -24,8 +24,8 @@ const send = (
   { headers, ...options }: CallOptions & { method?: string },
 ) => call(options.method ?? 'POST', path, { ...options, headers: { 'x-request-id': requestId, ...headers } });
 
-describe('the audit trail', () => {
-  test('tells of each save which section was saved when, and by which request', async () => {
+describe('audit log', () => {
+  test('records section, time and request id of each save', async () => {
     const testApp = await createTestApp();
     for (const [index, { path }] of saveRoutes.filter(({ path }) => !path.includes('Coverage')).entries()) {
       const body = path.includes('profile') ? { heightCm: 170 } : { selections: [{ id: 1, title: 'Canarytitle' }] };
@@ -48,7 +48,7 @@ describe('the audit trail', () => {
     expect(first).toMatchObject({ occurredAt: testApp.now.getTime(), actorId: null, requestId: 'request-0' });
   });
 
-  test('has nothing of a request that changes nothing', async () => {
+  test('records no event for a request that changes nothing', async () => {
     const testApp = await createTestApp();
     const save = (requestId: string, options: CallOptions) => send(testApp, requestId, ltc, { as: 'ada', ...options });
     const made = await save('request-1', { body: { careCosts: 1 } });
@@ -70,7 +70,7 @@ describe('the audit trail', () => {
     expect(await storyOf(testApp, 'bob')).toEqual([]);
   });
 
-  test('tells of a record that is made without an answer, of an answer that is cleared, and of two requests of one id', async () => {
+  test('records an empty first save, a removed answer and two requests with one id', async () => {
     const testApp = await createTestApp();
     const save = (requestId: string, body: object) => send(testApp, requestId, ltc, { as: 'ada', body });
     await save('request-1', {});
@@ -85,7 +85,7 @@ describe('the audit trail', () => {
     ]);
   });
 
-  test('tells of an application from its start to its purchase, and of a repeat nothing', async () => {
+  test('records an application from start to purchase and nothing for a repeat', async () => {
     const sandbox = await startSandbox();
     const testApp = await createTestApp({ carrier: sandbox.carrier() });
     const start = (requestId: string, body = canaryApplicant) =>
@@ -105,7 +105,7 @@ describe('the audit trail', () => {
     expect(JSON.stringify(events)).not.toContain('Canary');
   });
 
-  test('tells of a decline, of what is not known, and that the service settled it', async () => {
+  test('records a decline, an unknown outcome and its settlement by the service', async () => {
     const sandbox = await startSandbox();
     const testApp = await createTestApp({ carrier: sandbox.carrier() });
     const start = (requestId: string, lastName: string) =>
@@ -131,9 +131,9 @@ describe('the audit trail', () => {
     ]);
   });
 
-  test('has of many who save and match at once what was stored, each once', async () => {
+  test('has exactly one event for each stored version after parallel saves and matches', async () => {
     const testApp = await createTestApp();
-    const answers = await Promise.all(
+    const responses = await Promise.all(
       Array.from({ length: 60 }, (_, index) => {
         const requestId = `request-${index}`;
         const as = `p${index % 3}`;
@@ -142,7 +142,7 @@ describe('the audit trail', () => {
           : send(testApp, requestId, ltc, { as, body: { careCosts: index % 7 } });
       }),
     );
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([200]));
     const { rows } = await testApp.db.$client.execute(`SELECT version,
       (SELECT count(*) FROM audit_events WHERE user_id = users.id) AS events,
       (SELECT count(DISTINCT request_id) FROM audit_events WHERE user_id = users.id) AS requests FROM users`);
@@ -153,7 +153,7 @@ describe('the audit trail', () => {
   });
 });
 
-describe('a read of others’ data', () => {
+describe('audit of the monthly glance', () => {
   const roles = ['salesManager'];
   const setUp = async (overrides: Parameters<typeof createTestApp>[0] = {}) => {
     const testApp = await createTestApp(overrides);
@@ -161,7 +161,7 @@ describe('a read of others’ data', () => {
     return testApp;
   };
 
-  test('is told with the month and the team, whatever way the month is spelt', async () => {
+  test('records the resolved month of each read and nothing for an invalid query', async () => {
     const testApp = await setUp();
     const read = (requestId: string, path: string) =>
       send(testApp, requestId, path, { method: 'GET', as: 'boss', roles });
@@ -174,7 +174,7 @@ describe('a read of others’ data', () => {
     ]);
   });
 
-  test('that cannot be written down is refused, and nothing of it is handed out', async () => {
+  test('returns 503 without data when the audit event cannot be written', async () => {
     const { $client } = (await createTestApp()).db;
     let isAway = false;
     const execute = async (statement: InStatement) => {
@@ -192,11 +192,11 @@ describe('a read of others’ data', () => {
     const refused = await read();
     expect(refused).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
     expect(refused.headers.get('retry-after')).not.toBeNull();
-    // Whoever may not read is told so all the same.
+    // A forbidden request still gets 403.
     expect((await testApp.call('GET', glance, { as: 'stranger' })).status).toBe(403);
   });
 
-  test('that is refused is told once an hour a person', async () => {
+  test('records a refused read once an hour for each user', async () => {
     const testApp = await setUp();
     const read = (as: string, options: CallOptions = {}) =>
       send(testApp, `request-${as}`, glance, { method: 'GET', as, ...options });
@@ -215,8 +215,8 @@ describe('a read of others’ data', () => {
   });
 });
 
-describe('what an operator does', () => {
-  test('to the staff and to counselors is told of each whom it changes, and of nobody else', async () => {
+describe('audit of operator commands', () => {
+  test('records staff imports and counselor assignments only for the people they change', async () => {
     const testApp = await createTestApp();
     const { db, now } = testApp;
     const sales = createSalesStore(db);

@@ -20,9 +20,9 @@ const record = (externalId: string, name: string) => ({
 });
 
 async function page(query: string) {
-  const answer = await testApp.call('GET', `${path}${query}`, { as: 'reader' });
-  if (answer.status !== 200) throw new Error(`${query} answered ${answer.status}: ${answer.text}`);
-  return v.parse(CemeteryPage, answer.body).data;
+  const response = await testApp.call('GET', `${path}${query}`, { as: 'reader' });
+  if (response.status !== 200) throw new Error(`${query} returned ${response.status}: ${response.text}`);
+  return v.parse(CemeteryPage, response.body).data;
 }
 
 async function walk(query: string, limit: number) {
@@ -35,16 +35,16 @@ async function walk(query: string, limit: number) {
   }
 }
 
-describe('an empty collection', () => {
-  test('has a count of 0 on every page', async () => {
+describe(`GET ${path} without cemeteries`, () => {
+  test('returns a count of 0 on every page', async () => {
     expect(await page('')).toEqual({ cemeteries: [], count: 0 });
     expect(await page('?page=3')).toEqual({ cemeteries: [], count: 0 });
   });
 });
 
-describe('a collection', () => {
+describe(`GET ${path}`, () => {
   beforeAll(async () => {
-    // Forty of one name, so that only the id orders them.
+    // Forty rows share a name, so only the id orders them.
     const same = Array.from({ length: 40 }, (_, index) => record(`same-${index}`, 'Same Name'));
     const named = ['apple', 'Banana', 'cherry', 'Öl', 'ähre', 'Zed', "O'Hill", '100 Acres', 'a_b', 'a%b'];
     const others = [...named, ...named.map((name) => `${name} II`)].map((name, index) =>
@@ -53,7 +53,7 @@ describe('a collection', () => {
     await store.upsert([...same, ...others], { createdBy: 'tester', now: testApp.now });
   });
 
-  test('is listed ten at a time by name when nothing is asked', async () => {
+  test('returns ten cemeteries sorted by name when no parameter is sent', async () => {
     const { cemeteries, count } = await page('');
     expect(cemeteries).toHaveLength(10);
     expect(count).toBe(60);
@@ -68,14 +68,17 @@ describe('a collection', () => {
     });
   });
 
-  test.each([1, 7, 59, 60, 61, 1000])('gives each row exactly once, %i a page, in both directions', async (limit) => {
-    const ascending = await walk('', limit);
-    expect(new Set(ascending).size).toBe(60);
-    expect(await walk('&sort=asc', limit)).toEqual(ascending);
-    expect(await walk('&sort=desc', limit)).toEqual(ascending.toReversed());
-  });
+  test.each([1, 7, 59, 60, 61, 1000])(
+    'returns each row exactly once in both directions with limit=%i',
+    async (limit) => {
+      const ascending = await walk('', limit);
+      expect(new Set(ascending).size).toBe(60);
+      expect(await walk('&sort=asc', limit)).toEqual(ascending);
+      expect(await walk('&sort=desc', limit)).toEqual(ascending.toReversed());
+    },
+  );
 
-  test('has English order, accented letters beside their base letters, then by id', async () => {
+  test('sorts by the English collation, then by id', async () => {
     const { cemeteries } = await page('?limit=1000');
     const { compare } = new Intl.Collator('en');
     expect(cemeteries).toEqual(cemeteries.toSorted((a, b) => compare(a.name, b.name) || (a._id < b._id ? -1 : 1)));
@@ -84,7 +87,7 @@ describe('a collection', () => {
     expect(shown.indexOf('Öl')).toBeLessThan(shown.indexOf('Zed'));
   });
 
-  test('has the true count past its end, however far', async () => {
+  test('returns an empty page and the full count past the last page', async () => {
     expect(await page('?page=7')).toEqual({ cemeteries: [], count: 60 });
     expect(await page('?page=999999999999999&limit=1000')).toEqual({ cemeteries: [], count: 60 });
   });
@@ -109,20 +112,20 @@ describe('a collection', () => {
     ['other=1', 'other'],
     ['sort=', 'sort'],
     ['sort=name%3B--', 'sort'],
-  ])('refuses ?%s', async (query, parameter) => {
-    const answer = await testApp.call('GET', `${path}?${query}`, { as: 'reader' });
-    expect(answer.status).toBe(422);
-    expect(answer.body).toMatchObject({ errors: [{ pointer: parameter }] });
+  ])('returns 422 for ?%s', async (query, parameter) => {
+    const response = await testApp.call('GET', `${path}?${query}`, { as: 'reader' });
+    expect(response.status).toBe(422);
+    expect(response.body).toMatchObject({ errors: [{ pointer: parameter }] });
   });
 
-  test('names every bad parameter at once', async () => {
-    const answer = await testApp.call('GET', `${path}?page=0&limit=0&sort=up`, { as: 'reader' });
-    expect(answer.body).toMatchObject({ errors: [{ pointer: 'page' }, { pointer: 'limit' }, { pointer: 'sort' }] });
+  test('reports every invalid parameter in one response', async () => {
+    const response = await testApp.call('GET', `${path}?page=0&limit=0&sort=up`, { as: 'reader' });
+    expect(response.body).toMatchObject({ errors: [{ pointer: 'page' }, { pointer: 'limit' }, { pointer: 'sort' }] });
   });
 });
 
-describe('storing a cemetery again', () => {
-  test('changes nothing when it is the same, and counts a change in __v', async () => {
+describe('cemetery upsert', () => {
+  test('leaves an equal row unchanged and increments __v on a change', async () => {
     const by = { createdBy: 'first', now: testApp.now };
     const later = { createdBy: 'second', now: new Date(testApp.now.getTime() + 1000) };
     expect(await store.upsert([record('again', 'Again')], by)).toEqual({ added: 1, changed: 0, unchanged: 0 });
@@ -138,8 +141,8 @@ describe('storing a cemetery again', () => {
   });
 });
 
-describe('the count', () => {
-  test('is of what is stored, whatever was added, changed, removed or refused, on every page', async () => {
+describe('cemetery count', () => {
+  test('equals the number of stored rows after inserts, updates, deletes and a failed batch', async () => {
     const { db } = await temporaryDatabase();
     const cemeteries = createCemeteryStore(db);
     const counted = async () => Number((await db.$client.execute('SELECT count(*) AS n FROM cemeteries')).rows[0]?.n);
@@ -170,8 +173,8 @@ describe('the count', () => {
   });
 });
 
-describe('a page deep in a large collection', () => {
-  test('is found along the index by name alone, and nothing but the page is sorted', async () => {
+describe('query plan of a deep page', () => {
+  test('scans only the name index and sorts only the rows of the page', async () => {
     const steps = await explainFirst(testApp.db, (db) =>
       createCemeteryStore(db).listPage({ page: 5, limit: 10, sort: 'asc' }),
     );

@@ -20,12 +20,11 @@ const path = '/v2/private/ltc/totalCoverage';
 const commandLine = await programOf('src/cli/main');
 const numberOf = (body: unknown) => v.parse(UserBody, body).user.purchase.partner?.appNumber;
 
-/** What a process leaves behind that was killed at each point of a start. */
-describe('a process that died', () => {
+describe('application left open by a killed process', () => {
   test.each([
-    ['between writing the application down and calling the carrier', false],
-    ['between the carrier’s answer and writing it down', true],
-  ])('%s leaves one application, which a repeat brings to its end', async (_, isAccepted) => {
+    ['before the carrier call', false],
+    ['after the carrier accepted it', true],
+  ])('is settled once by a repeated request: killed %s', async (_, isAccepted) => {
     const sandbox = await startSandbox();
     const testApp = await createTestApp({ carrier: sandbox.carrier() });
     const store = createApplicationStore(testApp.db);
@@ -49,8 +48,10 @@ describe('a process that died', () => {
     expect(early).toMatchObject({ status: 409, body: { type: '/problems/application-in-progress' } });
     expect(early.headers.get('retry-after')).toBe('2');
     testApp.now = new Date(now + 60_000);
-    const answers = await Promise.all([1, 2, 3].map(() => testApp.call('POST', path, { as: 'ada', body: applicant })));
-    for (const { status, body } of answers) {
+    const responses = await Promise.all(
+      [1, 2, 3].map(() => testApp.call('POST', path, { as: 'ada', body: applicant })),
+    );
+    for (const { status, body } of responses) {
       expect(status).toBe(200);
       expect(numberOf(body)).toBe(100_001);
     }
@@ -70,28 +71,31 @@ const environment = {
 
 async function postTo(service: Service, body: object, as = 'ada') {
   const token = await testToken({ id: as, roles: [], now: new Date() });
-  const answer = await fetch(`${service.address}${path}`, {
+  const response = await fetch(`${service.address}${path}`, {
     method: 'POST',
     headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
     body: JSON.stringify(body),
   }).catch(() => undefined);
-  return { status: answer?.status ?? 0, number: answer?.status === 200 ? numberOf(await answer.json()) : undefined };
+  return {
+    status: response?.status ?? 0,
+    number: response?.status === 200 ? numberOf(await response.json()) : undefined,
+  };
 }
 
 async function untilAccepted(post: () => ReturnType<typeof postTo>) {
   const deadline = performance.now() + 15_000;
-  let answer = await post();
-  while (answer.status !== 200 && performance.now() < deadline) {
+  let response = await post();
+  while (response.status !== 200 && performance.now() < deadline) {
     await Bun.sleep(100);
-    answer = await post();
+    response = await post();
   }
-  return answer;
+  return response;
 }
 
 const modes = ['Fine', 'Dropped', 'Busy', 'Declined', 'Slow', 'Broken', 'Garbled', 'Huge', 'Notfiled'];
 
 describe('two service processes on one database', () => {
-  test('start one application for a hundred parallel requests, in every way that the carrier can fail', async () => {
+  test('start one application for 100 parallel requests in every carrier failure mode', async () => {
     const cwd = temporaryFolder();
     const sandbox = await startSandbox(() => new Date());
     const start = () => startService({ cwd, environment: { ...environment, CARRIER_URL: sandbox.url } });
@@ -100,10 +104,10 @@ describe('two service processes on one database', () => {
     for (const lastName of cases(modes, 4)) {
       const body = { ...applicant, lastName };
       const post = (index: number) => postTo(index % 2 ? first : second, body);
-      const answers = await Promise.all(Array.from({ length: 100 }, (_, index) => post(index)));
+      const responses = await Promise.all(Array.from({ length: 100 }, (_, index) => post(index)));
       const isAccepted = !['Busy', 'Declined', 'Notfiled'].includes(lastName);
       if (isAccepted) accepted += 1;
-      const numbers = new Set(answers.filter(({ status }) => status === 200).map(({ number }) => number));
+      const numbers = new Set(responses.filter(({ status }) => status === 200).map(({ number }) => number));
       if (isAccepted) numbers.add((await untilAccepted(() => post(0))).number);
       expect({ lastName, numbers: [...numbers], atCarrier: await sandbox.store.count() }).toEqual({
         lastName,
@@ -112,24 +116,24 @@ describe('two service processes on one database', () => {
       });
       const settled = isAccepted ? 200 : 422;
       const expected = [409, 502, 503, 504, ...(lastName === 'Busy' ? [] : [settled])];
-      for (const { status } of answers) expect(expected).toContain(status);
+      for (const { status } of responses) expect(expected).toContain(status);
     }
   }, 60_000);
 });
 
 describe.concurrent('kill -9 of the service', () => {
-  const moments = [
-    ['before the answer is written down', 'writing'],
-    ['before the carrier hears of it', 'before'],
-    ['before the carrier’s answer arrives', 'after'],
+  const points = [
+    ['before the carrier response is stored', 'writing'],
+    ['before the carrier receives the request', 'before'],
+    ['before the carrier response arrives', 'after'],
   ] as const;
-  test.each(cases(moments, 1))(
-    '%s leaves one application and one number',
+  test.each(cases(points, 1))(
+    'leaves one application and one number when killed %s',
     async (_, when) => {
       const cwd = temporaryFolder();
       const sandbox = await startSandbox(() => new Date());
       const gate = startGate(sandbox.url, when === 'before' ? 'before' : 'after');
-      // The service must still wait for the carrier when it is killed, on a busy machine too.
+      // Long enough that the service still waits for the carrier when it is killed, also on a busy machine.
       const patient = { ...environment, CARRIER_TIMEOUT_MS: '2000', CARRIER_URL: gate.url };
       const start = () => startService({ cwd, environment: patient });
       const killed = await start();
@@ -149,7 +153,7 @@ describe.concurrent('kill -9 of the service', () => {
       expect(lock.query('SELECT state FROM applications').all()).toEqual([{ state: 'submitting' }]);
       gate.open();
 
-      // Nobody repeats: a process that starts again settles what was left by itself.
+      // Without a repeated request, the restarted process settles the open application.
       const again = await start();
       const partner = lock.query("SELECT purchase ->> '$.partner.appNumber' AS number FROM users");
       const deadline = performance.now() + 20_000;
@@ -165,13 +169,13 @@ describe.concurrent('kill -9 of the service', () => {
 });
 
 describe.concurrent('kill -9 of the carrier', () => {
-  const moments = [
-    ['before its answer leaves', 'during', 503],
-    ['before it hears of the application', 'before', 503],
-    ['after its answer', 'after', 200],
+  const points = [
+    ['before its response is sent', 'during', 503],
+    ['before it receives the application', 'before', 503],
+    ['after its response', 'after', 200],
   ] as const;
-  test.each(cases(moments, 1))(
-    '%s leaves one application and one number',
+  test.each(cases(points, 1))(
+    'leaves one application and one number when killed %s',
     async (_, when, status) => {
       const cwd = temporaryFolder();
       const killed = await startCarrierProcess(cwd, 0);
@@ -204,7 +208,7 @@ describe.concurrent('kill -9 of the carrier', () => {
   );
 });
 
-/** Stands before a carrier, and holds the first call where a test wants to end one side. */
+/** A proxy in front of a carrier that holds calls until `open`, so that a test can kill one side meanwhile. */
 function startGate(target: string, hold: 'before' | 'after') {
   const reached = Promise.withResolvers<void>();
   const opened = Promise.withResolvers<void>();
@@ -216,18 +220,22 @@ function startGate(target: string, hold: 'before' | 'after') {
       const forward = async () => {
         const { pathname } = new URL(request.url);
         const body = request.method === 'POST' ? await request.text() : null;
-        const answer = await fetch(`${target}${pathname}`, { method: request.method, headers: request.headers, body });
-        return new Response(await answer.text(), { status: answer.status });
+        const response = await fetch(`${target}${pathname}`, {
+          method: request.method,
+          headers: request.headers,
+          body,
+        });
+        return new Response(await response.text(), { status: response.status });
       };
       if (hold === 'before') {
         reached.resolve();
         await opened.promise;
         return forward().catch(() => new Response('gone', { status: 502 }));
       }
-      const answer = await forward().catch(() => new Response('gone', { status: 502 }));
+      const response = await forward().catch(() => new Response('gone', { status: 502 }));
       reached.resolve();
       await opened.promise;
-      return answer;
+      return response;
     },
   });
   atEnd(() => server.stop(true));

@@ -27,8 +27,8 @@ async function setUp() {
   };
 }
 
-describe('an application', () => {
-  test('credits the person’s counselor with a quote and an application, once', async () => {
+describe('activity credit of an application', () => {
+  test('adds one quote and one application for the assigned counselor', async () => {
     const { testApp, assign, start, ledger } = await setUp();
     await assign('c1');
     expect((await start()).status).toBe(200);
@@ -48,14 +48,14 @@ describe('an application', () => {
     });
   });
 
-  test('credits a manager who is the counselor with what is the manager’s own', async () => {
+  test('adds the activities to a manager who is the assigned counselor', async () => {
     const { assign, start, ledger } = await setUp();
     await assign('boss');
     await start();
     expect(await ledger()).toMatchObject([{ staffId: 'boss', managerId: 'boss' }, { staffId: 'boss' }]);
   });
 
-  test('credits nobody where nobody is assigned, also not later', async () => {
+  test('adds nothing without an assigned counselor, also after a later assignment', async () => {
     const { assign, start, ledger } = await setUp();
     await start();
     await assign('c1');
@@ -68,7 +68,7 @@ describe('an application', () => {
     expect(await ledger()).toHaveLength(2);
   });
 
-  test('credits each new number: another flow, and corrected data', async () => {
+  test('adds activities for each new number: another flow and corrected data', async () => {
     const { assign, start, ledger } = await setUp();
     await assign('c1');
     await start();
@@ -85,14 +85,14 @@ describe('an application', () => {
     ]);
   });
 
-  test('that is declined credits nobody', async () => {
+  test('adds nothing for a declined application', async () => {
     const { assign, start, ledger } = await setUp();
     await assign('c1');
     expect((await start('ltc', { lastName: 'Declined' })).status).toBe(422);
     expect(await ledger()).toEqual([]);
   });
 
-  test('that fails at the carrier credits nobody until it is settled, and then once, whoever settles it', async () => {
+  test('adds activities once when a failed application is settled by reconciliation and then repeated', async () => {
     const { testApp, assign, start, ledger, reconcile } = await setUp();
     await assign('c1');
     expect((await start('ltc', { lastName: 'Dropped' })).status).toBe(503);

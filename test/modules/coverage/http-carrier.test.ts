@@ -16,7 +16,7 @@ const accepted = {
 };
 const pricedAt = (price: string) => JSON.stringify(accepted).replace('12.34', price);
 
-/** A carrier that answers by the given function, and the calls that it got. */
+/** A carrier client, connected to a server that responds with the given function, and the calls the server received. */
 function carrierThat(
   respond: (method: string, calls: number) => Response | Promise<Response>,
   policy: Partial<typeof testCarrier> = {},
@@ -37,12 +37,12 @@ function carrierThat(
 
 const failureOf = async (promise: Promise<unknown>): Promise<CarrierError> => {
   const error = await promise.catch((failure: unknown) => failure);
-  if (!(error instanceof CarrierError)) throw new Error('It did not fail as a carrier does');
+  if (!(error instanceof CarrierError)) throw new Error('Expected a CarrierError');
   return error;
 };
 
-describe('the answer of a carrier', () => {
-  test.each([408, 425, 429, 500, 503, 401, 403])('%d may pass, and is asked again', async (status) => {
+describe('HTTP carrier client', () => {
+  test.each([408, 425, 429, 500, 503, 401, 403])('retries status %d', async (status) => {
     const { carrier, calls } = carrierThat((_, count) =>
       count < 3 ? new Response('no', { status }) : Response.json(accepted, { status: 201 }),
     );
@@ -52,8 +52,8 @@ describe('the answer of a carrier', () => {
 
   test.each([
     ['a redirect', () => Response.redirect('http://127.0.0.1:1/', 301), 'bad-answer 301'],
-    ['a status without meaning', () => new Response('no', { status: 400 }), 'bad-answer 400'],
-    ['a refusal without a decision', () => Response.json({ decision: 'perhaps' }, { status: 422 }), 'bad-answer 422'],
+    ['an unexpected status', () => new Response('no', { status: 400 }), 'bad-answer 400'],
+    ['a 422 with an unknown decision', () => Response.json({ decision: 'perhaps' }, { status: 422 }), 'bad-answer 422'],
     ['no JSON', () => new Response('<html>', { status: 201 }), 'bad-answer 201'],
     ['no number', () => Response.json({ ...accepted, applicationNumber: 0 }, { status: 201 }), 'bad-answer 201'],
     ['no prices', () => Response.json({ ...accepted, pricing: [] }, { status: 201 }), 'bad-answer 201'],
@@ -64,14 +64,14 @@ describe('the answer of a carrier', () => {
       () => new Response(JSON.stringify(accepted).replace('TERM_10', '\\u0000'), { status: 201 }),
       'bad-answer 201',
     ],
-  ])('that is %s decides nothing, and is not asked again', async (_, respond, code) => {
+  ])('fails without a retry when the response has %s', async (_, respond, code) => {
     const { carrier, calls } = carrierThat(respond);
     const failure = await failureOf(carrier.start(application, false));
     expect(failure).toMatchObject({ kind: 'bad-answer', code, wasAsked: true });
     expect(calls).toHaveLength(1);
   });
 
-  test('that never ends is cut off within the time of all attempts', async () => {
+  test('times out when the response never ends', async () => {
     const endless = () =>
       new Response(
         new ReadableStream({
@@ -87,7 +87,7 @@ describe('the answer of a carrier', () => {
     expect(performance.now() - startedAtMs).toBeLessThan(3 * testCarrier.timeoutMs + 1_500);
   });
 
-  test('under the reference is asked for first when there may be one, and what is not known is sent', async () => {
+  test('looks up the reference first when the carrier may know it, and sends it when it does not', async () => {
     const known = carrierThat(() => Response.json(accepted));
     await known.carrier.start(application, true);
     expect(known.calls).toEqual(['GET /applications/reference-1']);
@@ -98,11 +98,11 @@ describe('the answer of a carrier', () => {
     expect(unknown.calls).toEqual(['GET /applications/reference-1', 'POST /applications']);
   });
 
-  test('to the one question says nothing of the other: each has its own breaker', async () => {
+  test('has separate circuit breakers for lookups and submissions', async () => {
     const respond = (method: string) => new Response(null, { status: method === 'GET' ? 404 : 500 });
-    // A breaker that closes again meanwhile would let one more through.
+    // A breaker that closes during the test would let one more call through.
     const { carrier, calls } = carrierThat(respond, { breakerMs: 60_000 });
-    for (let round = 0; round < 3; round += 1) await failureOf(carrier.start(application, true));
+    for (let attempt = 0; attempt < 3; attempt += 1) await failureOf(carrier.start(application, true));
     const posts = calls.filter((call) => call.startsWith('POST')).length;
     const failure = await failureOf(carrier.start(application, true));
     expect(failure).toMatchObject({ kind: 'unavailable', wasAsked: false });
@@ -110,7 +110,7 @@ describe('the answer of a carrier', () => {
     expect(posts).toBe(testCarrier.breakerFailures);
   });
 
-  test('that does not come is told as such by the call during which the circuit opens: the carrier was asked', async () => {
+  test('reports the carrier status, not an open circuit, for the call that opens the circuit', async () => {
     const policy = { attempts: 3, breakerFailures: 2, breakerMs: 60_000 };
     const { carrier, calls } = carrierThat(() => new Response(null, { status: 500 }), policy);
     expect(await failureOf(carrier.start(application, false))).toMatchObject({

@@ -25,38 +25,38 @@ async function setUp() {
   const testApp = await createTestApp({ carrier: sandbox.carrier() });
   const start = (body: object, as = 'ada', path = ltc, headers: Record<string, string> = {}) =>
     testApp.call('POST', path, { as, body, headers });
-  const partner = (answer: { body: unknown }) => v.parse(UserBody, answer.body).user.purchase.partner;
+  const partner = (response: { body: unknown }) => v.parse(UserBody, response.body).user.purchase.partner;
   const list = async (as = 'ada') => {
-    const answer = await testApp.call('GET', '/v2/private/user/applications', { as });
-    return v.parse(ApplicationsBody, answer.body).data.applications;
+    const response = await testApp.call('GET', '/v2/private/user/applications', { as });
+    return v.parse(ApplicationsBody, response.body).data.applications;
   };
   const service = coverageServiceOf(testApp, sandbox.carrier());
   const reconcile = (holder = 'one') => service.reconcile(holder, () => false);
   return { sandbox, testApp, start, partner, list, service, reconcile };
 }
 
-describe('a total coverage', () => {
-  test.each([ltc, life])('by %s answers the carrier’s number and prices, and keeps the identity', async (path) => {
+describe('total coverage', () => {
+  test.each([ltc, life])('POST %s returns the carrier’s number and prices and saves the identity', async (path) => {
     const { testApp, start, partner, list } = await setUp();
-    const answer = await start(ada, 'ada', path);
-    expect(answer.status).toBe(200);
-    expect(partner(answer)).toEqual({
+    const response = await start(ada, 'ada', path);
+    expect(response.status).toBe(200);
+    expect(partner(response)).toEqual({
       appNumber: 100_001,
       pricing: priceApplication({ ageYears: 45, gender: 'Female', state: 'VA' }).map((entry) => ({
         ...entry,
         terms: [...entry.terms],
       })),
     });
-    expect(answer.body).toMatchObject({
+    expect(response.body).toMatchObject({
       user: { profile: { ...ada, dateOfBirth: '1981-03-10', state: 'VA' } },
     });
-    expect((await testApp.call('GET', '/v2/private/user', { as: 'ada' })).text).toBe(answer.text);
+    expect((await testApp.call('GET', '/v2/private/user', { as: 'ada' })).text).toBe(response.text);
     expect(await list()).toMatchObject([
       { flow: path === ltc ? 'ltc' : 'life', state: 'submitted', appNumber: 100_001, supersedes: null },
     ]);
   });
 
-  test('repeated with the same person starts nothing, whatever the case of the e-mail and the spacing', async () => {
+  test('starts no second application when e-mail case and spacing differ', async () => {
     const { sandbox, start } = await setUp();
     const first = await start(ada);
     const again = await start({ ...ada, email: 'ADA@example.COM', firstName: ' Ada  ', dateOfBirth: '1981-03-10' });
@@ -65,7 +65,7 @@ describe('a total coverage', () => {
     expect(v.parse(UserBody, again.body).user.purchase).toEqual(v.parse(UserBody, first.body).user.purchase);
   });
 
-  test('with a corrected birth date starts a new application and says which it follows', async () => {
+  test('starts a new application with supersedes when the birth date is corrected', async () => {
     const { sandbox, start, partner, list } = await setUp();
     await start(ada);
     const corrected = await start({ ...ada, dateOfBirth: '1981-03-11' });
@@ -77,7 +77,7 @@ describe('a total coverage', () => {
     expect(await list()).toHaveLength(2);
   });
 
-  test('is one for each flow and each person', async () => {
+  test('starts one application for each flow and each user', async () => {
     const { sandbox, start, list } = await setUp();
     await start(ada);
     await start(ada, 'ada', life);
@@ -87,7 +87,7 @@ describe('a total coverage', () => {
     expect(await list('nobody')).toEqual([]);
   });
 
-  test('is answered again for thirty days, and started anew after', async () => {
+  test('reuses an application for 30 days and starts another one after', async () => {
     const { testApp, sandbox, start } = await setUp();
     await start(ada);
     testApp.now = new Date(testApp.now.getTime() + 30 * 86_400_000 - 1);
@@ -101,40 +101,43 @@ describe('a total coverage', () => {
   test.each([
     ['Declined', 'does not offer a policy'],
     ['Notfiled', 'state'],
-  ])('that the carrier refuses is 422, and repeated for a day without asking: %s', async (lastName, detail) => {
-    const { testApp, start, list } = await setUp();
-    const answer = await start({ ...ada, lastName });
-    expect(answer).toMatchObject({
-      status: 422,
-      body: { type: '/problems/carrier-declined', code: 313, detail: expect.stringContaining(detail) },
-    });
-    testApp.now = new Date(testApp.now.getTime() + 86_400_000 - 1);
-    await start({ ...ada, lastName });
-    expect(await testApp.db.$count(applicationAttempts)).toBe(1);
-    testApp.now = new Date(testApp.now.getTime() + 1);
-    await start({ ...ada, lastName });
-    expect(await testApp.db.$count(applicationAttempts)).toBe(2);
-    expect((await list()).map(({ state }) => state)).toEqual(['declined', 'declined']);
-  });
+  ])(
+    'returns 422 for a carrier refusal and repeats it for a day without a carrier call: %s',
+    async (lastName, detail) => {
+      const { testApp, start, list } = await setUp();
+      const response = await start({ ...ada, lastName });
+      expect(response).toMatchObject({
+        status: 422,
+        body: { type: '/problems/carrier-declined', code: 313, detail: expect.stringContaining(detail) },
+      });
+      testApp.now = new Date(testApp.now.getTime() + 86_400_000 - 1);
+      await start({ ...ada, lastName });
+      expect(await testApp.db.$count(applicationAttempts)).toBe(1);
+      testApp.now = new Date(testApp.now.getTime() + 1);
+      await start({ ...ada, lastName });
+      expect(await testApp.db.$count(applicationAttempts)).toBe(2);
+      expect((await list()).map(({ state }) => state)).toEqual(['declined', 'declined']);
+    },
+  );
 
   test.each([
     ['nothing', {}, ['/firstName', '/lastName', '/dateOfBirth', '/gender', '/state', '/email']],
     ['null', { ...ada, email: null }, ['/email']],
     ['another gender', { ...ada, gender: 'f' }, ['/gender']],
-    ['a date to come', { ...ada, dateOfBirth: '2026-03-11' }, ['/dateOfBirth']],
+    ['a future date', { ...ada, dateOfBirth: '2026-03-11' }, ['/dateOfBirth']],
     ['an unknown field', { ...ada, ssn: '1' }, ['/ssn']],
-  ])('of %s is refused by name, and stores nothing', async (_, body, pointers) => {
+  ])('returns 422 with pointers and stores nothing for %s', async (_, body, pointers) => {
     const { testApp, sandbox, start } = await setUp();
-    const answer = await start(body);
-    expect(answer.status).toBe(422);
-    expect(answer.body).toMatchObject({ errors: pointers.map((pointer) => ({ pointer })) });
+    const response = await start(body);
+    expect(response.status).toBe(422);
+    expect(response.body).toMatchObject({ errors: pointers.map((pointer) => ({ pointer })) });
     expect(await testApp.db.$count(users)).toBe(0);
     expect(await testApp.db.$count(applications)).toBe(0);
     expect(await sandbox.store.count()).toBe(0);
   });
 });
 
-test('a total coverage over a record that has moved on is refused, and starts nothing', async () => {
+test('total coverage returns 412 and starts no application when If-Match is stale', async () => {
   const { testApp, sandbox, start } = await setUp();
   await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { inCare: false } });
   expect((await start(ada, 'ada', ltc, { 'if-match': '"0-0"' })).status).toBe(412);
@@ -144,10 +147,10 @@ test('a total coverage over a record that has moved on is refused, and starts no
   expect(await sandbox.store.count()).toBe(1);
 });
 
-describe('an Idempotency-Key', () => {
+describe('Idempotency-Key', () => {
   const key = { 'idempotency-key': 'one' };
 
-  test('repeats with the same data and refuses others, a path and a person at a time, for a day', async () => {
+  test('repeats equal data and rejects other data, scoped to path and user, for a day', async () => {
     const { testApp, sandbox, start } = await setUp();
     expect((await start(ada, 'ada', ltc, key)).status).toBe(200);
     expect((await start(ada, 'ada', ltc, key)).status).toBe(200);
@@ -160,7 +163,7 @@ describe('an Idempotency-Key', () => {
     expect((await start({ ...ada, state: 'NY' }, 'ada', ltc, key)).status).toBe(200);
   });
 
-  test('of yesterday is forgotten', async () => {
+  test('is deleted after a day', async () => {
     const { testApp, start } = await setUp();
     await start(ada, 'ada', ltc, { 'idempotency-key': 'one' });
     testApp.now = new Date(testApp.now.getTime() + 86_400_001);
@@ -168,14 +171,14 @@ describe('an Idempotency-Key', () => {
     expect(await testApp.db.select({ key: idempotencyKeys.key }).from(idempotencyKeys)).toEqual([{ key: 'another' }]);
   });
 
-  test('of another form is refused', async () => {
+  test('returns 422 when the key has 256 characters', async () => {
     const { start } = await setUp();
-    const answer = await start(ada, 'ada', ltc, { 'idempotency-key': 'a'.repeat(256) });
-    expect(answer).toMatchObject({ status: 422, body: { errors: [{ pointer: 'idempotency-key' }] } });
+    const response = await start(ada, 'ada', ltc, { 'idempotency-key': 'a'.repeat(256) });
+    expect(response).toMatchObject({ status: 422, body: { errors: [{ pointer: 'idempotency-key' }] } });
   });
 });
 
-const faults = [
+const carrierFailures = [
   { lastName: 'Slow', status: 504, slug: 'carrier-timeout', accepted: 1 },
   { lastName: 'Dropped', status: 503, slug: 'carrier-unavailable', accepted: 1 },
   { lastName: 'Broken', status: 503, slug: 'carrier-unavailable', accepted: 1 },
@@ -184,7 +187,7 @@ const faults = [
   { lastName: 'Huge', status: 502, slug: 'carrier-bad-answer', accepted: 1 },
 ];
 
-describe('reconciling', () => {
+describe('reconciliation', () => {
   const open = async () => {
     const tools = await setUp();
     for (const state of ['VA', 'NY']) await tools.start({ ...ada, lastName: 'Dropped', state });
@@ -192,7 +195,7 @@ describe('reconciling', () => {
     return tools;
   };
 
-  test('is done by one holder at a time, until it lets go', async () => {
+  test('runs for one lease holder until that holder releases the lease', async () => {
     const { testApp, start, service, reconcile } = await open();
     expect(await reconcile('one')).toBe(2);
     await start({ ...ada, lastName: 'Dropped', state: 'CA' });
@@ -204,13 +207,13 @@ describe('reconciling', () => {
     expect(await reconcile('another')).toBe(1);
   });
 
-  test('begins no other application when it is to stop', async () => {
+  test('starts no further application after a stop', async () => {
     const { service } = await open();
-    let asked = 0;
-    expect(await service.reconcile('one', () => asked++ > 0)).toBe(1);
+    let stopChecks = 0;
+    expect(await service.reconcile('one', () => stopChecks++ > 0)).toBe(1);
   });
 
-  test('gives the person the application that was started last, whichever is settled first', async () => {
+  test('keeps the purchase of the newest application in any settlement order', async () => {
     const { testApp, list, reconcile } = await open();
     await reconcile();
     const { user } = v.parse(UserBody, (await testApp.call('GET', '/v2/private/user', { as: 'ada' })).body);
@@ -218,7 +221,7 @@ describe('reconciling', () => {
     expect(user.purchase.partner?.appNumber).toBe(newest?.appNumber ?? 0);
   });
 
-  test('asks for what stays open less and less often, and not beyond seven days', async () => {
+  test('retries an open application with growing delays and stops after seven days', async () => {
     const { testApp, start, reconcile } = await setUp();
     await start({ ...ada, lastName: 'Busy' });
     const startedAtMs = testApp.now.getTime();
@@ -238,16 +241,16 @@ describe('reconciling', () => {
   }, 20_000);
 });
 
-describe('a carrier that fails', () => {
-  test.concurrent.each(faults)(
-    'in the way of $lastName is told, nothing is lost, and a repeat brings the first number',
+describe('carrier failure', () => {
+  test.concurrent.each(carrierFailures)(
+    '$lastName returns $status, keeps the previous purchase, and a repeat returns the first number',
     async ({ lastName, status, slug, accepted }) => {
       const { testApp, sandbox, start, partner, list } = await setUp();
       const previous = await start({ ...ada, lastName: 'Before' });
       const body = { ...ada, lastName };
-      const answer = await start(body);
-      expect(answer).toMatchObject({ status, body: { type: `/problems/${slug}` } });
-      expect(answer.headers.get('retry-after')).toBe(lastName === 'Busy' ? '1' : '5');
+      const response = await start(body);
+      expect(response).toMatchObject({ status, body: { type: `/problems/${slug}` } });
+      expect(response.headers.get('retry-after')).toBe(lastName === 'Busy' ? '1' : '5');
       expect((await list())[0]).toMatchObject({ state: 'unknown', appNumber: null });
       expect(await sandbox.store.count()).toBe(1 + accepted);
       const saved = v.parse(UserBody, (await testApp.call('GET', '/v2/private/user', { as: 'ada' })).body).user;
@@ -262,8 +265,8 @@ describe('a carrier that fails', () => {
     20_000,
   );
 
-  test.concurrent.each(faults.filter(({ accepted }) => accepted === 1))(
-    'in the way of $lastName is settled by the reconciler',
+  test.concurrent.each(carrierFailures.filter(({ accepted }) => accepted === 1))(
+    '$lastName is settled by the reconciler',
     async ({ lastName }) => {
       const { testApp, sandbox, start, list, reconcile } = await setUp();
       await start({ ...ada, lastName });
@@ -278,7 +281,7 @@ describe('a carrier that fails', () => {
     20_000,
   );
 
-  test('opens the breaker, which answers without asking and closes again by itself', async () => {
+  test('opens the circuit breaker, which closes again after the break', async () => {
     const { start, sandbox } = await setUp();
     for (const state of ['VA', 'NY', 'CA']) await start({ ...ada, lastName: 'Broken', state });
     const startedAtMs = performance.now();
@@ -287,22 +290,22 @@ describe('a carrier that fails', () => {
     expect(performance.now() - startedAtMs).toBeLessThan(1000);
     const before = await sandbox.store.count();
     const deadline = performance.now() + 5_000;
-    let answer = refused;
-    while (answer.status !== 200 && performance.now() < deadline) {
+    let response = refused;
+    while (response.status !== 200 && performance.now() < deadline) {
       await Bun.sleep(100);
-      answer = await start({ ...ada, lastName: 'Healthy' });
+      response = await start({ ...ada, lastName: 'Healthy' });
     }
-    expect(answer.status).toBe(200);
+    expect(response.status).toBe(200);
     expect(await sandbox.store.count()).toBe(before + 1);
   }, 20_000);
 
-  test('slowly does not keep others from being answered', async () => {
+  test('with slow responses does not delay other requests', async () => {
     const { testApp, start } = await setUp();
     let openCount = 200;
     const slow = Array.from({ length: openCount }, async (_, index) => {
-      const answer = await start({ ...ada, lastName: 'Slow' }, `slow-${index}`);
+      const response = await start({ ...ada, lastName: 'Slow' }, `slow-${index}`);
       openCount -= 1;
-      return answer;
+      return response;
     });
     await Bun.sleep(100);
     expect((await testApp.call('GET', '/health/ready')).status).toBe(200);
@@ -310,12 +313,12 @@ describe('a carrier that fails', () => {
     for (const { status } of await Promise.all(slow)) expect([503, 504]).toContain(status);
   }, 30_000);
 
-  test('puts no name, e-mail or birth date into a log or a problem, on any path', async () => {
+  test('writes no name, e-mail or birth date to logs and problems on any path', async () => {
     const { testApp, start, reconcile } = await setUp();
     const canary = { firstName: 'Canaryname', email: 'canary@example.com', dateOfBirth: '1979-07-19' };
     const problems: string[] = [];
-    const note = (answer: { status: number; text: string }) => {
-      if (answer.status >= 400) problems.push(answer.text);
+    const note = (response: { status: number; text: string }) => {
+      if (response.status >= 400) problems.push(response.text);
     };
     for (const lastName of ['Fine', 'Slow', 'Broken', 'Garbled', 'Huge', 'Busy', 'Declined', 'Dropped']) {
       note(await start({ ...ada, ...canary, lastName }));

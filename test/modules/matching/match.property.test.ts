@@ -13,7 +13,7 @@ import {
 import { printMatches } from '../../../src/modules/matching/print-matches';
 import { compileCondition } from '../../../src/modules/matching/rules';
 
-/** Few facts with few values, so that rules and people often meet. */
+/** Few facts with few values, so that rules often apply. */
 const factValues: Record<'age' | 'tobacco' | 'gender' | 'lifeInsurance.billsAndDebt', fc.Arbitrary<FactValue>> = {
   age: fc.integer({ min: 60, max: 85 }),
   tobacco: fc.boolean(),
@@ -48,7 +48,7 @@ const condition: fc.Arbitrary<Condition> = fc.letrec<{ condition: Condition }>((
   ),
 })).condition;
 
-/** Quotes, controls, other scripts and halves of surrogate pairs among the rest. */
+/** Includes quotes, control characters, other scripts and lone surrogates. */
 const text = fc.oneof(
   fc.string({
     unit: fc.constantFrom('"', '\\', '\n', '\0', '\u007f', '\u0080', 'é', '\u2028', '\ud83d', '\ude00', '😀', '$&'),
@@ -97,8 +97,8 @@ const catalog = fc
 
 const run = (property: Parameters<typeof fc.assert>[0]) => fc.assert(property, { numRuns: 500 });
 
-describe('a match, whatever the person and the catalogue', () => {
-  test('holds every active product once, in order, with the highest-scored as the best', () => {
+describe('match', () => {
+  test('ranks every active product once, by score, with the best eligible product first', () => {
     run(
       fc.property(person, catalog, (facts, stored) => {
         const { bestMatch, remainingMatches } = match(facts, compileCatalog(stored), true);
@@ -126,7 +126,7 @@ describe('a match, whatever the person and the catalogue', () => {
     );
   });
 
-  test('has scores that its points and penalty add up to, of at most two decimals and never -0', () => {
+  test('returns scores that equal points plus penalty, with at most two decimals and never -0', () => {
     run(
       fc.property(person, catalog, (facts, stored) => {
         const { bestMatch, remainingMatches } = match(facts, compileCatalog(stored), true);
@@ -142,7 +142,7 @@ describe('a match, whatever the person and the catalogue', () => {
     );
   });
 
-  test('is the same to the byte, run again and with the rows shuffled', () => {
+  test('returns identical bytes when repeated and when the rows are shuffled', () => {
     run(
       fc.property(person, catalog, fc.integer(), (facts, stored, seed) => {
         const once = JSON.stringify(match(facts, compileCatalog(stored)));
@@ -158,7 +158,7 @@ describe('a match, whatever the person and the catalogue', () => {
     );
   });
 
-  test('is printed as JSON.stringify prints it, in ASCII, whoever was matched before', () => {
+  test('prints the same JSON as JSON.stringify, in ASCII, for a series of people', () => {
     run(
       fc.property(fc.array(person, { minLength: 1, maxLength: 5 }), catalog, (people, stored) => {
         const compiled = compileCatalog(stored);
@@ -175,7 +175,7 @@ describe('a match, whatever the person and the catalogue', () => {
     );
   });
 
-  test('changes no rule that does not read what was newly answered, and turns none that was decided', () => {
+  test('changes only unknown rules that read the new answer when an answer is added', () => {
     run(
       fc.property(person, catalog, fc.integer({ min: 60, max: 85 }), (facts, stored, age) => {
         const before = new Map(facts);
@@ -199,7 +199,7 @@ describe('a match, whatever the person and the catalogue', () => {
   });
 });
 
-describe('products of the same score', () => {
+describe('match with equal scores', () => {
   const tied = (ids: readonly number[], position: (index: number) => number) =>
     compileCatalog({
       version: 1,
@@ -221,7 +221,7 @@ describe('products of the same score', () => {
     return [bestMatch?.id, ...remainingMatches.map(({ id }) => id)];
   };
 
-  test('stand in the order of the catalogue, then of their ids', () => {
+  test('orders products by catalogue position, then by id', () => {
     expect(order(tied([30, 10, 20], (index) => index))).toEqual([30, 10, 20]);
     expect(order(tied([30, 10, 20], (index) => 2 - index))).toEqual([20, 10, 30]);
     expect(order(tied([30, 10, 20], () => 0))).toEqual([10, 20, 30]);

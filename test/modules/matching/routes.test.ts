@@ -25,10 +25,10 @@ async function matchesOf(
   as: string,
   { query = '', ...options }: CallOptions & { query?: string } = {},
 ) {
-  const answer = await testApp.call('POST', `${path}${query}`, { as, ...options });
-  if (answer.status !== 200) throw new Error(`${answer.status}: ${answer.text}`);
-  const { user } = v.parse(UserBody, answer.body);
-  return { ...answer, user, matches: v.parse(Matches, user.insurance.matches) };
+  const response = await testApp.call('POST', `${path}${query}`, { as, ...options });
+  if (response.status !== 200) throw new Error(`${response.status}: ${response.text}`);
+  const { user } = v.parse(UserBody, response.body);
+  return { ...response, user, matches: v.parse(Matches, user.insurance.matches) };
 }
 
 const smallCatalog = v.parse(Catalog, {
@@ -50,9 +50,9 @@ describe(`POST ${path}`, () => {
   test.each([
     ['no body', {}],
     ['an empty object', { body: {} }],
-    ['no body, whatever its type is said to be', { headers: { 'content-type': 'text/plain' } }],
+    ['no body with Content-Type: text/plain', { headers: { 'content-type': 'text/plain' } }],
     ['null', { body: null }],
-  ])('takes %s, and gives a person without answers the full list', async (_, options) => {
+  ])('accepts %s and matches all products for a person without answers', async (_, options) => {
     const testApp = await createTestApp();
     const { matches, user } = await matchesOf(testApp, 'nobody', options);
     expect(user.id).toBe('nobody');
@@ -64,13 +64,13 @@ describe(`POST ${path}`, () => {
     ['a field', { body: { products: [] } }, 422],
     ['an array', { body: [] }, 422],
     ['a text', { body: '{}', headers: { 'content-type': 'text/plain' } }, 415],
-  ])('refuses %s', async (_, options, status) => {
+  ])('rejects %s', async (_, options, status) => {
     const testApp = await createTestApp();
     expect((await testApp.call('POST', path, { as: 'nobody', ...options })).status).toBe(status);
     expect(await testApp.db.$count(users)).toBe(0);
   });
 
-  test('stores what it answers, replaces it whole, and writes nothing that is the same', async () => {
+  test('stores the returned matches, replaces them as a whole and skips an equal write', async () => {
     const testApp = await createTestApp();
     const first = await matchesOf(testApp, 'stored');
     const read = await testApp.call('GET', '/v2/private/user', { as: 'stored' });
@@ -91,7 +91,7 @@ describe(`POST ${path}`, () => {
     expect(readAgain.headers.get('etag')).toBe(changed.headers.get('etag'));
   });
 
-  test('explains on demand, in the answer alone', async () => {
+  test('returns explanations for explain=true without storing them', async () => {
     const testApp = await createTestApp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'explained', body: { dateOfBirth: '1940-01-01' } });
     const { matches } = await matchesOf(testApp, 'explained', { query: '?explain=true' });
@@ -108,7 +108,7 @@ describe(`POST ${path}`, () => {
     }
   });
 
-  test('honours If-Match like every save', async () => {
+  test('returns 412 when If-Match is stale or invalid, or when no record exists', async () => {
     const testApp = await createTestApp();
     const first = await matchesOf(testApp, 'tagged');
     const tag = first.headers.get('etag') ?? '';
@@ -120,7 +120,7 @@ describe(`POST ${path}`, () => {
     expect(await testApp.db.$count(users)).toBe(1);
   });
 
-  test('gives icons that answer', async () => {
+  test('returns icon URLs that serve SVG, and /icons returns 404 for unknown names', async () => {
     const testApp = await createTestApp();
     const { matches } = await matchesOf(testApp, 'icons');
     for (const { productIcon } of [...(matches.bestMatch ? [matches.bestMatch] : []), ...matches.remainingMatches]) {
@@ -144,7 +144,7 @@ describe(`POST ${path}`, () => {
     }
   });
 
-  test('uses a new version of the catalogue within five seconds, and asks for one no sooner', async () => {
+  test('uses a new catalogue version after the five-second cache expires', async () => {
     const testApp = await createTestApp();
     await matchesOf(testApp, 'versions');
     await createCatalogStore(testApp.db).add(smallCatalog, by);
@@ -158,7 +158,7 @@ describe(`POST ${path}`, () => {
     });
   });
 
-  test('has no best match only when the catalogue has no product', async () => {
+  test('returns a null best match only when the catalogue has no products', async () => {
     const testApp = await createTestApp();
     await createCatalogStore(testApp.db).add({ conditions: [], products: [] }, by);
     expect((await matchesOf(testApp, 'none')).matches).toEqual({ bestMatch: null, remainingMatches: [] });
@@ -170,7 +170,7 @@ describe(`POST ${path}`, () => {
     expect(matches).toMatchObject({ bestMatch: { id: 7, score: -0.01, isEligible: false }, remainingMatches: [] });
   });
 
-  test('takes away more than all points can make up for, by what is stored', async () => {
+  test('ranks a disqualified product below every eligible one, by the stored points', async () => {
     const testApp = await createTestApp();
     const rule = (id: string, points: number) => ({
       id,
@@ -196,7 +196,7 @@ describe(`POST ${path}`, () => {
     });
   });
 
-  test('repeats when the record changes meanwhile, and stores over newer answers the third time', async () => {
+  test('retries when the record changes concurrently and stores on the third attempt', async () => {
     const testApp = await createTestApp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'moving', body: { seriousIllness: true } });
     const users = createUserStore(testApp.db);
@@ -229,21 +229,21 @@ describe(`POST ${path}`, () => {
     expect((await testApp.call('GET', '/v2/private/user', { as: 'moving' })).text).toBe(moved.text);
   });
 
-  test('reckons ages in the configured time zone', async () => {
+  test('computes ages in the configured time zone', async () => {
     const held = async (reportTimeZone: string) => {
       const testApp = await createTestApp({ config: { ...testConfig, reportTimeZone } });
       testApp.now = new Date('2026-03-11T03:30:00Z');
       await testApp.call('POST', '/v2/private/user/profile', { as: 'born', body: { dateOfBirth: '1961-03-11' } });
       const { matches } = await matchesOf(testApp, 'born', { query: '?explain=true' });
-      const answer = await testApp.call('POST', preview, { as: 'born', body: {} });
-      expect(answer.text).toContain(JSON.stringify(matches.remainingMatches).slice(0, 200));
+      const response = await testApp.call('POST', preview, { as: 'born', body: {} });
+      expect(response.text).toContain(JSON.stringify(matches.remainingMatches).slice(0, 200));
       return matches.remainingMatches.flatMap(({ explanation }) => explanation?.disqualifiersHeld ?? []);
     };
     expect(await held('UTC')).toContain('ageBetween65To69');
     expect(await held('America/New_York')).not.toContain('ageBetween65To69');
   });
 
-  test('without any catalogue is refused, and overwrites nothing', async () => {
+  test('returns 503 and writes nothing when no catalogue is stored', async () => {
     const testApp = await createTestApp();
     for (const table of ['product_disqualifiers', 'product_rules', 'products', 'conditions', 'catalog_versions']) {
       await testApp.db.$client.execute(`DELETE FROM ${table}`);
@@ -252,7 +252,7 @@ describe(`POST ${path}`, () => {
     expect(await testApp.db.$count(users)).toBe(0);
   });
 
-  test('does not see a version whose rows are still being stored', async () => {
+  test('ignores a catalogue version whose import is incomplete', async () => {
     const testApp = await createTestApp();
     await createCatalogStore(testApp.db).add(smallCatalog, by);
     await testApp.db.$client.execute('UPDATE catalog_versions SET is_complete = 0 WHERE id = 2');
@@ -262,22 +262,22 @@ describe(`POST ${path}`, () => {
     expect(rows.map((row) => row[0])).toEqual([1, 3]);
   });
 
-  test('leaves out what is not active', async () => {
+  test('excludes inactive products', async () => {
     const testApp = await createTestApp();
     const products = smallCatalog.products.map((product) => ({ ...product, active: false }));
     await createCatalogStore(testApp.db).add({ conditions: [], products }, by);
     expect((await matchesOf(testApp, 'inactive')).matches.bestMatch).toBeNull();
   });
 
-  test('beside saves of the same person loses no answer and is never left behind', async () => {
+  test('matches the latest answers after 30 saves and 30 matches in parallel', async () => {
     const testApp = await createTestApp();
     const calls = Array.from({ length: 60 }, (_, index) =>
       index % 2 === 0
         ? testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'busy', body: { policyValue: index } })
         : testApp.call('POST', path, { as: 'busy' }),
     );
-    const answers = await Promise.all(calls);
-    expect(answers.filter(({ status }) => status !== 200 && status !== 503)).toEqual([]);
+    const responses = await Promise.all(calls);
+    expect(responses.filter(({ status }) => status !== 200 && status !== 503)).toEqual([]);
     const last = await matchesOf(testApp, 'busy');
     const explained = await testApp.call('POST', preview, { as: 'busy', body: {} });
     const { data } = v.parse(v.object({ data: v.object({ matches: Matches }) }), explained.body);
@@ -288,12 +288,12 @@ describe(`POST ${path}`, () => {
 });
 
 describe(`POST ${preview}`, () => {
-  const ids = (answer: { body: unknown }) => {
-    const { data } = v.parse(v.object({ data: v.object({ matches: Matches }) }), answer.body);
+  const ids = (response: { body: unknown }) => {
+    const { data } = v.parse(v.object({ data: v.object({ matches: Matches }) }), response.body);
     return data.matches;
   };
 
-  test('answers as if it were saved, explains, and saves nothing', async () => {
+  test('returns the explained matches of a later save and stores nothing', async () => {
     const testApp = await createTestApp();
     const body = {
       profile: { dateOfBirth: '1976-01-01', weightKg: 80 },
@@ -301,26 +301,26 @@ describe(`POST ${preview}`, () => {
       lifeInsurance: { policySupport: [{ title: 'My niece' }] },
       lifetimeCare: { hobbies: [], careSafety: 2 },
     };
-    const answer = await testApp.call('POST', preview, { as: 'curious', body });
-    expect(answer.status).toBe(200);
-    expect(ids(answer).bestMatch?.explanation?.rules).not.toBeEmpty();
+    const response = await testApp.call('POST', preview, { as: 'curious', body });
+    expect(response.status).toBe(200);
+    expect(ids(response).bestMatch?.explanation?.rules).not.toBeEmpty();
     expect(await testApp.db.$count(users)).toBe(0);
     await testApp.call('POST', '/v2/private/user/profile', { as: 'curious', body: body.profile });
     await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'curious', body: body.ltc });
     await testApp.call('POST', '/v2/private/deepDives/lifeInsurance', { as: 'curious', body: body.lifeInsurance });
     await testApp.call('POST', '/v2/private/deepDives/lifetimeCare', { as: 'curious', body: body.lifetimeCare });
     const saved = await matchesOf(testApp, 'curious', { query: '?explain=true' });
-    expect(saved.matches).toEqual(ids(answer));
+    expect(saved.matches).toEqual(ids(response));
   });
 
-  test('merges over the saved record: null forgets an answer, and what is left out stays', async () => {
+  test('merges the body over the saved record: null removes an answer, an absent field keeps it', async () => {
     const testApp = await createTestApp();
     const save = { as: 'merged', body: { dateOfBirth: '1940-01-01', seriousIllness: true } };
     await testApp.call('POST', '/v2/private/user/profile', save);
     const before = await testApp.call('GET', '/v2/private/user', { as: 'merged' });
-    const held = (answer: { body: unknown }) =>
+    const held = (response: { body: unknown }) =>
       new Set(
-        ids(answer)
+        ids(response)
           .remainingMatches.flatMap(({ explanation }) => explanation?.disqualifiersHeld ?? [])
           .filter((code) => !/^age(Over|Under)/.test(code)),
       );
@@ -335,26 +335,26 @@ describe(`POST ${preview}`, () => {
   test.each([
     ['an unknown section', { insurance: {} }, '/insurance'],
     ['an unknown field', { profile: { age: 5 } }, '/profile/age'],
-    ['a bad answer', { ltc: { careCosts: -1 } }, '/ltc/careCosts'],
+    ['an invalid answer', { ltc: { careCosts: -1 } }, '/ltc/careCosts'],
     ['null for a section', { profile: null }, '/profile'],
     ['a list for a section', { profile: [] }, '/profile'],
     ['a filled list for a section', { ltc: [1] }, '/ltc'],
     ['a long list', { lifeInsurance: { billsAndDebt: Array(101).fill('cc') } }, '/lifeInsurance/billsAndDebt'],
-  ])('refuses %s by name', async (_, body, pointer) => {
+  ])('returns 422 with a pointer for %s', async (_, body, pointer) => {
     const testApp = await createTestApp();
-    const answer = await testApp.call('POST', preview, { as: 'curious', body });
-    expect(answer.status).toBe(422);
-    expect(answer.body).toMatchObject({ errors: [{ pointer }] });
+    const response = await testApp.call('POST', preview, { as: 'curious', body });
+    expect(response.status).toBe(422);
+    expect(response.body).toMatchObject({ errors: [{ pointer }] });
   });
 });
 
-describe('seeding the catalogue', () => {
+describe('catalogue seed', () => {
   const versions = async (testApp: TestApp) => {
     const stored = await createCatalogStore(testApp.db).listVersions();
     return stored.map(({ source }) => source);
   };
 
-  test('at once from several places stores it once, and never over an import', async () => {
+  test('stores one version when run in parallel and never replaces an import', async () => {
     const testApp = await createTestApp();
     const store = createCatalogStore(testApp.db);
     const shipped = (contentHash: string) =>
@@ -372,8 +372,8 @@ describe('seeding the catalogue', () => {
   });
 });
 
-describe.skipIf(!hasSqld || !isLong)('a catalogue of 10,000 products with 50,000 rules', () => {
-  test('goes to a libSQL server while others save', async () => {
+describe.skipIf(!hasSqld || !isLong)('import of 10,000 products with 50,000 rules', () => {
+  test('completes on a libSQL server during concurrent saves', async () => {
     const sqld = await startSqld();
     const db = await openDatabase({ url: sqld.url, timeoutMs: 5000 });
     await migrateDatabase(db);

@@ -12,7 +12,7 @@ const no: Comparison = { fact: 'tobacco', is: false };
 const open: Comparison = { fact: 'inCare', is: true };
 const smoker = facts([['tobacco', true]]);
 
-describe('a condition', () => {
+describe('compileCondition', () => {
   test.each<[name: string, condition: Condition, expected: boolean | undefined]>([
     ['all of nothing', { all: [] }, true],
     ['any of nothing', { any: [] }, false],
@@ -28,11 +28,11 @@ describe('a condition', () => {
     ['not true', { not: yes }, false],
     ['not unknown', { not: open }, undefined],
     ['not (unknown and false)', { not: { all: [open, no] } }, true],
-  ])('follows Kleene: %s', (_, condition, expected) => {
+  ])('uses three-valued logic: %s', (_, condition, expected) => {
     expect(holds(condition, smoker)).toBe(expected);
   });
 
-  test('names every fact that it reads, once', () => {
+  test('lists every fact it reads once', () => {
     const { reads } = compileCondition({ all: [yes, { any: [no, open] }, { not: { fact: 'age', atLeast: 5 } }] });
     expect([...reads].sort()).toEqual(['age', 'inCare', 'tobacco']);
   });
@@ -60,13 +60,13 @@ describe('a condition', () => {
     [{ fact: 'lifeInsurance.billsAndDebt', isEmpty: true }, [], true],
     [{ fact: 'lifeInsurance.billsAndDebt', isEmpty: true }, ['cc'], false],
     [{ fact: 'lifeInsurance.billsAndDebt', isEmpty: false }, ['cc'], true],
-  ])('compares: %j with %j is %p', (comparison, value, expected) => {
+  ])('compares %j with %j as %p', (comparison, value, expected) => {
     expect(holds(comparison, facts([[comparison.fact, value]]))).toBe(expected);
     expect(holds(comparison, facts([]))).toBeUndefined();
   });
 });
 
-describe('the body mass index', () => {
+describe('body mass index', () => {
   const bmi = (profile: { heightCm?: number; weightKg?: number }) =>
     deriveFacts({ profile, ltcLifetimeCare: null, lifeInsurance: null, lifetimeCare: null }, '2026-03-10');
   const obese: Comparison = { fact: 'bmi', atLeast: 30 };
@@ -79,23 +79,23 @@ describe('the body mass index', () => {
     ['30.05', 100, 30.05, true],
     ['just below 30 by a hundredth of a kilogram', 170, 86.69, false],
     ['just below 30 by a hundredth of a centimetre', 170.01, 86.7, false],
-  ])('of %s is compared without rounding', (_, heightCm, weightKg, expected) => {
+  ])('compares %s without rounding', (_, heightCm, weightKg, expected) => {
     expect(holds(obese, bmi({ heightCm, weightKg }))).toBe(expected);
   });
 
-  test('is unknown without a weight or a height, never obese and never slim', () => {
+  test('is unknown without a weight or a height', () => {
     expect(holds(obese, bmi({ heightCm: 170 }))).toBeUndefined();
     expect(holds(obese, bmi({ weightKg: 200 }))).toBeUndefined();
     expect(holds({ not: obese }, bmi({}))).toBeUndefined();
   });
 });
 
-describe('facts', () => {
-  test('of nobody are none', () => {
+describe('deriveFacts', () => {
+  test('returns no facts without a record', () => {
     expect(deriveFacts(undefined, '2026-03-10').size).toBe(0);
   });
 
-  test('tell an empty list from one that was not answered', () => {
+  test('distinguishes an empty list from a missing answer', () => {
     const answers = { profile: null, ltcLifetimeCare: { insuranceCover: [] }, lifeInsurance: {}, lifetimeCare: null };
     const known = deriveFacts(answers, '2026-03-10');
     expect(known.get('ltc.lifetimeCare.insuranceCover')).toEqual([]);

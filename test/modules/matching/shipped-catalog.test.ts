@@ -26,15 +26,15 @@ const catalog = compileCatalog({
 });
 
 const matchOf = (answers: Partial<Answers>, on = today) => {
-  const nobody = { profile: null, ltcLifetimeCare: null, lifeInsurance: null, lifetimeCare: null };
-  const matches = match(deriveFacts({ ...nobody, ...answers }, on), catalog, true);
+  const unanswered = { profile: null, ltcLifetimeCare: null, lifeInsurance: null, lifetimeCare: null };
+  const matches = match(deriveFacts({ ...unanswered, ...answers }, on), catalog, true);
   const all = [...(matches.bestMatch === null ? [] : [matches.bestMatch]), ...matches.remainingMatches];
   return { ...matches, all, place: (id: number) => all.findIndex((each) => each.id === id) };
 };
 
 const contractCodes = ['seriousIllness', 'inCare', 'obese', 'ageBetween65To69', 'ageBetween70To79', 'age80Plus'];
 
-/** The contract's codes that hold for a person, over all products. */
+/** The contract's disqualifier codes that apply to a person, over all products. */
 const codesHeld = (answers: Partial<Answers>, on = today) =>
   [...new Set(matchOf(answers, on).all.flatMap(({ explanation }) => explanation?.disqualifiersHeld ?? []))]
     .filter((code) => contractCodes.includes(code))
@@ -43,31 +43,31 @@ const codesHeld = (answers: Partial<Answers>, on = today) =>
 const termLife = [6, 7, 14];
 const [hybrid, finalExpense, guaranteedIssue, medicalAnnuity] = [1, 8, 9, 12];
 
-describe('the shipped catalogue', () => {
-  test('is a catalogue that an import takes, of at least 12 products', () => {
+describe('shipped catalogue', () => {
+  test('passes the import validation and has at least 12 products', () => {
     const file = JSON.parse(JSON.stringify(shippedCatalog));
     expect(parseCatalog(file).faults).toBeUndefined();
     expect(products.length).toBeGreaterThanOrEqual(12);
   });
 
-  test('is written as it is read, so that its file has the hash under which it is stored', () => {
+  test('parses to the same JSON as its file, so both have the same content hash', () => {
     expect(JSON.stringify(shippedFile)).toBe(JSON.stringify(shippedCatalog));
   });
 
-  test('has the codes of the contract, each with a condition and used', () => {
+  test('defines and uses every disqualifier code of the contract', () => {
     const codes = shippedCatalog.conditions.map(({ code }) => code);
     expect(codes.slice(0, 6)).toEqual(contractCodes);
     expect(new Set(products.flatMap(({ disqualifiers }) => disqualifiers))).toEqual(new Set(codes));
   });
 
-  test('reads answers of every flow', () => {
+  test('has rules on answers of every flow', () => {
     const read = JSON.stringify(shippedCatalog);
     const flows = ['age', 'seriousIllness', 'ltc.lifetimeCare.', 'lifeInsurance.', 'lifetimeCare.'];
     for (const flow of flows) expect(read).toContain(`"fact":"${flow}`);
     expect(factNames.length).toBeGreaterThan(20);
   });
 
-  test('gives somebody without answers the full list and no disqualifier', () => {
+  test('matches all products without disqualifiers when there are no answers', () => {
     const { all, bestMatch } = matchOf({});
     expect(all).toHaveLength(products.length);
     expect(bestMatch).not.toBeNull();
@@ -75,7 +75,7 @@ describe('the shipped catalogue', () => {
     for (const { highlights } of all) expect(highlights).not.toBeEmpty();
   });
 
-  test('holds every text once a product, so that no answer repeats itself', () => {
+  test('repeats no text within a product', () => {
     for (const { rules } of products) {
       const texts = rules.map(({ text }) => text);
       expect(new Set(texts).size).toBe(texts.length);
@@ -83,7 +83,7 @@ describe('the shipped catalogue', () => {
   });
 });
 
-describe('an age code', () => {
+describe('age disqualifier', () => {
   test.each([
     ['the day before the 65th birthday', '1961-03-11', []],
     ['the 65th birthday', '1961-03-10', ['ageBetween65To69']],
@@ -92,38 +92,38 @@ describe('an age code', () => {
     ['the day before the 80th birthday', '1946-03-11', ['ageBetween70To79']],
     ['the 80th birthday', '1946-03-10', ['age80Plus']],
     ['101 years', '1925-03-10', ['age80Plus']],
-  ])('on %s holds alone', (_, dateOfBirth, expected) => {
+  ])('is the only code on %s', (_, dateOfBirth, expected) => {
     expect(codesHeld({ profile: { dateOfBirth } })).toEqual(expected);
   });
 
   test.each([
     ['2025-02-28', []],
     ['2025-03-01', ['ageBetween65To69']],
-  ])('for somebody born on 29 February 1960 comes on 1 March: %s', (on, expected) => {
+  ])('starts on 1 March for a birth date of 29 February 1960: %s', (on, expected) => {
     expect(codesHeld({ profile: { dateOfBirth: '1960-02-29' } }, on)).toEqual(expected);
   });
 
-  test('needs a birth date', () => {
+  test('does not apply without a birth date', () => {
     expect(codesHeld({ profile: { gender: 'Female', seriousIllness: false } })).toEqual([]);
   });
 });
 
-describe('obese', () => {
+describe('obese disqualifier', () => {
   test.each([
     [29.95, []],
     [30, ['obese']],
     [30.05, ['obese']],
-  ])('at a BMI of %p is %p', (weightKg, expected) => {
+  ])('BMI %p yields %p', (weightKg, expected) => {
     expect(codesHeld({ profile: { heightCm: 100, weightKg } })).toEqual(expected);
   });
 
-  test('needs a weight', () => {
+  test('does not apply without a weight', () => {
     expect(codesHeld({ profile: { heightCm: 150 } })).toEqual([]);
   });
 });
 
-describe('a licensed agent would agree that', () => {
-  test('a serious illness raises a medically underwritten annuity and disqualifies term life', () => {
+describe('shipped rules, checked against the judgement of a licensed agent', () => {
+  test('serious illness raises a medically underwritten annuity and disqualifies term life', () => {
     const before = matchOf({ profile: { dateOfBirth: '1950-01-01' } });
     const after = matchOf({ profile: { dateOfBirth: '1950-01-01', seriousIllness: true } });
     const score = (matches: typeof before) => matches.all.find(({ id }) => id === medicalAnnuity)?.score ?? 0;
@@ -131,7 +131,7 @@ describe('a licensed agent would agree that', () => {
     for (const id of termLife) expect(after.all[after.place(id)]?.score).toBeLessThan(0);
   });
 
-  test('nobody of 81 is shown term life as the best, whatever the other answers', () => {
+  test('term life is never the best match at age 81', () => {
     const wishes: Partial<Answers>[] = [
       {},
       { ltcLifetimeCare: { insuranceCover: ['replaceMyIncome', 'unpaidBills'] } },
@@ -147,7 +147,7 @@ describe('a licensed agent would agree that', () => {
     }
   });
 
-  test('somebody of 50 who wants a funeral paid and sets little aside sees final expense above hybrid', () => {
+  test('final expense ranks above hybrid at age 50 with a funeral wish and a small budget', () => {
     const { place } = matchOf({
       profile: { dateOfBirth: '1976-01-01' },
       ltcLifetimeCare: { insuranceCover: ['payingFuneral'], policyValue: 5000 },
@@ -156,12 +156,12 @@ describe('a licensed agent would agree that', () => {
     expect(place(finalExpense)).toBe(0);
   });
 
-  test('somebody of 72 in care is offered what accepts it', () => {
+  test('the best match at age 72 in care is a product that accepts people in care', () => {
     const { bestMatch } = matchOf({ profile: { dateOfBirth: '1954-01-01', inCare: true, seriousIllness: true } });
     expect([guaranteedIssue, medicalAnnuity, 13]).toContain(bestMatch?.id ?? 0);
   });
 
-  test('a couple with savings, a legacy and dementia in the family is offered the hybrid', () => {
+  test('hybrid is the best match for a couple with savings, a legacy wish and dementia in the family', () => {
     const { bestMatch } = matchOf({
       profile: { dateOfBirth: '1964-01-01' },
       ltcLifetimeCare: {
@@ -175,7 +175,7 @@ describe('a licensed agent would agree that', () => {
     expect(bestMatch?.id).toBe(hybrid);
   });
 
-  test('a parent of 40 with a mortgage who lives on an income is offered term life', () => {
+  test('term life is the best match for a parent of 40 with an income and a mortgage', () => {
     const { bestMatch } = matchOf({
       profile: { dateOfBirth: '1986-01-01' },
       ltcLifetimeCare: { insuranceCover: ['replaceMyIncome'], propertyStatus: ['ownedByBank'] },
@@ -184,7 +184,7 @@ describe('a licensed agent would agree that', () => {
     expect(termLife).toContain(bestMatch?.id ?? 0);
   });
 
-  test('nobody is offered what is not sold at their age, in their health or to them, whatever they wish', () => {
+  test('an eligible best match meets the age and health limits of its product for all answers', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1906, max: 2025 }),
@@ -210,10 +210,10 @@ describe('a licensed agent would agree that', () => {
             for (const { isEligible } of all) expect(isEligible).toBeFalse();
             return;
           }
-          const told = (bestMatch?.explanation?.rules ?? []).filter(({ outcome }) => outcome === 'met');
-          expect(
-            told.map(({ text }) => text).filter((text) => /^Issued (from|to) age|^Not offered/.test(text)),
-          ).toEqual([]);
+          const met = (bestMatch?.explanation?.rules ?? []).filter(({ outcome }) => outcome === 'met');
+          expect(met.map(({ text }) => text).filter((text) => /^Issued (from|to) age|^Not offered/.test(text))).toEqual(
+            [],
+          );
         },
       ),
       { numRuns: 1000 },
@@ -248,7 +248,7 @@ describe('a licensed agent would agree that', () => {
     );
   });
 
-  test('nobody without savings is offered what takes a single premium', () => {
+  test('a single-premium product is not the best match without savings', () => {
     const { bestMatch } = matchOf({
       profile: { dateOfBirth: '1956-01-01', seriousIllness: true, inCare: true },
       ltcLifetimeCare: { policyValue: 0, careCosts: 6000 },

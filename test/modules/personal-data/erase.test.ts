@@ -28,7 +28,7 @@ async function setUp() {
   const { db, now } = testApp;
   const sales = createSalesStore(db);
   await sales.upsertStaff([manager('boss'), counselor('c1', 'boss')], now);
-  /** Something in every section and every table in which a person can be found. */
+  /** Stores data in every section and every table that can refer to a person. */
   const fill = async (as: string) => {
     await testApp.call('POST', '/v2/private/user/profile', {
       as,
@@ -68,8 +68,8 @@ const glanceOf = async (testApp: Awaited<ReturnType<typeof createTestApp>>) =>
     })
   ).text;
 
-describe('erasing a person', () => {
-  test('leaves nothing by which the person could be known, in any table', async () => {
+describe('erasure', () => {
+  test('removes every identifying value from all tables', async () => {
     const { testApp, fill, dump, personalData, erase } = await setUp();
     await fill('canary-person');
     const before = await personalData.find('canary-person');
@@ -102,7 +102,7 @@ describe('erasing a person', () => {
     });
   });
 
-  test('keeps what can be counted: the counselor’s month, and how applications ended', async () => {
+  test('keeps the counselor’s monthly glance and the application states', async () => {
     const { testApp, fill, erase } = await setUp();
     await fill('canary-person');
     const before = await glanceOf(testApp);
@@ -113,7 +113,7 @@ describe('erasing a person', () => {
     expect(rows.map(({ flow, state }) => `${flow} ${state}`)).toEqual(['life submitted', 'ltc submitted']);
   });
 
-  test('keeps who did what when, under an id that leads nowhere, together with itself', async () => {
+  test('keeps the audit events under an anonymous id and adds its own event', async () => {
     const { testApp, fill, personalData, erase } = await setUp();
     await fill('canary-person');
     const story = async (userId: string) =>
@@ -129,7 +129,7 @@ describe('erasing a person', () => {
     expect(after.toSorted()).toEqual([...before, `${testApp.now.getTime()} erased  operator tester`].toSorted());
     expect((await trailOf(testApp, keptAs ?? '')).filter(({ applicationId }) => applicationId !== null)).toEqual([]);
     expect(await erase('canary-person')).toEqual(nothing);
-    // What is kept of the trail alone is erased, too.
+    // A user with audit events only is erased as well.
     await createAuditStore(testApp.db).record({
       ...{ userId: 'canary-person', action: 'refused', actor: 'person', requestId: null, now: 0 },
     });
@@ -138,7 +138,7 @@ describe('erasing a person', () => {
     expect((await personalData.find('canary-person')).isAudited).toBeFalse();
   });
 
-  test('keeps what one of the staff has read of others, as long as the place in the staff stays', async () => {
+  test('keeps the read events of a person who is still in staff', async () => {
     const { testApp, erase } = await setUp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'boss', body: { heightCm: 170 } });
     await glanceOf(testApp);
@@ -147,7 +147,7 @@ describe('erasing a person', () => {
     expect(await erase('boss')).toEqual(nothing);
   });
 
-  test('touches nobody else, and can be repeated', async () => {
+  test('changes no other user and can be repeated', async () => {
     const { testApp, fill, personalData, erase } = await setUp();
     await fill('canary-person');
     await fill('neighbour');
@@ -159,7 +159,7 @@ describe('erasing a person', () => {
     expect(await testApp.call('GET', '/v2/private/user', { as: 'neighbour' })).toMatchObject({ status: 200 });
   });
 
-  test('lets the person begin anew, with an ETag that was never given before and a new application', async () => {
+  test('allows a new record with a new ETag and new applications', async () => {
     const { testApp, fill, erase, sandbox } = await setUp();
     await fill('canary-person');
     const tag = (await testApp.call('GET', '/v2/private/user', { as: 'canary-person' })).headers.get('etag');
@@ -171,7 +171,7 @@ describe('erasing a person', () => {
     expect(await sandbox.store.count()).toBe(4);
   });
 
-  test('and beginning anew while an application is on its way gives the new record none of it', async () => {
+  test('keeps an application in flight out of a record that is created meanwhile', async () => {
     const { testApp, erase, sandbox } = await setUp();
     const carrier = sandbox.carrier();
     const service = coverageServiceOf(testApp, {
@@ -189,7 +189,7 @@ describe('erasing a person', () => {
     expect(JSON.stringify(body)).not.toContain('partner');
   });
 
-  test('between the identity and the application leaves no application behind, and asks no carrier', async () => {
+  test('leaves no application and makes no carrier call when it runs between identity save and application', async () => {
     const { testApp, dump, erase, sandbox } = await setUp();
     const opening = createApplicationStore(testApp.db).open({
       id: 'never',
@@ -203,7 +203,7 @@ describe('erasing a person', () => {
       attemptStartedAt: 0,
     });
     expect(await opening).toBeUndefined();
-    // Erases the person as soon as the service looks for an application, which is after it has saved the identity.
+    // Erases the person at the service's first application query, which follows the identity save.
     const save = createUserStore(testApp.db).saveSection;
     const erasingDb = new Proxy(testApp.db, {
       get(target, property, receiver) {
@@ -229,7 +229,7 @@ describe('erasing a person', () => {
     expect(await sandbox.store.count()).toBe(0);
   });
 
-  test('while an application is on its way stores nothing of what the carrier answers', async () => {
+  test('discards the carrier response when it runs during an application', async () => {
     const { testApp, dump, erase, sandbox } = await setUp();
     const carrier = sandbox.carrier();
     const service = (during: () => Promise<unknown>) =>
@@ -244,7 +244,7 @@ describe('erasing a person', () => {
     expect(await started.catch((error: unknown) => error)).toMatchObject({ slug: 'application-in-progress' });
     expect((await dump()).toLowerCase()).not.toContain('canary');
 
-    // One that is left open is nobody's to settle any more.
+    // The reconciler does not settle an application that was open at the erasure.
     const dropped = { ...request, applicant: { ...request.applicant, lastName: 'Dropped' } };
     await service(async () => undefined)
       .start(dropped)

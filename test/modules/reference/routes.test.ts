@@ -9,12 +9,12 @@ import { createTestApp } from '../../support/app';
 const path = '/v2/private/healthAndCare/';
 
 async function lists(testApp: Awaited<ReturnType<typeof createTestApp>>, headers: Record<string, string> = {}) {
-  const answer = await testApp.call('GET', path, { as: 'reader', headers });
-  return { ...answer, parsed: answer.status === 200 ? v.parse(HealthAndCareBody, answer.body) : undefined };
+  const response = await testApp.call('GET', path, { as: 'reader', headers });
+  return { ...response, parsed: response.status === 200 ? v.parse(HealthAndCareBody, response.body) : undefined };
 }
 
 describe('GET /v2/private/healthAndCare/', () => {
-  test('answers the envelope with all five lists and the chat widget’s values', async () => {
+  test('returns the envelope with all five lists and the chat widget’s values', async () => {
     const { parsed } = await lists(await createTestApp());
     expect(parsed).toMatchObject({
       code: 100,
@@ -36,7 +36,7 @@ describe('GET /v2/private/healthAndCare/', () => {
     }
   });
 
-  test('has a strong ETag that answers 304 and may be kept five minutes by the caller alone', async () => {
+  test('returns a strong ETag, a private five-minute max-age, and 304 for a matching If-None-Match', async () => {
     const testApp = await createTestApp();
     const { headers } = await lists(testApp);
     expect(headers.get('etag')).toMatch(/^"[\w-]+"$/);
@@ -49,7 +49,7 @@ describe('GET /v2/private/healthAndCare/', () => {
     expect((await lists(testApp, { 'if-none-match': '"other"' })).status).toBe(200);
   });
 
-  test('shows a change in the tables within a minute, under another ETag', async () => {
+  test('returns changed rows with a new ETag after one minute', async () => {
     const testApp = await createTestApp();
     const before = await lists(testApp);
     await testApp.db.update(referenceOptions).set({ title: 'Changed' }).where(eq(referenceOptions.id, 0));
@@ -61,7 +61,7 @@ describe('GET /v2/private/healthAndCare/', () => {
     expect(after.headers.get('etag')).not.toBe(before.headers.get('etag'));
   });
 
-  test('goes on while the database is away', async () => {
+  test('returns cached lists while the database is unavailable', async () => {
     const testApp = await createTestApp();
     const before = await lists(testApp);
     testApp.db.$client.close();
@@ -72,8 +72,8 @@ describe('GET /v2/private/healthAndCare/', () => {
   });
 });
 
-describe('seeding the lists', () => {
-  test('again changes nothing, and mends what was changed or lost', async () => {
+describe('reference list seed', () => {
+  test('changes nothing when repeated and restores changed and deleted rows', async () => {
     const { db } = await createTestApp();
     const rows = () => db.select().from(referenceOptions).orderBy(referenceOptions.list, referenceOptions.id);
     const shipped = await rows();
@@ -85,7 +85,7 @@ describe('seeding the lists', () => {
     expect(await rows()).toEqual(shipped);
   });
 
-  test('brings back a list that was lost, with a title that was reworded by one letter', async () => {
+  test('restores a deleted list and a title that lost one letter', async () => {
     const { db } = await createTestApp();
     const listNames = () => db.select().from(referenceLists).orderBy(referenceLists.name);
     const seeded = { lists: await listNames(), options: await db.select().from(referenceOptions) };

@@ -17,12 +17,12 @@ const until = Date.UTC(2026, 3, 3);
 const counselors = 4;
 let ledgers = 0;
 
-/** A correction is no sale. */
+/** Counts activities with a non-negative amount; a negative amount is a correction. */
 function sales(of: readonly ActivityRecord[], kind: string): number {
   return of.filter((each) => each.kind === kind && each.amountCents >= 0).length;
 }
 
-/** Two teams, of which counselors move from one to the other while they sell. */
+/** Two teams; counselors change teams between sales. */
 const ledger = fc.record({
   zone: fc.nat(zones.length - 1),
   steps: fc.array(
@@ -49,11 +49,11 @@ const spelled = {
   applications: 'application',
 };
 
-test('the glance counts what a plain recount of the ledger counts, and the team is the sum of its members', async () => {
+test('monthly glance equals a plain recount of the ledger for random teams, moves and time zones', async () => {
   await fc.assert(
     fc.asyncProperty(ledger, async ({ zone, steps }) => {
       const [testApp, timeZone] = [apps[zone], zones[zone]];
-      if (testApp === undefined || timeZone === undefined) throw new Error('There is no such zone');
+      if (testApp === undefined || timeZone === undefined) throw new Error('Unknown time zone');
       const store = createSalesStore(testApp.db);
       ledgers += 1;
       const leaders = [`boss-${ledgers}`, `other-${ledgers}`];
@@ -81,7 +81,7 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
           await store.upsertActivities([record], testApp.now);
         }
       }
-      // Importing all of it again, after everybody has moved, changes nothing.
+      // An equal import after the moves changes nothing.
       const again = sold.map(({ team: _, ...record }) => record);
       expect(await store.upsertActivities(again, testApp.now)).toEqual({
         added: 0,
@@ -103,11 +103,11 @@ test('the glance counts what a plain recount of the ledger counts, and the team 
         );
         const own = month.filter(({ staffId }) => staffId === boss);
 
-        const answer = await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=2026-03', {
+        const response = await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=2026-03', {
           as: boss,
           roles: ['salesManager'],
         });
-        expect(answer.body).toEqual({
+        expect(response.body).toEqual({
           data: {
             teamGlance: { glance: counts(month), totalMonthlyEarnings: earnings(month) },
             managerReport: {

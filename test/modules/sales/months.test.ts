@@ -25,8 +25,8 @@ const spellings = english.flatMap((name, index) => {
   );
 });
 
-describe('the name of a month', () => {
-  test.each([...spellings, ['Sept', 9], ['sEPT', 9]] as const)('may be %s', (text, month) => {
+describe('parseMonth', () => {
+  test.each([...spellings, ['Sept', 9], ['sEPT', 9]] as const)('accepts %s', (text, month) => {
     expect(parseMonth(text)).toEqual({ month, year: undefined });
   });
 
@@ -34,7 +34,7 @@ describe('the name of a month', () => {
     ['2025-09', 9, 2025],
     ['0001-12', 12, 1],
     ['9999-01', 1, 9999],
-  ])('may be %s', (text, month, year) => {
+  ])('accepts %s with a year', (text, month, year) => {
     expect(parseMonth(text)).toEqual({ month, year });
   });
 
@@ -67,11 +67,11 @@ describe('the name of a month', () => {
     ['maÿ'],
     ['٣'],
     ['2025-9x'],
-  ])('is never guessed from %j', (text) => {
+  ])('rejects %j', (text) => {
     expect(parseMonth(text)).toBeUndefined();
   });
 
-  test('is nothing but what it may be', () => {
+  test('accepts only the documented spellings', () => {
     const known = new Set([...spellings.map(([text]) => text.toLowerCase()), 'sept']);
     const near = fc.oneof(
       fc.string(),
@@ -87,27 +87,27 @@ describe('the name of a month', () => {
   });
 });
 
-describe('a month without a year', () => {
+describe('resolveMonth', () => {
   test.each([
     ['2026-01-15T00:00:00Z', 'UTC', 12, 2025],
     ['2026-01-15T00:00:00Z', 'UTC', 1, 2026],
     ['2026-01-15T00:00:00Z', 'UTC', 2, 2025],
     ['2026-12-31T23:59:59.999Z', 'UTC', 12, 2026],
-    // Where it is still December, and already January.
+    // Around midnight of the new year in the time zone.
     ['2026-01-01T04:59:59.999Z', 'America/New_York', 1, 2025],
     ['2026-01-01T05:00:00.000Z', 'America/New_York', 1, 2026],
     ['2025-12-31T18:15:00.000Z', 'Asia/Kathmandu', 1, 2026],
     ['2025-12-31T18:14:59.999Z', 'Asia/Kathmandu', 1, 2025],
-  ])('is at %s in %s, for %i, of %i', (now, timeZone, month, year) => {
+  ])('resolves at %s in %s the month %i to the year %i', (now, timeZone, month, year) => {
     expect(resolveMonth({ month, year: undefined }, new Date(now), timeZone)).toEqual({ month, year });
   });
 
-  test('keeps the year that it is given', () => {
+  test('keeps a given year', () => {
     expect(resolveMonth({ month: 12, year: 1999 }, new Date(), 'UTC')).toEqual({ month: 12, year: 1999 });
   });
 });
 
-describe('the edges of a month', () => {
+describe('monthEdges', () => {
   test.each([
     ['UTC', 2026, 3, '2026-03-01T00:00:00.000Z', '2026-04-01T00:00:00.000Z'],
     ['UTC', 2025, 12, '2025-12-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z'],
@@ -122,12 +122,12 @@ describe('the edges of a month', () => {
     // The clock skips the first midnight of the month.
     ['America/Havana', 2012, 4, '2012-04-01T05:00:00.000Z', '2012-05-01T04:00:00.000Z'],
     ['UTC', 9999, 12, '9999-12-01T00:00:00.000Z', '+010000-01-01T00:00:00.000Z'],
-  ])('in %s of %i-%i are the first instants of it and of the next', (timeZone, year, month, from, until) => {
+  ])('returns the first instant of the month and of the next: %s %i-%i', (timeZone, year, month, from, until) => {
     const edges = monthEdges({ month, year }, timeZone);
     expect([new Date(edges.from).toISOString(), new Date(edges.until).toISOString()]).toEqual([from, until]);
   });
 
-  test('hold what the calendar of the zone says, to the millisecond, and leave no gap', () => {
+  test('agrees with the calendar of every time zone to the millisecond and leaves no gap', () => {
     const zones = fc.constantFrom(...Intl.supportedValuesOf('timeZone'));
     const months = fc.record({ year: fc.integer({ min: 1973, max: 2060 }), month: fc.integer({ min: 1, max: 12 }) });
     fc.assert(
@@ -146,7 +146,7 @@ describe('the edges of a month', () => {
     );
   });
 
-  test('and names are the same whatever the language and the zone of the machine', async () => {
+  test('returns the same months for every locale and time zone of the machine', async () => {
     const module = join(import.meta.dirname, '../../../src/modules/sales/months.ts');
     const script = `import { monthEdges, parseMonth, resolveMonth } from ${JSON.stringify(module)};
       const spelled = ['september', 'Sept', 'May', 'mai', 'Dezember', 'İ'].map((text) => parseMonth(text) ?? null);

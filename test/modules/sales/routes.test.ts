@@ -17,17 +17,17 @@ async function setUp(reportTimeZone = 'UTC') {
   const call = (query: string, as = 'boss', callerRoles: readonly string[] = roles) =>
     testApp.call('GET', `${path}${query}`, { as, roles: callerRoles });
   const glance = async (query: string, as = 'boss') => {
-    const answer = await call(query, as);
-    if (answer.status !== 200) throw new Error(`${query} answered ${answer.status}: ${answer.text}`);
-    return v.parse(MonthlyGlanceBody, answer.body).data;
+    const response = await call(query, as);
+    if (response.status !== 200) throw new Error(`${query} returned ${response.status}: ${response.text}`);
+    return v.parse(MonthlyGlanceBody, response.body).data;
   };
   return { testApp, store, call, glance };
 }
 
 const zeros = { cemetryPlans: 0, qoutes: 0, qoutesAndContract: 0, applications: 0 };
 
-describe('the monthly glance', () => {
-  test('has the contract’s fields and the period, and nothing else', async () => {
+describe('GET /v2/private/user/salesManager/monthly-glance', () => {
+  test('returns exactly the fields of the contract and the period', async () => {
     const { testApp, store, call } = await setUp();
     const { now } = testApp;
     await store.upsertStaff([manager('boss', 'Somerville', 'Mary'), counselor('c1', 'boss', 'Noether', 'Emmy')], now);
@@ -43,10 +43,10 @@ describe('the monthly glance', () => {
       ],
       now,
     );
-    const answer = await call('?month=March');
-    expect(answer.status).toBe(200);
-    expect(answer.headers.get('cache-control')).toBe('private, no-store');
-    expect(answer.text).toBe(
+    const response = await call('?month=March');
+    expect(response.status).toBe(200);
+    expect(response.headers.get('cache-control')).toBe('private, no-store');
+    expect(response.text).toBe(
       JSON.stringify({
         data: {
           teamGlance: {
@@ -75,7 +75,7 @@ describe('the monthly glance', () => {
     );
   });
 
-  test('of a month without data is zeros with every counselor', async () => {
+  test('returns zeros for every counselor in a month without data', async () => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff([manager('boss'), counselor('c1', 'boss'), counselor('c2', 'boss')], testApp.now);
     const { teamGlance, managerReport, counselorsReport } = await glance('?month=1999-01');
@@ -85,7 +85,7 @@ describe('the monthly glance', () => {
     for (const each of counselorsReport) expect(each).toMatchObject({ glance: zeros, totalMonthlyEarnings: 0 });
   });
 
-  test('orders counselors by last name, first name and id', async () => {
+  test('sorts counselors by last name, first name and id', async () => {
     const { testApp, store, glance } = await setUp();
     const people = [
       counselor('z', 'boss', 'Zed', 'A'),
@@ -116,7 +116,7 @@ describe('the monthly glance', () => {
     expect(counselorsReport.slice(4, 6).map(({ totalMonthlyEarnings }) => totalMonthlyEarnings)).toEqual([0, 1]);
   });
 
-  test('adds cents, so that no earnings have a fraction of a cent', async () => {
+  test('sums earnings in integer cents', async () => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff([manager('boss'), counselor('c1', 'boss')], testApp.now);
     const dimes = Array.from({ length: 30 }, () => activity('c1', '2026-03-01T00:00:00Z', { amountCents: 10 }));
@@ -126,8 +126,8 @@ describe('the monthly glance', () => {
   });
 });
 
-describe('a team', () => {
-  test('is the caller’s own: another manager’s counselors and sales never appear', async () => {
+describe('monthly glance of a team', () => {
+  test('excludes the counselors and sales of other managers', async () => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff(
       [manager('boss'), counselor('own', 'boss', 'Own'), manager('other'), counselor('theirs', 'other', 'Theirs')],
@@ -147,7 +147,7 @@ describe('a team', () => {
     expect((await glance('?month=3', 'other')).teamGlance.totalMonthlyEarnings).toBe(2);
   });
 
-  test('keeps what a counselor sold for it, after the counselor has moved', async () => {
+  test('keeps the earlier sales of a counselor who moved to another team', async () => {
     const { testApp, store, glance } = await setUp();
     const { now } = testApp;
     await store.upsertStaff([manager('boss'), manager('new'), counselor('mover', 'boss', 'Mover')], now);
@@ -166,7 +166,7 @@ describe('a team', () => {
     expect((await glance('?month=3', 'new')).counselorsReport).toMatchObject([{ totalMonthlyEarnings: 7 }]);
   });
 
-  test('lists a former manager who sold for it as one of the counselors', async () => {
+  test('lists a counselor who became a manager in months with earlier sales', async () => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff([manager('boss'), counselor('riser', 'boss', 'Riser')], testApp.now);
     await store.upsertActivities([activity('riser', '2026-02-10T00:00:00Z', { amountCents: 100 })], testApp.now);
@@ -182,7 +182,7 @@ describe('a team', () => {
   });
 });
 
-describe('who may not ask', () => {
+describe('monthly glance authorization', () => {
   test.each([
     ['a plain user', 'somebody', []],
     ['a counselor', 'c1', ['counselor']],
@@ -190,29 +190,29 @@ describe('who may not ask', () => {
     ['a manager who is not in staff', 'stranger', roles],
     ['a role in another case', 'boss', ['SalesManager']],
     ['a manager without the role', 'boss', []],
-  ])('is %s', async (_, as, callerRoles) => {
+  ])('returns 403 for %s', async (_, as, callerRoles) => {
     const { testApp, store, call } = await setUp();
     await store.upsertStaff([manager('boss'), counselor('c1', 'boss')], testApp.now);
-    const answer = await call('?month=3', as, callerRoles);
-    expect(answer).toMatchObject({ status: 403, body: { type: '/problems/forbidden', code: 220 } });
-    expect(answer.text).not.toContain('Counselor');
+    const response = await call('?month=3', as, callerRoles);
+    expect(response).toMatchObject({ status: 403, body: { type: '/problems/forbidden', code: 220 } });
+    expect(response.text).not.toContain('Counselor');
   });
 
-  test('is told so before the query is looked at', async () => {
+  test('returns 403 before it validates the query', async () => {
     const { call } = await setUp();
     expect((await call('?month=13', 'somebody', [])).status).toBe(403);
     expect((await call('?month=13', 'stranger')).status).toBe(422);
   });
 });
 
-describe('the month', () => {
+describe('monthly glance query', () => {
   test.each(['', '?month', '?month=', '?month=Setpember', '?month=13', '?month=0', '?month=Dezember', '?year=2026'])(
-    'is refused as it stands in %j, never taken for the current one',
+    'returns 422 for %j instead of the current month',
     async (query) => {
       const { testApp, store, call } = await setUp();
       await store.upsertStaff([manager('boss')], testApp.now);
-      const answer = await call(query);
-      expect(answer).toMatchObject({ status: 422, body: { code: 201, errors: [{ pointer: 'month' }] } });
+      const response = await call(query);
+      expect(response).toMatchObject({ status: 422, body: { code: 201, errors: [{ pointer: 'month' }] } });
     },
   );
 
@@ -221,7 +221,7 @@ describe('the month', () => {
     ['?month=3&year=', 'year'],
     ['?month=2025-03&year=2026', 'year'],
     ['?month=3&month=4', 'month'],
-  ])('is refused as it stands in %j', async (query, pointer) => {
+  ])('returns 422 with a pointer for %j', async (query, pointer) => {
     const { call } = await setUp();
     expect((await call(query)).body).toMatchObject({ status: 422, errors: [{ pointer }] });
   });
@@ -232,7 +232,7 @@ describe('the month', () => {
     ['?month=dec&year=2024', 2024],
     ['?month=2024-12', 2024],
     ['?month=2024-12&year=2024', 2024],
-  ])('%s is of %i', async (query, year) => {
+  ])('resolves %s to the year %i', async (query, year) => {
     const { testApp, store, glance } = await setUp();
     await store.upsertStaff([manager('boss')], testApp.now);
     const sales = [2024, 2025, 2026].flatMap((each) =>
@@ -247,7 +247,7 @@ describe('the month', () => {
     ['UTC', '2024-02', '2024-02-01T00:00:00.000Z', '2024-02-29T23:59:59.999Z'],
     ['America/New_York', '2026-03', '2026-03-01T05:00:00.000Z', '2026-04-01T03:59:59.999Z'],
     ['America/New_York', '2026-11', '2026-11-01T04:00:00.000Z', '2026-12-01T04:59:59.999Z'],
-  ])('in %s, %s, begins and ends to the millisecond', async (timeZone, month, first, last) => {
+  ])('includes exactly the milliseconds of the month in %s, %s', async (timeZone, month, first, last) => {
     const { testApp, store, glance } = await setUp(timeZone);
     await store.upsertStaff([manager('boss')], testApp.now);
     const at = (instant: string, byMs: number, amountCents: number) =>
@@ -263,8 +263,8 @@ describe('the month', () => {
   });
 });
 
-describe('the query', () => {
-  test('searches indexes, whatever else is stored, and never scans', async () => {
+describe('query plan of the monthly glance', () => {
+  test('searches indexes and scans no table', async () => {
     const { testApp } = await setUp();
     const plan = await explainFirst(testApp.db, (db) =>
       createSalesStore(db).findTeamMonth('boss', { from: 0, until: 1 }),
@@ -276,8 +276,8 @@ describe('the query', () => {
   });
 });
 
-describe('the demo team', () => {
-  test('sells in every month of a year, and is not taken back where somebody changed it', async () => {
+describe('demo team', () => {
+  test('has sales in every month, and a second seed keeps later changes', async () => {
     const { testApp, store, glance } = await setUp();
     const { db, now } = testApp;
     await db.$client.execute(markForDevelopment);

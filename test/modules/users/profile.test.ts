@@ -8,7 +8,7 @@ async function saveProfile(body: object, as = 'person') {
   return testApp.call('POST', '/v2/private/user/profile', { as, body });
 }
 
-describe('the profile', () => {
+describe('POST /v2/private/user/profile', () => {
   test.each([
     ['a date', '1956-12-10', '1956-12-10'],
     ['a date-time in UTC', '1970-04-04T00:00:00.000Z', '1970-04-04'],
@@ -17,9 +17,9 @@ describe('the profile', () => {
     ['29 February of a leap year', '2024-02-29', '2024-02-29'],
     ['yesterday', '2026-03-09', '2026-03-09'],
     ['the day after the 121st birthday was missed', '1905-03-11', '1905-03-11'],
-  ])('keeps a birth date: %s', async (_, sent, kept) => {
-    const answer = await saveProfile({ dateOfBirth: sent });
-    expect(answer.body).toMatchObject({ user: { profile: { dateOfBirth: kept } } });
+  ])('stores a birth date: %s', async (_, sent, kept) => {
+    const response = await saveProfile({ dateOfBirth: sent });
+    expect(response.body).toMatchObject({ user: { profile: { dateOfBirth: kept } } });
   });
 
   test.each([
@@ -36,13 +36,13 @@ describe('the profile', () => {
     ['today', '2026-03-10', 'past_date'],
     ['tomorrow', '2026-03-11', 'past_date'],
     ['an age of 121', '1905-03-10', 'max_age'],
-  ])('refuses a birth date: %s', async (_, dateOfBirth, rule) => {
-    const answer = await saveProfile({ dateOfBirth });
-    expect(answer.status).toBe(422);
-    expect(answer.body).toMatchObject({ errors: [{ pointer: '/dateOfBirth', rule }] });
+  ])('rejects a birth date: %s', async (_, dateOfBirth, rule) => {
+    const response = await saveProfile({ dateOfBirth });
+    expect(response.status).toBe(422);
+    expect(response.body).toMatchObject({ errors: [{ pointer: '/dateOfBirth', rule }] });
   });
 
-  test('reckons the past in the configured time zone', async () => {
+  test('checks for a past date in the configured time zone', async () => {
     const lateEvening = new Date('2026-03-11T03:30:00.000Z');
     const config = { ...testConfig, reportTimeZone: 'America/New_York' };
     const newYork = await createTestApp({ config });
@@ -57,7 +57,7 @@ describe('the profile', () => {
   });
 
   test.each(["O'Brien", 'D’Arcy', 'Núñez', 'Anne-Marie', 'de la Cruz', 'X', 'Ł'.repeat(100)])(
-    'keeps the name %s as it is typed',
+    'stores the name %s trimmed and otherwise unchanged',
     async (lastName) => {
       expect((await saveProfile({ lastName: `  ${lastName} ` })).body).toMatchObject({
         user: { profile: { lastName } },
@@ -65,9 +65,9 @@ describe('the profile', () => {
     },
   );
 
-  test('composes a name', async () => {
-    const answer = await saveProfile({ firstName: 'Zoe\u0308' });
-    expect(answer.body).toMatchObject({ user: { profile: { firstName: 'Zo\u00eb' } } });
+  test('normalizes a name to NFC', async () => {
+    const response = await saveProfile({ firstName: 'Zoe\u0308' });
+    expect(response.body).toMatchObject({ user: { profile: { firstName: 'Zo\u00eb' } } });
   });
 
   test.each([
@@ -77,7 +77,7 @@ describe('the profile', () => {
     ['an e-mail address in mixed case', { email: ' Ada@Example.COM ' }, { email: 'Ada@Example.COM' }],
     ['two decimals', { heightCm: 165.25, weightKg: 61.5 }, { heightCm: 165.25, weightKg: 61.5 }],
     ['yes and no', { seriousIllness: false, inCare: true, tobacco: false }, { seriousIllness: false, inCare: true }],
-  ])('takes %s', async (_, sent, kept) => {
+  ])('accepts %s', async (_, sent, kept) => {
     expect((await saveProfile(sent)).body).toMatchObject({ user: { profile: kept } });
   });
 
@@ -86,15 +86,15 @@ describe('the profile', () => {
     ['a ligature whose upper case is a state', { state: '\ufb02' }, 'state_code'],
     ['a dotless i whose upper case is a state', { state: '\u0131l' }, 'state_code'],
     ['a long s whose upper case is a state', { state: '\u017fd' }, 'state_code'],
-    ['a name that cannot be seen', { firstName: '\u200b' }, 'min_length'],
-    ['a name that turns the direction of writing', { lastName: 'a\u202eb' }, 'one_line'],
+    ['an invisible name', { firstName: '\u200b' }, 'min_length'],
+    ['a name with a right-to-left override', { lastName: 'a\u202eb' }, 'one_line'],
     ['a name with a line separator', { lastName: 'a\u2028b' }, 'one_line'],
     ['a name with a paragraph separator', { lastName: 'a\u2029b' }, 'one_line'],
     ['half a surrogate pair', { firstName: '\ud800a' }, 'storable_text'],
     ['a list for a text', { state: ['VA'] }, 'string'],
     ['two dots in a domain', { email: 'a@b..c' }, 'email'],
     ['an address in brackets', { email: '<a@b.co>' }, 'email'],
-    ['a gender by its letter', { gender: 'm' }, 'picklist'],
+    ['a gender abbreviation', { gender: 'm' }, 'picklist'],
     ['an e-mail address without a domain', { email: 'a@b' }, 'email'],
     ['an e-mail address without @', { email: 'example.com' }, 'email'],
     ['an e-mail address of 255 characters', { email: `${'a'.repeat(243)}@example.com` }, 'max_length'],
@@ -105,10 +105,10 @@ describe('the profile', () => {
     ['a weight below the bound once it is rounded', { weightKg: 9.994 }, 'min_value'],
     ['a number as text', { weightKg: '61' }, 'number'],
     ['yes as text', { tobacco: 'true' }, 'boolean'],
-  ])('refuses %s', async (_, sent, rule) => {
-    const answer = await saveProfile(sent, 'refused');
-    expect(answer.status).toBe(422);
-    expect(answer.body).toMatchObject({ errors: [{ pointer: `/${Object.keys(sent)[0]}`, rule }] });
+  ])('rejects %s', async (_, sent, rule) => {
+    const response = await saveProfile(sent, 'refused');
+    expect(response.status).toBe(422);
+    expect(response.body).toMatchObject({ errors: [{ pointer: `/${Object.keys(sent)[0]}`, rule }] });
     expect((await testApp.call('GET', '/v2/private/user', { as: 'refused' })).status).toBe(404);
   });
 });

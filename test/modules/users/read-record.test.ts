@@ -13,7 +13,7 @@ const user = '/v2/private/user';
 const revision = '0123456789abcdef';
 const tagOf = (createdAt: number, version: number) => `"${createdAt}-${version}-${revision}"`;
 
-/** An app whose replica holds Ada's record as it was first made, and is brought up to date by `sync` alone. */
+/** An app whose replica has the first version of Ada's record and changes only when `sync` is called. */
 async function setUp(overrides: Parameters<typeof createTestApp>[0] = {}) {
   const { db: replica } = await temporaryDatabase();
   const testApp = await createTestApp({ ...overrides, replica });
@@ -42,13 +42,13 @@ async function setUp(overrides: Parameters<typeof createTestApp>[0] = {}) {
   return { testApp, replica, sync, read: (headers = {}) => testApp.call('GET', user, { as: 'ada', headers }) };
 }
 
-describe('a record behind a replica', () => {
+describe('GET /v2/private/user with a replica', () => {
   test.each([
     ...saveRoutes.map(({ path }) => ({ path, body: { careFacilityType: 'inHome' } })),
     { path: '/v2/private/engine/matches', body: undefined },
     { path: '/v2/private/ltc/totalCoverage', body: applicant },
     { path: '/v2/private/life/totalCoverage', body: applicant },
-  ])('is read as it was written by $path, however far the replica lags', async ({ path, body }) => {
+  ])('returns the version that POST $path wrote while the replica lags', async ({ path, body }) => {
     const sandbox = await startSandbox();
     const { testApp, read } = await setUp({ carrier: sandbox.carrier() });
     const own = path.endsWith('profile')
@@ -56,32 +56,32 @@ describe('a record behind a replica', () => {
       : path.endsWith('lifeInsurance')
         ? { livingStatus: 'stayHome' }
         : body;
-    const answer = await testApp.call('POST', path, { as: 'ada', ...(own === undefined ? {} : { body: own }) });
-    expect(answer.status).toBe(200);
+    const response = await testApp.call('POST', path, { as: 'ada', ...(own === undefined ? {} : { body: own }) });
+    expect(response.status).toBe(200);
     const seen = await read();
-    expect(seen.headers.get('etag')).toBe(answer.headers.get('etag'));
+    expect(seen.headers.get('etag')).toBe(response.headers.get('etag'));
     expect(seen.headers.get('etag')).not.toStartWith('"0-1-');
   });
 
-  test('is read with the purchase alone that an application added to it', async () => {
+  test('returns the purchase of an application that changed nothing else while the replica lags', async () => {
     const sandbox = await startSandbox();
     const { testApp, sync, read } = await setUp({ carrier: sandbox.carrier() });
     await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: applicant });
     await sync();
-    const answer = await testApp.call('POST', '/v2/private/life/totalCoverage', { as: 'ada', body: applicant });
-    expect((await read()).headers.get('etag')).toBe(answer.headers.get('etag'));
+    const response = await testApp.call('POST', '/v2/private/life/totalCoverage', { as: 'ada', body: applicant });
+    expect((await read()).headers.get('etag')).toBe(response.headers.get('etag'));
   });
 
-  test('is not read older than matches that were found unchanged', async () => {
+  test('returns no version older than an unchanged match result', async () => {
     const { testApp, read } = await setUp();
     await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
     await testApp.db.$client.execute(`UPDATE users SET version = 7, revision = '${revision}'`);
-    const answer = await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
-    expect(answer.headers.get('etag')).toBe(tagOf(0, 7));
+    const response = await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
+    expect(response.headers.get('etag')).toBe(tagOf(0, 7));
     expect((await read()).headers.get('etag')).toBe(tagOf(0, 7));
   });
 
-  test('G11 has its saved answers after 99,999 other people have saved', async () => {
+  test('G11 returns the saved version after 99,999 saves by other users', async () => {
     const { testApp, read } = await setUp();
     const saved = await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
     for (let other = 0; other < 99_999; other += 1) {
@@ -92,14 +92,14 @@ describe('a record behind a replica', () => {
     expect(writtenVersions(testApp.db).size).toBe(100_000);
   });
 
-  test('is read with what was saved by an application that failed', async () => {
+  test('returns the profile that a failed application saved', async () => {
     const { testApp, read } = await setUp();
     const failed = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
     expect(failed.status).toBe(503);
     expect(await read()).toMatchObject({ status: 200, body: { user: { profile: { lastName: 'Byron' } } } });
   });
 
-  test('is read from the replica once that has it, whether or not the primary is there', async () => {
+  test('reads the replica once it has caught up, also when the primary is unavailable', async () => {
     const { testApp, sync, read } = await setUp();
     const saved = await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
     await sync();
@@ -110,31 +110,31 @@ describe('a record behind a replica', () => {
     expect((await read({ 'if-none-match': tag })).status).toBe(304);
   });
 
-  test('is never older than what the caller has been answered by another instance', async () => {
+  test('returns no version older than the one in If-None-Match that another instance returned', async () => {
     const { testApp, read } = await setUp();
     const now = new Date(1);
-    // Stored by a store that this process's app does not know: another instance.
+    // Simulates a write by another instance: this app did not record the version.
     await testApp.db.$client.execute({
       sql: 'UPDATE users SET version = 5, revision = ?, updated_at = ?',
       args: [revision, now.getTime()],
     });
     expect((await read()).headers.get('etag')).toStartWith('"0-1-');
     expect((await read({ 'if-none-match': tagOf(0, 4) })).headers.get('etag')).toBe(tagOf(0, 5));
-    // As a proxy that compresses makes of it.
+    // A compressing proxy makes the tag weak.
     expect((await read({ 'if-none-match': `W/${tagOf(0, 4)}` })).headers.get('etag')).toBe(tagOf(0, 5));
     expect((await read({ 'if-none-match': `W/${tagOf(0, 5)}` })).status).toBe(304);
   });
 
-  test('that is newer on this instance than on the replica is refused, not read older, while the primary is away', async () => {
+  test('returns 503 when the replica is stale and the primary is unavailable', async () => {
     const { testApp, read } = await setUp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
     testApp.db.$client.close();
-    const answer = await read();
-    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
-    expect(answer.headers.get('retry-after')).toBe('1');
+    const response = await read();
+    expect(response).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect(response.headers.get('retry-after')).toBe('1');
   });
 
-  test('that the replica does not have yet is read from the primary', async () => {
+  test('reads the primary when the replica does not have the record', async () => {
     const { testApp } = await setUp();
     const body = { firstName: 'New' };
     await testApp.db.$client.execute("INSERT INTO users (id, version, created_at, updated_at) VALUES ('new', 1, 5, 5)");
@@ -144,7 +144,7 @@ describe('a record behind a replica', () => {
     expect((await testApp.call('GET', user, { as: 'nobody' })).status).toBe(200);
   });
 
-  test('that was erased by another process and made again by one whose clock is behind is read as it is', async () => {
+  test('returns a record that was erased and created again with an earlier createdAt', async () => {
     const { testApp, sync, read } = await setUp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body: { lastName: 'Byron' } });
     await testApp.db.$client.batch(
@@ -161,7 +161,7 @@ describe('a record behind a replica', () => {
   });
 });
 
-test('what is written through a replica goes to the primary alone, once', async () => {
+test('replica with fallback sends a write only to the primary, once', async () => {
   const { db } = await temporaryDatabase();
   const sent: unknown[] = [];
   const execute = (statement: unknown) => {
@@ -175,8 +175,8 @@ test('what is written through a replica goes to the primary alone, once', async 
   expect(sent).toHaveLength(1);
 });
 
-describe('what must not be old', () => {
-  test('is read from the primary: matches, previews and applications', async () => {
+describe('reads with a replica', () => {
+  test('use the primary for matches, previews and applications', async () => {
     const sandbox = await startSandbox();
     const { testApp, replica } = await setUp({ carrier: sandbox.carrier() });
     replica.$client.close();
@@ -192,7 +192,7 @@ describe('what must not be old', () => {
     });
   });
 
-  test('the lists, the cemeteries and the report are read from the replica', async () => {
+  test('use the replica for reference lists, cemeteries and the monthly glance', async () => {
     const { testApp } = await setUp();
     testApp.db.$client.close();
     const asBoss = { as: 'boss', roles: ['salesManager'] } as const;

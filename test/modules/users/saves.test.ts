@@ -15,15 +15,15 @@ const lifetimeCare = '/v2/private/deepDives/lifetimeCare';
 const profile = '/v2/private/user/profile';
 
 async function save(path: string, as: string, body: unknown, options: CallOptions = {}) {
-  const answer = await testApp.call('POST', path, { as, body, ...options });
-  if (answer.status !== 200) throw new Error(`${path} answered ${answer.status}: ${answer.text}`);
-  return { ...answer, user: v.parse(UserBody, answer.body).user };
+  const response = await testApp.call('POST', path, { as, body, ...options });
+  if (response.status !== 200) throw new Error(`${path} returned ${response.status}: ${response.text}`);
+  return { ...response, user: v.parse(UserBody, response.body).user };
 }
 
 const storedRow = async (id: string) => (await testApp.db.select().from(users).where(eq(users.id, id)))[0];
 
-describe('every save', () => {
-  test.each(saveRoutes)('of {} at $path makes the record and answers the whole user', async ({ path }) => {
+describe('save route', () => {
+  test.each(saveRoutes)('POST $path creates the record from {} and returns the whole user', async ({ path }) => {
     const as = `empty ${path}`;
     const { body, headers } = await save(path, as, {});
     const at = testApp.now.toISOString();
@@ -39,14 +39,14 @@ describe('every save', () => {
     ...Object.entries(lifeInsuranceExamples).map(([name, body]) => ({ path: lifeInsurance, name, body })),
     ...Object.entries(lifetimeCareExamples).map(([name, body]) => ({ path: lifetimeCare, name, body })),
     ...Object.entries(profileExamples).map(([name, body]) => ({ path: profile, name, body })),
-  ])('takes the documented example "$name" of $path', async ({ path, name, body }) => {
+  ])('POST $path accepts the documented example "$name"', async ({ path, name, body }) => {
     const saved = await save(path, `example ${path} ${name}`, body);
     const again = await save(path, `example ${path} ${name}`, body);
     expect(again.body).toEqual(saved.body);
     expect(again.headers.get('etag')).toBe(saved.headers.get('etag'));
   });
 
-  test('touches only its own section, although the flows share names of fields', async () => {
+  test('changes only its own section, although the flows share field names', async () => {
     await save(ltc, 'sections', { careFacilityType: 'inHome', careSafety: 1 });
     await save(lifetimeCare, 'sections', { careFacilityType: 'nursingHome', careSafety: 2 });
     await save(lifeInsurance, 'sections', { livingStatus: 'rent' });
@@ -59,7 +59,7 @@ describe('every save', () => {
     });
   });
 
-  test('keeps a field that is left out, clears one that is null, and replaces a list whole', async () => {
+  test('keeps absent fields, removes null fields and replaces whole lists', async () => {
     await save(lifeInsurance, 'merge', { livingStatus: 'rent', billsAndDebt: ['medical', 'cc'] });
     const { user } = await save(lifeInsurance, 'merge', { livingStatus: null, billsAndDebt: ['auto'] });
     expect(user.lifeInsurance).toEqual({ billsAndDebt: ['auto'] });
@@ -67,18 +67,18 @@ describe('every save', () => {
     expect(emptied.user.lifeInsurance).toEqual({ billsAndDebt: [] });
   });
 
-  test('of null alone on a record without answers stores nothing', async () => {
+  test('stores no section when all fields are null and the record has no answers', async () => {
     const { user } = await save(ltc, 'nulls', { careCosts: null, relationshipStatus: null });
     expect(user.ltc).toEqual({});
     expect(await storedRow('nulls')).toMatchObject({ ltcLifetimeCare: null, version: 1 });
   });
 
-  test('that clears the last answer leaves the section out', async () => {
+  test('omits the section when the last answer is removed', async () => {
     await save(ltc, 'cleared', { careCosts: 1 });
     expect((await save(ltc, 'cleared', { careCosts: null })).user.ltc).toEqual({});
   });
 
-  test('moves version and updatedAt only when an answer changes', async () => {
+  test('changes the ETag and updatedAt only when an answer changes', async () => {
     const first = await save(ltc, 'versions', { careCosts: 1 });
     testApp.now = new Date(testApp.now.getTime() + 60_000);
     const same = await save(ltc, 'versions', { careCosts: 1 });
@@ -89,13 +89,13 @@ describe('every save', () => {
     expect(changed.user).toMatchObject({ createdAt: first.user.createdAt, updatedAt: testApp.now.toISOString() });
   });
 
-  test('keeps one person’s answers from another', async () => {
+  test('keeps the answers of two users separate', async () => {
     await save(ltc, 'one', { careCosts: 1 });
     await save(ltc, 'other', { careCosts: 2 });
     expect((await save(ltc, 'one', {})).user.ltc).toEqual({ lifetimeCare: { careCosts: 1 } });
   });
 
-  test('keeps text as it is typed and the order of a list', async () => {
+  test('keeps text and list order unchanged', async () => {
     const customSelections = ['two  spaces', 'Ünïcödé 🎻', 'O\'Brien "quoted" \\ {}', '<b>$1</b>'].map((title) => ({
       title,
     }));
@@ -104,15 +104,15 @@ describe('every save', () => {
   });
 
   test.each(['sub', 'id', 'userId', 'version', 'createdAt', 'role', 'insurance', 'purchase', 'user'])(
-    'cannot set %s from the body',
+    'returns 422 when the body has %s',
     async (field) => {
-      const answer = await testApp.call('POST', profile, { as: 'mass', body: { firstName: 'x', [field]: 'x' } });
-      expect(answer.status).toBe(422);
+      const response = await testApp.call('POST', profile, { as: 'mass', body: { firstName: 'x', [field]: 'x' } });
+      expect(response.status).toBe(422);
       expect(await storedRow('mass')).toBeUndefined();
     },
   );
 
-  test('of 200 at once by one user to all sections and different fields loses nothing', async () => {
+  test('loses no answer in 200 parallel saves by one user to different fields', async () => {
     const fields = [
       [ltc, 'careCosts'],
       [ltc, 'policyValue'],
@@ -138,7 +138,7 @@ describe('every save', () => {
   });
 });
 
-describe('the selections of a deep dive', () => {
+describe('selections of a deep dive', () => {
   interface SelectionCase {
     name: string;
     body: { together?: unknown; selections?: unknown; customSelections?: unknown };
@@ -146,12 +146,12 @@ describe('the selections of a deep dive', () => {
   }
   const cases: SelectionCase[] = [
     {
-      name: 'as the two fields',
+      name: 'two fields',
       body: { selections: [{ id: 3, title: 'c' }], customSelections: [{ title: 'own' }] },
       stored: { selections: [{ id: 3, title: 'c' }], customSelections: [{ title: 'own' }] },
     },
     {
-      name: 'as one array, split by the id',
+      name: 'one array, split by the id',
       body: { together: [{ title: 'own' }, { id: 1, title: 'a' }, { id: 0, title: 'b' }] },
       stored: {
         selections: [
@@ -162,30 +162,30 @@ describe('the selections of a deep dive', () => {
       },
     },
     {
-      name: 'as one array with nothing of one kind, which empties that list',
+      name: 'one array without custom items, which empties that list',
       body: { together: [{ id: 1, title: 'a' }] },
       stored: { selections: [{ id: 1, title: 'a' }], customSelections: [] },
     },
     {
-      name: 'as both at once, where the field wins for its list',
+      name: 'array and field, where the field wins for its list',
       body: { together: [{ id: 1, title: 'a' }, { title: 'b' }], customSelections: [{ title: 'c' }] },
       stored: { selections: [{ id: 1, title: 'a' }], customSelections: [{ title: 'c' }] },
     },
     {
-      name: 'as null beside a field, which clears the other list',
+      name: 'null and a field, which clears the other list',
       body: { together: null, selections: [{ id: 1, title: 'a' }] },
       stored: { selections: [{ id: 1, title: 'a' }], customSelections: [] },
     },
-    { name: 'as null, which clears both', body: { together: null }, stored: undefined },
+    { name: 'null, which clears both', body: { together: null }, stored: undefined },
     {
-      name: 'as one field, which keeps the other list',
+      name: 'one field, which keeps the other list',
       body: { selections: [] },
       stored: { selections: [], customSelections: [{ title: 'before' }] },
     },
   ];
 
   test.each(cases)(
-    'come $name',
+    'accept $name',
     async ({
       name,
       body: { together, ...body },
@@ -205,7 +205,7 @@ describe('the selections of a deep dive', () => {
     },
   );
 
-  test('of the long-term-care step are stored as leaveFinancialLegacy', async () => {
+  test('are stored as leaveFinancialLegacy in the long-term-care step', async () => {
     const selections = [{ id: 4, title: 'A house' }];
     expect((await save(ltc, 'legacy', { selections })).user.ltc.lifetimeCare).toEqual({
       leaveFinancialLegacy: { selections },
@@ -214,22 +214,22 @@ describe('the selections of a deep dive', () => {
   });
 });
 
-describe('the long-term-care step', () => {
-  test('takes one string for a list and answers a list', async () => {
+describe(`POST ${ltc}`, () => {
+  test('accepts one string for a list and returns a list', async () => {
     const { user } = await save(ltc, 'strings', { relationshipStatus: 'flySolo', propertyStatus: 'iRent' });
     expect(user.ltc.lifetimeCare).toEqual({ relationshipStatus: ['flySolo'], propertyStatus: ['iRent'] });
   });
 
-  test('keeps careCosts and careSafety each under its own name', async () => {
+  test('stores careCosts and careSafety under their own names', async () => {
     const { user } = await save(ltc, 'names', { careCosts: 10.25, careSafety: 3 });
     expect(user.ltc.lifetimeCare).toEqual({ careCosts: 10.25, careSafety: 3 });
   });
 });
 
-describe('If-Match', () => {
+describe('If-Match of a save', () => {
   const headers = (tag: string) => ({ headers: { 'if-match': tag } });
 
-  test('saves over the version that it names, and over no other', async () => {
+  test('returns 412 and saves nothing when the tag is stale', async () => {
     const tag = (await save(ltc, 'matched', { careCosts: 1 })).headers.get('etag') ?? '';
     const saved = await save(ltc, 'matched', { careCosts: 2 }, headers(tag));
     expect(saved.headers.get('etag')).not.toBe(tag);
@@ -240,44 +240,44 @@ describe('If-Match', () => {
   });
 
   test.each(['*', '"1-1"', 'W/"1-1"', '"x"', '', 'garbage', '"1-1", "2-2"'])(
-    'of %p never makes a record',
+    'returns 412 for %p when no record exists',
     async (tag) => {
-      const answer = await testApp.call('POST', ltc, { as: 'unmade', body: { careCosts: 1 }, ...headers(tag) });
-      expect(answer.status).toBe(412);
+      const response = await testApp.call('POST', ltc, { as: 'unmade', body: { careCosts: 1 }, ...headers(tag) });
+      expect(response.status).toBe(412);
       expect(await storedRow('unmade')).toBeUndefined();
     },
   );
 
-  test('accepts more tags than SQL has variables', async () => {
+  test('returns 412, not an error, for more tags than SQL has variables', async () => {
     const tags = Array(3000).fill('"1-1"').join(', ');
     expect((await testApp.call('POST', ltc, { as: 'listed', body: {}, ...headers(tags) })).status).toBe(412);
   });
 
-  test('accepts a list of tags and *', async () => {
+  test('matches a list of tags and *', async () => {
     const tag = (await save(ltc, 'listed', { careCosts: 1 })).headers.get('etag') ?? '';
     expect((await save(ltc, 'listed', {}, headers(`"1-1", ${tag}`))).status).toBe(200);
     expect((await save(ltc, 'listed', {}, headers('*'))).status).toBe(200);
   });
 
-  test.each(['x*', '*x', '/* */', '"1-1"*', '**'])('of %p is no `*`, and saves nothing', async (tag) => {
+  test.each(['x*', '*x', '/* */', '"1-1"*', '**'])('returns 412 for %p, which is not `*`', async (tag) => {
     await save(ltc, 'starred', { careCosts: 1 });
-    const answer = await testApp.call('POST', ltc, { as: 'starred', body: { careCosts: 2 }, ...headers(tag) });
-    expect(answer.status).toBe(412);
+    const response = await testApp.call('POST', ltc, { as: 'starred', body: { careCosts: 2 }, ...headers(tag) });
+    expect(response.status).toBe(412);
   });
 
-  test('lets one of two savers through', async () => {
+  test('lets one of four parallel saves with the same tag succeed', async () => {
     const tag = (await save(ltc, 'race', { careCosts: 0 })).headers.get('etag') ?? '';
-    const answers = await Promise.all(
+    const responses = await Promise.all(
       [1, 2, 3, 4].map((careCosts) => testApp.call('POST', ltc, { as: 'race', body: { careCosts }, ...headers(tag) })),
     );
-    expect(answers.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
+    expect(responses.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
   });
 });
 
 describe('GET /v2/private/user', () => {
   const path = '/v2/private/user';
 
-  test('answers 404 before the first save, and the same body as the save after it', async () => {
+  test('returns 404 before the first save and the body of the save after it', async () => {
     const missing = await testApp.call('GET', path, { as: 'reader' });
     expect(missing.status).toBe(404);
     expect(missing.body).toMatchObject({ type: '/problems/user-not-found', code: 232 });
@@ -288,13 +288,13 @@ describe('GET /v2/private/user', () => {
     expect(read.headers.get('cache-control')).toBe('private, no-store');
   });
 
-  test('answers 304 without a body while the ETag is current', async () => {
+  test('returns 304 without a body while the ETag is current', async () => {
     const tag = (await save(ltc, 'conditional', { careCosts: 1 })).headers.get('etag') ?? '';
     for (const sent of [tag, `W/${tag}`, `"x", ${tag}`, '*']) {
-      const answer = await testApp.call('GET', path, { as: 'conditional', headers: { 'if-none-match': sent } });
-      expect(answer.status).toBe(304);
-      expect(answer.text).toBe('');
-      expect(answer.headers.get('etag')).toBe(tag);
+      const response = await testApp.call('GET', path, { as: 'conditional', headers: { 'if-none-match': sent } });
+      expect(response.status).toBe(304);
+      expect(response.text).toBe('');
+      expect(response.headers.get('etag')).toBe(tag);
     }
     await save(ltc, 'conditional', { careCosts: 2 });
     expect((await testApp.call('GET', path, { as: 'conditional', headers: { 'if-none-match': tag } })).status).toBe(
@@ -302,7 +302,7 @@ describe('GET /v2/private/user', () => {
     );
   });
 
-  test('never repeats the ETag of a record that was erased and made again', async () => {
+  test('returns a new ETag for a record that was erased and created again', async () => {
     const tag = (await save(ltc, 'erased', { careCosts: 1 })).headers.get('etag');
     await testApp.db.delete(users).where(eq(users.id, 'erased'));
     testApp.now = new Date(testApp.now.getTime() + 1);
