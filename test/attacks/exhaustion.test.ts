@@ -22,8 +22,8 @@ const profile = '/v2/private/user/profile';
 const auth = ['Authorization', `Bearer ${token}`] as const;
 
 async function isServed(): Promise<void> {
-  const answer = await fetch(`http://127.0.0.1:${port}/v2/private/user`, { headers: { authorization: auth[1] } });
-  expect([200, 404]).toContain(answer.status);
+  const response = await fetch(`http://127.0.0.1:${port}/v2/private/user`, { headers: { authorization: auth[1] } });
+  expect([200, 404]).toContain(response.status);
 }
 
 const oversized: [name: string, target: string, headers: [string, string][]][] = [
@@ -31,33 +31,33 @@ const oversized: [name: string, target: string, headers: [string, string][]][] =
   ['a query of 40 KB', `/v2/private/cemetery/all?page=${'1'.repeat(40_000)}`, []],
   ['a header of 40 KB', '/v2/private/user', [['X-Large', 'a'.repeat(40_000)]]],
   ['a token of 40 KB', '/v2/private/user', [['Authorization', `Bearer ${'a'.repeat(40_000)}`]]],
-  ['a name of a header of 40 KB', '/v2/private/user', [['X'.repeat(40_000), '1']]],
+  ['a header name of 40 KB', '/v2/private/user', [['X'.repeat(40_000), '1']]],
   ['1,000 headers', '/v2/private/user', Array.from({ length: 1_000 }, (_, index) => [`X-${index}`, '1'])],
 ];
 
-describe('attack by size:', () => {
-  test.each(oversized)('%s is refused, and others are served', async (_, target, headers) => {
-    const answer = await client.send({ method: 'GET', target, headers: [['Host', 'x'], auth, ...headers] });
-    expect([400, 413, 414, 431, undefined]).toContain(answer?.status);
+describe('an oversized request', () => {
+  test.each(oversized)('returns an error for %s, while other requests are served', async (_, target, headers) => {
+    const response = await client.send({ method: 'GET', target, headers: [['Host', 'x'], auth, ...headers] });
+    expect([400, 413, 414, 431, undefined]).toContain(response?.status);
     await isServed();
   });
 });
 
-describe('attack by slowness:', () => {
+describe('slow connections', () => {
   test.each([
-    ['say nothing', ''],
-    ['begin a line', 'GET /v2/priv'],
-    ['begin a head', 'GET /v2/private/user HTTP/1.1\r\nHost: x\r\nX-A: '],
+    ['send nothing', ''],
+    ['send part of a request line', 'GET /v2/priv'],
+    ['send part of a header', 'GET /v2/private/user HTTP/1.1\r\nHost: x\r\nX-A: '],
     [
-      'announce a body',
+      'send part of a body',
       `POST ${profile} HTTP/1.1\r\nHost: x\r\n${auth.join(': ')}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{`,
     ],
     [
-      'begin a chunk',
+      'send part of a chunk',
       `POST ${profile} HTTP/1.1\r\nHost: x\r\n${auth.join(': ')}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{`,
     ],
-    ['read no answer', 'GET /swagger/scalar.js HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(20)],
-  ])('many connections that %s keep nobody from being served', async (_, bytes) => {
+    ['never read the response', 'GET /swagger/scalar.js HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(20)],
+  ])('do not block other requests when they %s', async (_, bytes) => {
     const sockets = Array.from({ length: amount({ long: 200, short: 50 }) }, () => {
       const socket = connect(port, '127.0.0.1');
       socket.on('error', () => undefined);
@@ -74,11 +74,11 @@ describe('attack by slowness:', () => {
 
 const isLinux = process.platform === 'linux';
 
-describe.skipIf(!isLinux)('attack by cost (it is measured on Linux alone):', () => {
+describe.skipIf(!isLinux)('expensive requests (measured on Linux only)', () => {
   const authorization = `Bearer ${tokenOfToday}`;
   const plain = plainRequests(authorization);
   const measured = { rounds: 5, requests: 2 };
-  /** A request that costs as much as so many others of its size is one that a few senders can stop the service with. */
+  /** Above this cost, relative to a plain request of the same size, a few clients can stop the service. */
   const mostTimes = 20;
   let service: Parameters<typeof costMicros>[0];
 
@@ -91,9 +91,9 @@ describe.skipIf(!isLinux)('attack by cost (it is measured on Linux alone):', () 
   });
 
   test.each([
-    { sender: 'a stranger', beside: plain.longHead, requests: strangersRequests() },
-    { sender: 'an account', beside: plain.longBody, requests: callersRequests(authorization) },
-  ])('no request of $sender costs many times as much as $beside.name', async ({ beside, requests }) => {
+    { sender: 'an unauthenticated client', beside: plain.longHead, requests: strangersRequests() },
+    { sender: 'an authenticated client', beside: plain.longBody, requests: callersRequests(authorization) },
+  ])('cost at most 20 times as much as $beside.name when sent by $sender', async ({ beside, requests }) => {
     const plainMicros = await costMicros(service, beside.bytes, measured);
     const costly: string[] = [];
     for (const { name, bytes } of requests) {
@@ -104,8 +104,8 @@ describe.skipIf(!isLinux)('attack by cost (it is measured on Linux alone):', () 
   });
 });
 
-describe('attack on patterns:', () => {
-  /** For each place that a pattern looks at, what would make a careless pattern go back again and again. */
+describe('regular expressions', () => {
+  /** Texts that make a careless regular expression backtrack. */
   const length = 60_000;
   const accents = 'a\u0315\u0300';
   const texts = [
@@ -134,10 +134,10 @@ describe('attack on patterns:', () => {
   const harmless = repeat('x');
   const repeated = cases(texts, 5).map(repeat);
   const fields = ['firstName', 'lastName', 'email', 'dateOfBirth', 'state', 'gender'];
-  /** A pattern that goes back takes 60,000 times as long. */
+  /** Backtracking would take 60,000 times as long. */
   const mostTimes = 400;
 
-  /** The least of three times, as what else the process does only ever adds. */
+  /** CPU time of the fastest of three runs; other work of the process only adds to it. */
   async function cpuMicros(work: () => Promise<unknown>): Promise<number> {
     let least = Number.POSITIVE_INFINITY;
     for (let turn = 0; turn < 3; turn += 1) {
@@ -149,7 +149,7 @@ describe('attack on patterns:', () => {
     return least;
   }
 
-  /** Which values cost many times as much as a harmless one of the same length. */
+  /** Returns the values that cost many times as much as a harmless one of the same length. */
   async function findCostly(values: readonly string[], send: (value: string) => Promise<unknown>): Promise<string[]> {
     for (let sent = 0; sent < 20; sent += 1) await send(harmless);
     const harmlessMicros = await cpuMicros(() => send(harmless));
@@ -161,13 +161,13 @@ describe('attack on patterns:', () => {
     return costly;
   }
 
-  test.each(fields)('no text of 60,000 characters in %s takes long', async (field) => {
+  test.each(fields)('take linear time for 60,000 characters in the field %s', async (field) => {
     const values = repeated.flatMap((text) => [text, `a${text}`, `${text}!`, `a@${text}`, `2000-01-01T${text}`]);
     const send = (value: string) => testApp.call('POST', profile, { as: 'exhauster', body: { [field]: value } });
     expect(await findCostly(values, send)).toEqual([]);
   });
 
-  test('no accents up to the longest that is composed take long', async () => {
+  test('take linear time for accents up to the longest text that is composed', async () => {
     const long = `a${'\u0315\u0300'.repeat(500)}`;
     const values = [{ firstName: long.slice(0, 400), lastName: long.slice(0, 400), email: `${long}@x.org` }];
     const send = (value: string) => {
@@ -195,7 +195,7 @@ describe('attack on patterns:', () => {
     'traceparent',
     'content-encoding',
     'access-control-request-headers',
-  ])('no value of 60,000 characters in %s takes long', async (name) => {
+  ])('take linear time for 60,000 characters in the header %s', async (name) => {
     const values = repeated.flatMap((text) => {
       const latin = text.replaceAll(/[^\x20-\x7e]/g, 'x');
       const typed = [`application/json${latin}`, `application/json;${latin}x`];
@@ -216,7 +216,7 @@ describe('attack on patterns:', () => {
     '/icons/',
     '/problems/',
     '/v2/private/',
-  ])('no text of 60,000 characters behind %s takes long', async (start) => {
+  ])('take linear time for 60,000 characters after %s', async (start) => {
     const send = (text: string) => testApp.call('GET', start + text, { as: 'exhauster', roles: ['salesManager'] });
     expect(await findCostly(repeated.map(encodeURIComponent), send)).toEqual([]);
   });

@@ -23,7 +23,7 @@ const token = await testToken({ id: 'injector', now: testApp.now });
 await call('POST', '/v2/private/user/profile', { as: 'bystander', body: { firstName: 'Bea' } });
 
 const Tables = v.array(v.looseObject({ name: v.string() }));
-/** Every table but the audit trail with its count of rows, and the record of somebody who does nothing. */
+/** Row counts of every table except the audit log, and the record of an uninvolved user. */
 async function stateOfDatabase(): Promise<unknown> {
   const { rows } = await db.$client.execute(
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'audit_events' ORDER BY name",
@@ -60,7 +60,7 @@ const lines = [
   '\u0000',
 ];
 
-/** Free texts of a request, each as a body that holds `text` there. */
+/** The text fields of a request, each as a function that returns a body with a given text in the field. */
 function textFields(schema: unknown, name = ''): ((text: string) => unknown)[] {
   const at: Schema = v.parse(v.record(v.string(), v.unknown()), schema);
   if (typeof at.$ref === 'string')
@@ -84,25 +84,25 @@ const complete = (path: string, body: unknown) =>
 
 const withoutTime = (body: unknown) => ({ ...v.parse(v.looseObject({}), body), calculatedAt: undefined });
 
-describe('attack by injection:', () => {
-  test('the fields are found', () => expect(fields.length).toBeGreaterThan(25));
+describe('injection', () => {
+  test('the tests include every text field of the API document', () => expect(fields.length).toBeGreaterThan(25));
 
-  test.each(fields)('SQL in $path $at is text, kept as it is or refused', async ({ path, fill }) => {
-    // A new application adds rows of its own.
+  test.each(fields)('SQL in $path $at stays text or returns 422', async ({ path, fill }) => {
+    // A new application adds its own rows.
     const before = isCoverage(path) ? undefined : await stateOfDatabase();
     for (const text of sql) {
-      const answer = await call('POST', path, { as: 'bystander-2', body: complete(path, fill(text)) });
-      expect([200, 422]).toContain(answer.status);
-      if (answer.status === 200 && path.includes('/engine/')) {
-        // Nothing is kept there, and no rule reads a free text.
+      const response = await call('POST', path, { as: 'bystander-2', body: complete(path, fill(text)) });
+      expect([200, 422]).toContain(response.status);
+      if (response.status === 200 && path.includes('/engine/')) {
+        // The engine stores nothing, and no rule reads free text.
         const harmless = await call('POST', path, { as: 'bystander-2', body: fill('harmless') });
-        expect(withoutTime(answer.body)).toEqual(withoutTime(harmless.body));
-        expect(answer.text).not.toContain(JSON.stringify(text).slice(1, -1));
-      } else if (answer.status === 200) {
+        expect(withoutTime(response.body)).toEqual(withoutTime(harmless.body));
+        expect(response.text).not.toContain(JSON.stringify(text).slice(1, -1));
+      } else if (response.status === 200) {
         const kept = await call('GET', '/v2/private/user', { as: 'bystander-2' });
         expect(kept.text).toContain(JSON.stringify(text).slice(1, -1));
       }
-      // An application replaces no answer of an earlier one.
+      // An application does not replace the answers of an earlier one.
       await db.$client.execute("DELETE FROM users WHERE id = 'bystander-2'");
     }
     if (before !== undefined) expect(await stateOfDatabase()).toEqual(before);
@@ -111,7 +111,7 @@ describe('attack by injection:', () => {
     });
   });
 
-  test('SQL in queries and headers is refused, or ignored', async () => {
+  test('SQL in queries and headers is refused or ignored', async () => {
     const before = await stateOfDatabase();
     for (const text of sql) {
       const escaped = encodeURIComponent(text);
@@ -132,7 +132,7 @@ describe('attack by injection:', () => {
     expect(await stateOfDatabase()).toEqual(before);
   });
 
-  test('no value of any field, path, query, header or token writes a line of its own into the log', async () => {
+  test('no request value adds a line to the log', async () => {
     await Bun.sleep(20);
     logLines.length = 0;
     let requests = 0;
@@ -156,7 +156,7 @@ describe('attack by injection:', () => {
     }
   });
 
-  test('no value splits the headers of an answer', async () => {
+  test('no request value adds a response header', async () => {
     const splitting = [
       'a%0d%0aX-Evil: 1',
       'aaaaaaaa%0aX-Evil:1',
@@ -178,15 +178,15 @@ describe('attack by injection:', () => {
             ['Authorization', `Bearer ${token}`],
             [name, text],
           ] as const;
-          const answer = await client.send({ method: 'GET', target, headers });
-          expect([...(answer?.headers.keys() ?? [])].join()).not.toMatch(/x-evil|set-cookie/);
-          for (const value of answer?.headers.values() ?? []) expect(value).not.toContain('X-Evil');
+          const response = await client.send({ method: 'GET', target, headers });
+          expect([...(response?.headers.keys() ?? [])].join()).not.toMatch(/x-evil|set-cookie/);
+          for (const value of response?.headers.values() ?? []) expect(value).not.toContain('X-Evil');
         }
       }
     }
   });
 
-  test('nothing pollutes a prototype', async () => {
+  test('no request changes a prototype', async () => {
     const known = Reflect.ownKeys(Object.prototype);
     const poison = '{"polluted":"yes","roles":["salesManager"],"isManager":true}';
     for (const { path, body } of document.operations) {
@@ -207,8 +207,8 @@ describe('attack by injection:', () => {
       '__proto__=1&__proto__=2',
       'toString=1',
     ]) {
-      const answer = await call('GET', `/v2/private/cemetery/all?${query}`, { as: 'polluter' });
-      expect(answer.status).toBe(422);
+      const response = await call('GET', `/v2/private/cemetery/all?${query}`, { as: 'polluter' });
+      expect(response.status).toBe(422);
     }
     await client.send({
       method: 'GET',

@@ -32,7 +32,7 @@ const victimTag = (await call('GET', '/v2/private/user', { as: 'victim' })).head
 const victimRows = await rowsOf('victim');
 const victimIds = (await db.select({ id: applications.id }).from(applications)).map(({ id }) => id);
 
-/** Everywhere that a request can name somebody in. */
+/** Headers and query parameters that may name a user. */
 const named = 'victim';
 const headersThatName = {
   'x-user-id': named,
@@ -45,8 +45,8 @@ const headersThatName = {
 };
 const queryThatNames = `userId=${named}&user=${named}&id=${named}&sub=${named}&as=${named}`;
 
-describe('attack on another’s data:', () => {
-  test('no header and no query opens a record but the token’s own', async () => {
+describe('another user’s data', () => {
+  test('no header and no query parameter selects another user’s record', async () => {
     const options = { as: 'attacker', headers: headersThatName };
     const read = await call('GET', '/v2/private/user', options);
     expect(read.body).toMatchObject({ user: { id: 'attacker', profile: { firstName: 'Mal' } } });
@@ -57,7 +57,7 @@ describe('attack on another’s data:', () => {
     }
   });
 
-  test.each(saveRoutes)('no header and no query makes $path write to another’s record', async ({ path }) => {
+  test.each(saveRoutes)('no header and no query parameter of $path writes another user’s record', async ({ path }) => {
     const options = { as: 'attacker', headers: headersThatName, body: {} };
     expect((await call('POST', path, options)).body).toMatchObject({ user: { id: 'attacker' } });
     expect((await call('POST', `${path}?${queryThatNames}`, options)).status).toBe(422);
@@ -68,9 +68,11 @@ describe('attack on another’s data:', () => {
     '/v2/private/user/victim',
     '/v2/private/user/victim/profile',
     ...victimIds.map((id) => `/v2/private/user/applications/${id}`),
-  ])('there is no path %s', async (path) => expect((await call('GET', path, { as: 'attacker' })).status).toBe(404));
+  ])('the path %s does not exist', async (path) =>
+    expect((await call('GET', path, { as: 'attacker' })).status).toBe(404),
+  );
 
-  test('another’s ETag gets no record and no 304 of it, and writes none', async () => {
+  test('another user’s ETag matches no record and writes none', async () => {
     const headers = { 'if-none-match': victimTag, 'if-match': victimTag };
     const read = await call('GET', '/v2/private/user', { as: 'newcomer', headers });
     expect(read.status).toBe(404);
@@ -83,19 +85,22 @@ describe('attack on another’s data:', () => {
   test.each([
     ['the same', applicant],
     ['other', { ...applicant, state: 'NY' }],
-  ])('another’s Idempotency-Key with %s data answers nothing of theirs, and blocks nobody', async (_, body) => {
-    const before = await sandbox.store.count();
-    const as = `attacker-${body.state}`;
-    const mine = await call('POST', coverage, { as, headers: key, body });
-    expect(mine.status).toBe(200);
-    expect(mine.body).toMatchObject({ user: { id: as } });
-    expect(await sandbox.store.count()).toBe(before + 1);
-    const again = await call('POST', coverage, { as: 'victim', headers: key, body: applicant });
-    expect(again.body).toMatchObject({ user: { id: 'victim', purchase: { partner: { appNumber: 100_001 } } } });
-    expect(mine.text).not.toContain('100001');
-  });
+  ])(
+    'another user’s Idempotency-Key with %s data returns nothing of theirs and blocks neither user',
+    async (_, body) => {
+      const before = await sandbox.store.count();
+      const as = `attacker-${body.state}`;
+      const mine = await call('POST', coverage, { as, headers: key, body });
+      expect(mine.status).toBe(200);
+      expect(mine.body).toMatchObject({ user: { id: as } });
+      expect(await sandbox.store.count()).toBe(before + 1);
+      const again = await call('POST', coverage, { as: 'victim', headers: key, body: applicant });
+      expect(again.body).toMatchObject({ user: { id: 'victim', purchase: { partner: { appNumber: 100_001 } } } });
+      expect(mine.text).not.toContain('100001');
+    },
+  );
 
-  test('a subject that looks like SQL, a path or a wildcard opens its own record alone', async () => {
+  test('a subject with SQL, a path or a wildcard selects only its own record', async () => {
     for (const id of [
       "victim' OR '1'='1",
       'victim"--',
@@ -118,18 +123,18 @@ describe('attack on another’s data:', () => {
   });
 });
 
-describe('attack by lifted roles:', () => {
+describe('role escalation', () => {
   const withClaims = (claims: Record<string, unknown>) =>
     new SignJWT({ sub: 'boss', exp: testApp.now.getTime() / 1000 + 60, ...claims })
       .setProtectedHeader({ alg: 'HS256' })
       .sign(new TextEncoder().encode(testSecret));
 
   test.each<[string, Record<string, unknown>]>([
-    ['in other case', { roles: ['SalesManager', 'SALESMANAGER', 'salesmanager'] }],
+    ['in another case', { roles: ['SalesManager', 'SALESMANAGER', 'salesmanager'] }],
     ['with spaces', { roles: [' salesManager', 'salesManager ', 'sales Manager'] }],
-    ['as a part of a longer word', { roles: 'user;salesManager salesManager2' }],
+    ['as part of a longer word', { roles: 'user;salesManager salesManager2' }],
     ['in a list within the text', { roles: '["salesManager"]' }],
-    ['with NUL behind', { roles: ['salesManager\u0000'] }],
+    ['followed by NUL', { roles: ['salesManager\u0000'] }],
     ['in letters that look the same', { roles: ['sаlesManager', 'ſalesManager'] }],
     [
       'in other claims',
@@ -137,42 +142,42 @@ describe('attack by lifted roles:', () => {
     ],
     ['in nested claims', { realm_access: { roles: ['salesManager'] }, user: { roles: ['salesManager'] } }],
     ['under __proto__', JSON.parse('{"__proto__":{"roles":["salesManager"]}}')],
-  ])('a role %s is none', async (_, claims) => {
+  ])('a role %s does not count', async (_, claims) => {
     const headers = { authorization: `Bearer ${await withClaims(claims)}` };
-    const answer = await call('GET', glance, { headers });
-    expect(answer.status).toBe(403);
-    expect(answer.text).not.toContain('Hiddenname');
+    const response = await call('GET', glance, { headers });
+    expect(response.status).toBe(403);
+    expect(response.text).not.toContain('Hiddenname');
   });
 
-  test('a role in the request is none', async () => {
+  test('a role in the request does not count', async () => {
     const second = await testToken({ id: 'boss', roles: ['salesManager'], now: testApp.now });
     const headers = {
       'x-roles': 'salesManager',
       'x-user-roles': 'salesManager',
       cookie: `roles=salesManager; token=${second}`,
     };
-    const answer = await call('GET', `${glance}&roles=salesManager&role=salesManager&access_token=${second}`, {
+    const response = await call('GET', `${glance}&roles=salesManager&role=salesManager&access_token=${second}`, {
       as: 'boss',
       headers,
     });
-    expect(answer.status).toBe(403);
+    expect(response.status).toBe(403);
     for (const field of ['roles', 'role', 'isManager', 'managerId', 'scope']) {
       expect((await call('POST', profile, { as: 'boss', body: { [field]: ['salesManager'] } })).status).toBe(422);
     }
   });
 
-  test('a manager sees the own team, whatever team is named', async () => {
+  test('a manager sees only the own team, whatever team the request names', async () => {
     for (const name of ['managerId', 'manager', 'teamId', 'team', 'staffId', 'id', 'sub']) {
       const options = { as: 'rival', roles: ['salesManager'], headers: headersThatName };
-      const answer = await call('GET', glance, options);
-      expect(answer.status).toBe(200);
-      expect(answer.text).not.toContain('Hiddenname');
+      const response = await call('GET', glance, options);
+      expect(response.status).toBe(200);
+      expect(response.text).not.toContain('Hiddenname');
       expect((await call('GET', `${glance}&${name}=boss`, options)).status).toBe(422);
     }
   });
 });
 
-describe('attack by mass assignment:', () => {
+describe('mass assignment', () => {
   const values = cases<unknown>(
     ['victim', 99, true, null, { matches: { bestMatch: null, remainingMatches: [] } }, ['salesManager']],
     2,
@@ -198,23 +203,23 @@ describe('attack by mass assignment:', () => {
     '/v2/private/engine/preview',
     '/v2/private/engine/matches',
     coverage,
-  ])('no field that %s does not have is stored', async (path) => {
+  ])('no unknown field of %s is stored', async (path) => {
     const isOwn = (field: string) => path.endsWith('preview') && field === 'ltc';
     const before = await rowsOf('attacker');
     for (const field of [...fields, ...results, ...magic].filter((each) => !isOwn(each))) {
       for (const value of values) {
-        // Printed by hand: an object literal would take `__proto__` for itself.
+        // Built as text: in an object literal, `__proto__` sets the prototype.
         const good = path === coverage ? JSON.stringify(applicant).slice(1, -1) : '';
         const body = `{${good}${good === '' ? '' : ','}${JSON.stringify(field)}:${JSON.stringify(value)}}`;
-        const answer = await call('POST', path, { as: 'attacker', body });
-        expect([field, answer.status]).toEqual([field, 422]);
+        const response = await call('POST', path, { as: 'attacker', body });
+        expect([field, response.status]).toEqual([field, 422]);
       }
     }
     expect(await rowsOf('attacker')).toEqual(before);
   });
 
   test.each(['selections', 'hobbies', 'customSelections'])(
-    'no field that an item of %s does not have is stored',
+    'no unknown field in an item of %s is stored',
     async (name) => {
       const before = await rowsOf('attacker');
       for (const field of [...fields.slice(1), ...results, ...magic]) {

@@ -12,8 +12,8 @@ atEnd(async () => {
   client.close();
   await testApp.app.stop(true);
 });
-const token = await testToken({ id: 'somebody', roles: ['salesManager'], now: testApp.now });
-await testApp.call('POST', '/v2/private/user/profile', { as: 'somebody', body: {} });
+const token = await testToken({ id: 'caller', roles: ['salesManager'], now: testApp.now });
+await testApp.call('POST', '/v2/private/user/profile', { as: 'caller', body: {} });
 
 const hosts = ['service.example', 'api', 'h', '[::1]:3000', '127.0.0.1'];
 type Headers = readonly (readonly [string, string])[];
@@ -62,29 +62,29 @@ const elsewhere = [
   '/data/demo-3000-tokens.json',
 ];
 const same = ['/v2/private/user?', '/v2/private/user/', '/v2/private/user/?'];
-/** What stands in a query is no part of the path: it is read, and refused as a parameter. */
+/** A query is not part of the path: it is refused as a parameter. */
 const queries = ['/v2/private/user?a=/../b\\c'];
 
-describe('attack by paths:', () => {
-  test.each(elsewhere)('%p is served nothing, whatever host is named', async (target) => {
+describe('a request path', () => {
+  test.each(elsewhere)('returns 404 for %p under every host', async (target) => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(404);
   });
 
-  test.each(same)('%p reaches its route with any host', async (target) => {
+  test.each(same)('reaches its route under every host: %p', async (target) => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(200);
   });
 
-  test.each(queries)('%p reaches its route as a query', async (target) => {
+  test.each(queries)('ends before the query: %p', async (target) => {
     for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(422);
   });
 
   test.each(privateRoutes)(
-    '$method $path is one route, with its token, whatever host is named',
+    'requires a token under every host and in every spelling: $method $path',
     async ({ method, path }) => {
       for (const host of hosts) {
         for (const target of [path, `${path.replace(/\/$/, '')}/`, `http://evil.example${path}`]) {
-          const stranger = await client.send({ method, target, headers: [['Host', host]] });
-          expect([host, target, stranger?.status]).toEqual([host, target, 401]);
+          const anonymous = await client.send({ method, target, headers: [['Host', host]] });
+          expect([host, target, anonymous?.status]).toEqual([host, target, 401]);
           const known = await ask(target, { method, host });
           expect([200, 403, 415, 422]).toContain(known?.status ?? 0);
         }
@@ -93,7 +93,7 @@ describe('attack by paths:', () => {
   );
 
   test.each(['/swagger', '/swagger/', '/swagger/json', '/problems/forbidden/', '/icons/hybrid.svg/', '/health/live/'])(
-    '%s is the same under every host',
+    'returns the same page under every host: %s',
     async (target) => {
       const [first, ...others] = await Promise.all(hosts.map((host) => ask(target, { host })));
       expect(first?.status).toBe(200);
@@ -103,12 +103,12 @@ describe('attack by paths:', () => {
   );
 
   test.each(['@', 'x/health/live?', 'x?', 'x#', 'user@x', 'x\\y', '\x80', 'a b', ''])(
-    'the host %p takes part in no path, and is refused',
+    'does not include the host %p, which returns 400',
     async (host) => {
       for (const target of ['/v2/private/user', '/aaaaaaaaaa/health/live', '/aaaaaa/v2/private/user', '/']) {
-        const answer = await ask(target, { host });
-        expect(answer?.status).toBe(400);
-        expect(answer?.text).toContain('"/problems/malformed-request"');
+        const response = await ask(target, { host });
+        expect(response?.status).toBe(400);
+        expect(response?.text).toContain('"/problems/malformed-request"');
       }
     },
   );
@@ -120,7 +120,7 @@ describe('attack by paths:', () => {
     '\\v2\\private\\user',
     'ftp://x/v2/private/user',
     'http:/v2/private/user',
-  ])('the target %p is no request', async (target) => expect((await ask(target))?.status).toBe(400));
+  ])('cannot be the target %p', async (target) => expect((await ask(target))?.status).toBe(400));
 
   test.each([
     'X-HTTP-Method-Override',
@@ -129,28 +129,28 @@ describe('attack by paths:', () => {
     'X-Original-URL',
     'X-Rewrite-URL',
     'X-Forwarded-Prefix',
-  ])('%s changes neither method nor path', async (name) => {
+  ])('does not change with the header %s, nor does the method', async (name) => {
     for (const value of ['POST', 'DELETE', '/health/live', '/v2/private/healthAndCare/']) {
-      const answer = await ask('/v2/private/user', { headers: [[name, value]] });
-      expect(answer?.text).toStartWith('{"user":{"id":"somebody"');
+      const response = await ask('/v2/private/user', { headers: [[name, value]] });
+      expect(response?.text).toStartWith('{"user":{"id":"caller"');
       expect((await ask('/v2/private/user/profile', { headers: [[name, value]] }))?.status).toBe(405);
       expect((await ask(`/v2/private/user?_method=POST&_url=${value}`))?.status).toBe(422);
     }
   });
 
   test.each(['TRACE', 'CONNECT', 'PUT', 'PATCH', 'DELETE', 'PROPFIND', 'PURGE', 'QUERY'])(
-    '%s is refused everywhere',
+    'returns 405 for %s everywhere',
     async (method) => {
       for (const { path } of privateRoutes) {
-        const answer = await ask(path, { method });
-        expect(answer?.status).toBe(405);
-        expect(answer?.text).not.toContain(token);
+        const response = await ask(path, { method });
+        expect(response?.status).toBe(405);
+        expect(response?.text).not.toContain(token);
       }
     },
   );
 });
 
-describe('attack on caches:', () => {
+describe('a cached response', () => {
   const poison: Headers = [
     ['X-Forwarded-Host', 'evil.example'],
     ['X-Forwarded-Proto', 'gopher'],
@@ -159,34 +159,34 @@ describe('attack on caches:', () => {
     ['X-Original-Host', 'evil.example'],
   ];
 
-  test('no header puts a host of its own into an answer', async () => {
-    await testApp.call('POST', '/v2/private/engine/matches', { as: 'somebody' });
+  test('contains no host from a request header', async () => {
+    await testApp.call('POST', '/v2/private/engine/matches', { as: 'caller' });
     const pages = ['/swagger', '/swagger/json', '/problems/forbidden', '/nowhere', '/v2/private/user', '/health/live'];
     for (const target of [...pages, ...privateRoutes.map(({ path }) => path)]) {
-      const answer = await ask(target, { host: 'evil.example', headers: poison });
-      const told = JSON.stringify([answer?.text, [...(answer?.headers ?? [])]]);
-      expect(told).not.toContain('evil.example');
-      expect(told).not.toContain('gopher');
+      const response = await ask(target, { host: 'evil.example', headers: poison });
+      const shown = JSON.stringify([response?.text, [...(response?.headers ?? [])]]);
+      expect(shown).not.toContain('evil.example');
+      expect(shown).not.toContain('gopher');
     }
   });
 
-  test('nothing private may be kept for somebody else, a refusal for nobody', async () => {
+  test('has private or no-store for private data, and no-store for a refusal', async () => {
     for (const { method, path } of privateRoutes) {
-      for (const answer of [
+      for (const response of [
         await ask(path, { method }),
         await client.send({ method, target: path, headers: [['Host', 'x']] }),
       ]) {
-        const control = answer?.headers.get('cache-control') ?? '';
-        if ((answer?.status ?? 0) >= 400) expect(control).toBe('no-store');
+        const control = response?.headers.get('cache-control') ?? '';
+        if ((response?.status ?? 0) >= 400) expect(control).toBe('no-store');
         else if (control !== 'private, no-store') {
           expect(control).toBe('private, max-age=300');
-          expect(answer?.headers.get('vary')).toContain('Authorization');
+          expect(response?.headers.get('vary')).toContain('Authorization');
         }
       }
     }
   });
 
-  test('no answer sends anybody elsewhere', async () => {
+  test('contains no redirect', async () => {
     const places = [
       '//evil.example',
       '/\\evil.example',
@@ -196,10 +196,10 @@ describe('attack on caches:', () => {
     ];
     const problems = Object.keys(problemKinds).map((slug) => `/problems/${slug}`);
     for (const target of [...places, ...problems, '/', '/swagger', '/swagger/']) {
-      const answer = await ask(target, { headers: [['Referer', 'https://evil.example']] });
-      expect(answer?.status === 304 || (answer?.status ?? 300) < 300 || (answer?.status ?? 0) >= 400).toBeTrue();
-      expect(answer?.headers.has('location')).toBeFalse();
-      expect(answer?.headers.has('refresh')).toBeFalse();
+      const response = await ask(target, { headers: [['Referer', 'https://evil.example']] });
+      expect(response?.status === 304 || (response?.status ?? 300) < 300 || (response?.status ?? 0) >= 400).toBeTrue();
+      expect(response?.headers.has('location')).toBeFalse();
+      expect(response?.headers.has('refresh')).toBeFalse();
     }
   });
 });

@@ -33,7 +33,7 @@ const part = (value: unknown) =>
   Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url');
 const content = (header: unknown, payload: unknown) => `${part(header)}.${part(payload)}`;
 
-/** A token of any header and payload, given as text where no object says it, signed as its key signs. */
+/** Signs any header and payload. A text is used as it is, for JSON that no object produces. */
 function signed(header: unknown, payload: unknown, key: KeyObject | string = testSecret): string {
   const text = content(header, payload);
   const signature =
@@ -45,7 +45,7 @@ const hs256 = (payload: unknown, header: object = {}) => signed({ alg: 'HS256', 
 const [goodHead, goodBody, goodSignature] = hs256(good).split('.');
 const evil = 'https://evil.example/keys';
 
-/** What a secret's verifier must refuse. */
+/** Tokens that the verifier of a secret must refuse. */
 const refused: Record<string, string> = {
   'alg None, in other case': `${content({ alg: 'None' }, good)}.`,
   'alg nOnE, with the signature of HS256': signed({ alg: 'nOnE' }, good),
@@ -59,11 +59,11 @@ const refused: Record<string, string> = {
   'the sender’s certificate in x5c': signed({ alg: 'HS256', x5c: [part('x')] }, good, 'their secret'),
   'a kid that is a path to an empty file': signed({ alg: 'HS256', kid: '../../../../dev/null' }, good, ''),
   'a kid that is SQL': signed({ alg: 'HS256', kid: "x' UNION SELECT 'key';--" }, good, 'key'),
-  'a critical extension that nobody knows': hs256(good, { crit: ['x'], x: 1 }),
+  'an unknown critical extension': hs256(good, { crit: ['x'], x: 1 }),
   'an unencoded payload': hs256(good, { crit: ['b64'], b64: false }),
   'a header with two algs, unsigned': `${content('{"alg":"HS256","alg":"none"}', good)}.`,
   'a header that is no object': signed('"HS256"', good),
-  'the signature of another token': `${goodHead}.${part({ ...good, sub: 'somebody' })}.${goodSignature}`,
+  'the signature of another token': `${goodHead}.${part({ ...good, sub: 'caller' })}.${goodSignature}`,
   'the first half of a signature': `${goodHead}.${goodBody}.${goodSignature?.slice(0, 20)}`,
   'no signature': `${goodHead}.${goodBody}.`,
   'a fourth part': `${goodHead}.${goodBody}.${goodSignature}.${goodSignature}`,
@@ -90,12 +90,12 @@ const refused: Record<string, string> = {
 const lists = '/v2/private/healthAndCare/';
 const bearer = (token: string) => ({ headers: { authorization: `Bearer ${token}` } });
 
-describe('attack on tokens:', () => {
-  test.each(Object.entries(refused))('%s is refused', async (_, token) => {
+describe('token verification', () => {
+  test.each(Object.entries(refused))('returns 401 for %s', async (_, token) => {
     expect((await secretApp.call('GET', lists, bearer(token))).status).toBe(401);
   });
 
-  test('the forger’s tools make a token that passes when nothing is wrong with it', async () => {
+  test('accepts valid tokens of the same helpers, as a control', async () => {
     expect((await secretApp.call('GET', lists, bearer(hs256(good)))).status).toBe(200);
     expect((await secretApp.call('GET', lists, bearer(hs256({ ...good, aud: ['x', 'audience'] })))).status).toBe(200);
     for (const app of [keyApp, jwksApp]) {
@@ -111,15 +111,15 @@ describe('attack on tokens:', () => {
     ['RS256 over a signature of EdDSA', signed({ alg: 'RS256', kid: 'a' }, good, ours.privateKey)],
     ['the sender’s key in jwk', signed({ alg: 'EdDSA', kid: 'a', jwk: theirJwk }, good, theirs.privateKey)],
     ['the sender’s keys at jku', signed({ alg: 'EdDSA', kid: 'b', jku: evil }, good, theirs.privateKey)],
-  ])('where keys are public, %s is refused', async (_, token) => {
+  ])('returns 401 with public keys for %s', async (_, token) => {
     for (const app of [keyApp, jwksApp]) expect((await app.call('GET', lists, bearer(token))).status).toBe(401);
   });
 
   test.each(['=', '==', '.', '\u00a0', '%3D', '\t.', '.a', 'A', ' x', ', x', '\u0000'])(
-    'a good token with %p behind it is refused',
+    'refuses a valid token followed by %p',
     async (tail) => {
-      const answer = await secretApp.call('GET', lists, bearer(encodeURI(hs256(good) + tail)));
-      expect(answer.status).toBe(401);
+      const response = await secretApp.call('GET', lists, bearer(encodeURI(hs256(good) + tail)));
+      expect(response.status).toBe(401);
     },
   );
 
@@ -128,14 +128,14 @@ describe('attack on tokens:', () => {
     ['a cookie', lists, { cookie: `token=${hs256(good)}; Authorization=Bearer ${hs256(good)}` }],
     ['another header', lists, { 'x-authorization': `Bearer ${hs256(good)}`, 'x-access-token': hs256(good) }],
     ['Proxy-Authorization', lists, { 'proxy-authorization': `Bearer ${hs256(good)}` }],
-  ])('a good token in %s opens nothing', async (_, path, headers) => {
+  ])('ignores a valid token in %s', async (_, path, headers) => {
     expect((await secretApp.call('GET', path, { headers })).status).toBe(401);
   });
 
-  test('two Authorization headers are one that is refused, in either order', async () => {
+  test('refuses two Authorization headers, in either order', async () => {
     secretApp.app.listen({ port: 0, hostname: '127.0.0.1' });
     atEnd(() => secretApp.app.stop(true));
-    const other = hs256({ ...good, sub: 'somebody' });
+    const other = hs256({ ...good, sub: 'caller' });
     for (const [first, second] of [
       [hs256(good), other],
       [other, 'x'],
@@ -149,7 +149,7 @@ describe('attack on tokens:', () => {
     }
   });
 
-  test('a remembered token lends its good name to no other', async () => {
+  test('refuses a changed payload with the signature of a cached token', async () => {
     const token = hs256(good);
     expect((await secretApp.call('GET', lists, bearer(token))).status).toBe(200);
     const forged = `${goodHead}.${part({ ...good, roles: ['salesManager'] })}.${goodSignature}`;
@@ -157,7 +157,7 @@ describe('attack on tokens:', () => {
     expect((await secretApp.call('GET', lists, bearer(token))).status).toBe(200);
   });
 
-  test('a flood of forged tokens is not remembered', async () => {
+  test('does not cache forged tokens', async () => {
     const verify = await verifierOf({ kind: 'secret', secret: testSecret });
     const flood = async (count: number, from: number) => {
       for (let index = from; index < from + count; index += 1) {
@@ -168,7 +168,7 @@ describe('attack on tokens:', () => {
       return process.memoryUsage().heapUsed;
     };
     const before = await flood(500, 0);
-    // Remembered, they would hold 32 MB.
+    // Cached, they would hold 32 MB.
     expect((await flood(4_000, 500)) - before).toBeLessThan(12_000_000);
   });
 });

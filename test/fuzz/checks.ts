@@ -4,41 +4,41 @@ import { Problem } from '../../src/http/problem';
 import { faultsAgainst, operationsAt, type Promised, pathAt, type ServiceDocument } from '../support/documented';
 import type { RawAnswer, RawRequest } from '../support/raw-http';
 
-/** In every value that is made up: no answer that refuses may hold it, in any case. */
+/** Part of every generated value; no error response may contain it, in any case. */
 export const valueMark = 'zqvalue';
 export const numberMark = 73_918_465_012;
-/** In the name of every field that no model has: an error may name the field, and nothing else may. */
+/** Part of the name of every unknown field; an error response may contain it only as a field name. */
 export const keyMark = 'zqkey';
 
-/** A request, and what is known of who sends it. */
+/** A request with its expected authentication. */
 export interface Sent extends RawRequest {
-  /** Whose token it carries; undefined where the token must be refused. */
+  /** The user of its token; undefined when the token must be refused. */
   readonly caller: { readonly id: string; readonly isManager: boolean } | undefined;
-  /** The carrier was told to fail by this applicant's name. */
+  /** The name of the applicant makes the sandbox carrier fail. */
   readonly meetsCarrierFault?: boolean;
 }
 
-/** A longer query is refused before anything else of the request is looked at. */
+/** A query with more parameters is refused before any other check. */
 const maxParameters = 64;
-/** Served beside what is documented. */
+/** Served outside the API document. */
 const pages = /^\/(?:swagger|icons|problems|favicon\.ico)(?:\/|$)/;
 const ourWords =
   /\b(?:SELECT|INSERT|UPDATE|DELETE|FROM|WHERE)\b|[Ss][Qq][Ll]ite|libsql|[Dd]rizzle|[Ee]lysia|valibot|node_modules|\.ts:\d|\bat \w+ \(/;
 
-/** What is wrong with an answer; nothing, if it keeps every promise. */
-export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswer | undefined): string[] {
-  if (answer === undefined) return ['the connection was closed without an answer'];
+/** Returns every violation of the API contract in a response. */
+export function faultsOf(document: ServiceDocument, sent: Sent, response: RawAnswer | undefined): string[] {
+  if (response === undefined) return ['the connection was closed without a response'];
   const faults: string[] = [];
   const expect = (isSo: boolean, fault: string) => void (isSo || faults.push(fault));
-  const { status, headers, text } = answer;
+  const { status, headers, text } = response;
   const requestId = headers.get('x-request-id') ?? '';
 
   expect(/^[\w-]{8,64}$/.test(requestId), 'there is no request id');
   expect(status < 500 || sent.meetsCarrierFault === true, `the service failed: ${status}`);
-  if (status >= 400) faults.push(...leaksOf(sent, answer), ...problemFaults(sent, answer, requestId));
+  if (status >= 400) faults.push(...leaksOf(sent, response), ...problemFaults(sent, response, requestId));
 
   if (sent.target.replace(/^[^?]*/, '').split('&').length > maxParameters) {
-    expect([400, 404].includes(status), `a query of many parameters was answered ${status}`);
+    expect([400, 404].includes(status), `a query of many parameters returned ${status}`);
     return faults;
   }
   const atPath = operationsAt(document, sent.target);
@@ -48,12 +48,13 @@ export function faultsOf(document: ServiceDocument, sent: Sent, answer: RawAnswe
     const isMethodWrong = atPath.length > 0;
     if (isMethodWrong) expect(status === 405 || (method === 'OPTIONS' && status === 204), `not 405 but ${status}`);
     else if (method === 'OPTIONS' && pathAt(sent.target) === '/') expect(status === 204, `a probe got ${status}`);
-    else expect(status >= 400 || pages.test(pathAt(sent.target)), `what no route serves was answered ${status}`);
+    else expect(status >= 400 || pages.test(pathAt(sent.target)), `an unknown path returned ${status}`);
     if (status === 405) expect(!allowed(headers).includes(method), `${method} is refused and allowed at once`);
     return faults;
   }
-  if (operation.isPrivate && sent.caller === undefined) expect([401, 429].includes(status), `a stranger got ${status}`);
-  else expect(status !== 401, 'a good token was refused');
+  if (operation.isPrivate && sent.caller === undefined)
+    expect([401, 429].includes(status), `a request without a valid token got ${status}`);
+  else expect(status !== 401, 'a valid token was refused');
   const sentText = sent.body && new TextDecoder().decode(sent.body);
   faults.push(...faultsAgainst(operation, { method: sent.method, sentText, status, headers, text }));
   if (status === 200 && text !== '') faults.push(...ownershipFaults(operation, sent, JSON.parse(text)));
@@ -64,19 +65,19 @@ function allowed(headers: ReadonlyMap<string, string>): string[] {
   return (headers.get('allow') ?? '').split(', ');
 }
 
-/** Only paths come back, in `instance`, and names of fields, in `pointer`. */
+/** An error response may contain only the path, in `instance`, and field names, in `pointer`. */
 function leaksOf(sent: Sent, { text, headers }: RawAnswer): string[] {
   const { instance: _, requestId: __, ...problem } = parseRecord(text);
   const errors = Array.isArray(problem.errors) ? problem.errors.map((error) => ({ ...error, pointer: '' })) : [];
   const values = [...headers.values()].filter((value) => value !== sentRequestId(sent));
-  const told = JSON.stringify([problem, values]);
+  const shown = JSON.stringify([problem, values]);
   const withoutPointers = JSON.stringify([{ ...problem, errors }, values]);
   return [
-    ...(told.toLowerCase().includes(valueMark) ? ['a value came back'] : []),
-    ...(told.includes(String(numberMark)) ? ['a number came back'] : []),
-    ...(withoutPointers.toLowerCase().includes(keyMark) ? ['the name of a field came back outside its place'] : []),
-    ...(ourWords.test(withoutPointers) ? ['something of the inside was told'] : []),
-    ...(text.length > 40_000 ? ['the refusal is too long'] : []),
+    ...(shown.toLowerCase().includes(valueMark) ? ['a sent value appears'] : []),
+    ...(shown.includes(String(numberMark)) ? ['a sent number appears'] : []),
+    ...(withoutPointers.toLowerCase().includes(keyMark) ? ['a field name appears outside `pointer`'] : []),
+    ...(ourWords.test(withoutPointers) ? ['an internal detail appears'] : []),
+    ...(text.length > 40_000 ? ['the error response is too long'] : []),
   ];
 }
 
@@ -86,7 +87,7 @@ function sentRequestId({ headers }: Sent): string | undefined {
 
 function problemFaults(sent: Sent, { status, headers, text }: RawAnswer, requestId: string): string[] {
   const isProblem = headers.get('content-type') === 'application/problem+json';
-  if (!isProblem) return ['a refusal that is no problem'];
+  if (!isProblem) return ['an error response without a problem'];
   if (sent.method === 'HEAD') return text === '' ? [] : ['a body for HEAD'];
   const parsed = v.safeParse(Problem, parseRecord(text));
   if (!parsed.success) return ['the problem is not well formed'];
@@ -102,15 +103,15 @@ function problemFaults(sent: Sent, { status, headers, text }: RawAnswer, request
     ...(status === 422 && problem.type.endsWith('invalid-input') && !problem.errors?.length
       ? ['no field is named']
       : []),
-    ...(headers.get('cache-control') === 'no-store' ? [] : ['a refusal may be cached']),
+    ...(headers.get('cache-control') === 'no-store' ? [] : ['an error response may be cached']),
   ];
 }
 
-/** Whatever the request holds, it reads and writes the record of its token's owner. */
+/** Checks that a response contains only the record of the token’s user. */
 function ownershipFaults({ isPrivate }: Promised, { caller }: Sent, body: unknown): string[] {
   const user = v.safeParse(v.object({ user: v.object({ id: v.string() }) }), body);
   if (!isPrivate || !user.success) return [];
-  return user.output.user.id === caller?.id ? [] : [`the record of ${user.output.user.id} was answered`];
+  return user.output.user.id === caller?.id ? [] : [`the record of ${user.output.user.id} was returned`];
 }
 
 function parseRecord(text: string): Record<string, unknown> {

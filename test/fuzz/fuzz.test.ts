@@ -10,7 +10,7 @@ import { documentOfSources } from '../support/traffic';
 import { faultsOf, keyMark, numberMark, type Sent, valueMark } from './checks';
 import { documentedRequest, requestsTo, straysFrom, type Tokens } from './requests';
 
-/** The service as a process of its own, with the demo data and the real sandbox carrier. */
+/** The service as a separate process, with the demo data and the sandbox carrier. */
 const service = await startService({
   environment: {
     AUTH_SECRET: testSecret,
@@ -25,7 +25,7 @@ const client = createRawClient(Number(new URL(service.address).port));
 afterAll(() => client.close());
 
 const now = new Date();
-/** So many that nobody's list of applications becomes longer than a person's. */
+/** Enough users that the list of applications of each stays short. */
 const callerIds = [
   'demo-manager',
   'one',
@@ -49,12 +49,12 @@ const tokens: Tokens = {
   ],
 };
 
-/** The slow one takes as long as the carrier may. */
+/** The name Slow takes as long as the carrier timeout. */
 const faults = Object.keys(magicLastNames).filter((name) => isLong || name !== 'Slow');
 
 /** Repeats a run: `FUZZ_SEED=… bun test test/fuzz`. */
 const firstSeed = process.env.FUZZ_SEED === undefined ? undefined : Number(process.env.FUZZ_SEED);
-const met = new Map<string, number>();
+const seen = new Map<string, number>();
 let sentInAll = 0;
 let megabytesHalfway = 0;
 
@@ -63,14 +63,14 @@ async function residentMegabytes(): Promise<number> {
   return Math.round(Number(kilobytes) / 1024);
 }
 
-async function keepsPromises(sent: Sent): Promise<void> {
-  const answer = await client.send(sent);
+async function expectContract(sent: Sent): Promise<void> {
+  const response = await client.send(sent);
   sentInAll += 1;
   if (sentInAll === halfway) megabytesHalfway = await residentMegabytes();
-  const key = `${sent.target.split('?')[0]?.replace(/\/$/, '')} ${answer?.status}`;
-  met.set(key, (met.get(key) ?? 0) + 1);
-  const faults = faultsOf(document, sent, answer);
-  if (faults.length > 0) throw new Error(`${faults.join('; ')}\n${JSON.stringify(answer).slice(0, 1_000)}`);
+  const key = `${sent.target.split('?')[0]?.replace(/\/$/, '')} ${response?.status}`;
+  seen.set(key, (seen.get(key) ?? 0) + 1);
+  const faults = faultsOf(document, sent, response);
+  if (faults.length > 0) throw new Error(`${faults.join('; ')}\n${JSON.stringify(response).slice(0, 1_000)}`);
 }
 
 const runsPerRoute = amount({ long: 6_700, short: 70 });
@@ -82,35 +82,35 @@ for (const { id, token } of tokens.good) {
   if (saved.status !== 200) throw new Error(`${id} has no record`);
 }
 
-/** Many at a time, as callers come: one after the other, each save would wait for a sync of its own. */
-async function holdsForAll(requests: fc.Arbitrary<Sent>): Promise<void> {
+/** Sends in parallel lanes: each save of a sequential run would wait for its own fsync. */
+async function sendAll(requests: fc.Arbitrary<Sent>): Promise<void> {
   const lanes = amount({ long: 16, short: 4 });
   const inLane = (lane: number) =>
-    fc.assert(fc.asyncProperty(requests, keepsPromises), {
+    fc.assert(fc.asyncProperty(requests, expectContract), {
       numRuns: Math.ceil(runsPerRoute / lanes),
       ...(firstSeed !== undefined && { seed: firstSeed + lane }),
     });
   await Promise.all(Array.from({ length: lanes }, (_, lane) => inLane(lane)));
 }
 
-describe('every answer is as documented, and tells nothing that was sent', () => {
+describe('a generated request', () => {
   test.each(document.operations)(
-    'from $name',
+    'gets a documented response that repeats no sent value: $name',
     async (operation) => {
-      // By chance alone, a route that asks for much of a request may meet no good one.
-      await keepsPromises(documentedRequest(operation, tokens));
-      await holdsForAll(requestsTo(operation, document, tokens));
+      // Random requests alone may include no valid one for a route with many required fields.
+      await expectContract(documentedRequest(operation, tokens));
+      await sendAll(requestsTo(operation, document, tokens));
     },
     300_000,
   );
 
-  test('from paths and methods that are not served', async () => {
-    await holdsForAll(straysFrom(document, tokens));
+  test('gets a documented response that repeats no sent value: unknown paths and methods', async () => {
+    await sendAll(straysFrom(document, tokens));
   }, 300_000);
 
-  test.each(faults)('from a carrier that fails for %s', async (lastName) => {
+  test.each(faults)('gets a documented response that repeats no sent value: carrier failure %s', async (lastName) => {
     for (const path of ['/v2/private/ltc/totalCoverage', '/v2/private/life/totalCoverage']) {
-      await keepsPromises({
+      await expectContract({
         method: 'POST',
         target: path,
         caller: { id: 'one', isManager: false },
@@ -126,17 +126,17 @@ describe('every answer is as documented, and tells nothing that was sent', () =>
   });
 });
 
-describe('the run', () => {
-  test('met success, strangers and refusals at every route', () => {
+describe('the fuzz run', () => {
+  test('includes 200, 401 and 422 responses of every route', () => {
     const statusesAt = (path: string) =>
-      [200, 401, 422].filter((status) => met.has(`${path.replace(/\/$/, '')} ${status}`));
+      [200, 401, 422].filter((status) => seen.has(`${path.replace(/\/$/, '')} ${status}`));
     for (const { path, isPrivate, body, name } of document.operations) {
       const expected = [200, ...(isPrivate ? [401] : []), ...(body === undefined ? [] : [422])];
       expect([name, statusesAt(path)]).toEqual([name, expect.arrayContaining(expected)]);
     }
   });
 
-  test('left nothing that was sent in the log, but request ids', () => {
+  test('leaves no sent value in the log except request ids', () => {
     const log = service
       .output()
       .replaceAll(/"requestId":"[\w-]{8,64}"/g, '')
@@ -144,9 +144,9 @@ describe('the run', () => {
     for (const mark of [valueMark, keyMark, String(numberMark)]) expect(log.includes(mark)).toBeFalse();
   });
 
-  /** Measured from the middle of the run, when all is loaded and every cache is warm. */
+  /** Measured from the middle of the run, when every cache is warm. */
   if (isLong)
-    test('did not make the service grow', async () => {
+    test('does not grow the memory of the service', async () => {
       const grownMegabytes = (await residentMegabytes()) - megabytesHalfway;
       process.stdout.write(
         `${sentInAll} requests; ${megabytesHalfway} MB halfway, ${grownMegabytes} more at the end\n`,
@@ -155,7 +155,7 @@ describe('the run', () => {
       expect(grownMegabytes).toBeLessThan(32);
     });
 
-  test('left a service that goes on', async () => {
+  test('leaves the service running', async () => {
     expect(service.process.exitCode).toBeNull();
     expect((await fetch(`${service.address}/health/ready`)).status).toBe(200);
     expect(sentInAll).toBeGreaterThan(amount({ long: 100_000, short: 1_000 }));

@@ -3,7 +3,7 @@ import type { Promised, ServiceDocument } from '../support/documented';
 import { keyMark, type Sent, valueMark } from './checks';
 import { knownValues, mutated, nastyText, nastyValue, printJson, valuesOf } from './values';
 
-/** Tokens that must be taken and that must be refused. */
+/** Tokens that must be accepted and tokens that must be refused. */
 export interface Tokens {
   readonly good: readonly { readonly id: string; readonly isManager: boolean; readonly token: string }[];
   readonly bad: readonly string[];
@@ -11,7 +11,7 @@ export interface Tokens {
 
 type Header = readonly [name: string, value: string];
 
-/** Any byte that a header may hold: no control character, but all above ASCII. */
+/** Any byte that a header may contain: printable ASCII and everything above. */
 const headerText = fc.oneof(
   fc
     .array(fc.oneof(fc.integer({ min: 0x21, max: 0x7e }), fc.integer({ min: 0x80, max: 0xff })), { maxLength: 30 })
@@ -52,7 +52,7 @@ const commonHeader: fc.Arbitrary<Header> = fc.oneof(
   ),
 );
 
-/** The request that the document shows, by a caller who may send it. */
+/** The example request of the document, sent by a user who may send it. */
 export function documentedRequest({ method, path, parameters, body }: Promised, { good }: Tokens): Sent {
   const query = parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
   const manager = good.find(({ isManager }) => isManager);
@@ -65,7 +65,7 @@ export function documentedRequest({ method, path, parameters, body }: Promised, 
   };
 }
 
-/** Requests of every kind to one operation: good, bad, and meant to do harm. */
+/** Valid, invalid and hostile requests to one operation. */
 export function requestsTo(operation: Promised, document: ServiceDocument, tokens: Tokens): fc.Arbitrary<Sent> {
   const { method, path } = operation;
   return fc
@@ -86,7 +86,7 @@ export function requestsTo(operation: Promised, document: ServiceDocument, token
     }));
 }
 
-/** Requests to paths that are not, by methods that are not; to the pages beside the contract too. */
+/** Requests with unknown paths or methods, and to pages outside the API. */
 export function straysFrom(document: ServiceDocument, tokens: Tokens): fc.Arbitrary<Sent> {
   const paths = document.operations.map(({ path }) => path);
   const pages = ['/swagger', '/swagger/json', '/icons/hybrid.svg', '/problems/invalid-input', '/favicon.ico', '/'];
@@ -138,13 +138,13 @@ function identityOf({ good, bad }: Tokens): fc.Arbitrary<{ caller: Sent['caller'
     headerText.map((text) => `Bearer ${text}`),
     headerText,
   );
-  const stranger = fc
+  const anonymous = fc
     .option(refused)
     .map((value) => ({ caller: undefined, headers: value === null ? [] : [['Authorization', value] as const] }));
   return fc.oneof(
     { weight: 4, arbitrary: others },
     { weight: 2, arbitrary: managers },
-    { weight: 1, arbitrary: stranger },
+    { weight: 1, arbitrary: anonymous },
   );
 }
 
@@ -160,7 +160,7 @@ const queryText = fc.oneof(
   fc.constantFrom('9007199254740993', '0', '-1', '1001', '1.5', '%00', '\x80\xff', valueMark),
 );
 const oddQuery = fc.oneof(
-  // Without a value it is a name, which an answer may repeat.
+  // Without a value it is a name, which a response may repeat.
   queryText.map((text) => `?${text.replaceAll(valueMark, keyMark)}`),
   fc.constantFrom('?', '??', '?&&&=', '?=', `?${keyMark}=${valueMark}`, '?__proto__=1', '?constructor[prototype][a]=1'),
   fc.constant(500).map((count) => `?${Array.from({ length: count }, (_, index) => `a${index}=1`).join('&')}`),
@@ -199,8 +199,8 @@ const utf8 = (text: string) => new TextEncoder().encode(text);
 function contentOf({ body }: Promised, document: ServiceDocument): fc.Arbitrary<Content> {
   const none: Content = { headers: [], body: undefined };
   if (body === undefined) {
-    const unasked = nastyValue.map((value) => ({ headers: [jsonHeader], body: utf8(printJson(value)) }));
-    return fc.oneof({ weight: 20, arbitrary: fc.constant(none) }, { weight: 1, arbitrary: unasked });
+    const unexpected = nastyValue.map((value) => ({ headers: [jsonHeader], body: utf8(printJson(value)) }));
+    return fc.oneof({ weight: 20, arbitrary: fc.constant(none) }, { weight: 1, arbitrary: unexpected });
   }
   const known = knownValues(document);
   const values = fc.oneof(valuesOf(body.schema, document, known), fc.constantFrom<unknown>(...body.examples));

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import type { Schema, ServiceDocument } from '../support/documented';
 import { keyMark, numberMark, valueMark } from './checks';
 
-/** Printed as it stands instead of as a JSON text: what no JavaScript value prints as. */
+/** Marks raw JSON: text that JSON.stringify cannot produce. */
 const rawStart = '\u0001raw:';
 const raw = (json: string) => rawStart + json;
 
@@ -32,7 +32,7 @@ const nasty = [
   '%s%n%00',
   '../../etc/passwd',
   '<script>alert(1)</script>',
-  // biome-ignore lint/suspicious/noTemplateCurlyInString: an attack on those who fill in templates
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: a template injection
   '${jndi:ldap://x}',
   'a'.repeat(5_000),
   '\\'.repeat(200),
@@ -73,7 +73,7 @@ const nastyKey = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 80 }).map((rest) => `${keyMark}${rest}`),
 );
 
-/** Something that has no business where it stands. */
+/** A value that is invalid almost everywhere. */
 export const nastyValue: fc.Arbitrary<unknown> = fc.oneof(
   nastyText,
   fc.constantFrom<unknown>(null, true, false, ...numbers, [], {}, [[]], [null]),
@@ -88,7 +88,7 @@ export const nastyValue: fc.Arbitrary<unknown> = fc.oneof(
 
 type Known = ReadonlyMap<string, readonly unknown[]>;
 
-/** Values of each field in the examples of the document: what no schema tells, such as how a date is written. */
+/** Example values of each field by name, for formats that the schema does not express, such as dates. */
 export function knownValues(document: ServiceDocument): Known {
   const known = new Map<string, unknown[]>();
   const collect = (value: unknown, key = ''): void => {
@@ -99,7 +99,7 @@ export function knownValues(document: ServiceDocument): Known {
   return known;
 }
 
-/** Values that a schema takes. */
+/** Values that are valid for a schema. */
 export function valuesOf(schema: unknown, document: ServiceDocument, known: Known, name = ''): fc.Arbitrary<unknown> {
   const of = (inner: unknown, key = name) => valuesOf(inner, document, known, key);
   const at = toSchema(schema);
@@ -150,7 +150,7 @@ function numberOr(value: unknown, otherwise: number): number {
   return typeof value === 'number' ? value : otherwise;
 }
 
-/** A value with something wrong in one to three places. */
+/** A value with one to three random changes. */
 export function mutated(values: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> {
   const change = fc.record({
     at: fc.nat(),
@@ -186,7 +186,7 @@ function applyChange(root: unknown, { at, kind, key, value }: Change): unknown {
   return holder.root;
 }
 
-/** `__proto__` too becomes a field of its own, which is what JSON makes of it. */
+/** Defines `__proto__` as an own field, as JSON.parse does. */
 function define(target: object, key: string, value: unknown): void {
   Object.defineProperty(target, key, { value, enumerable: true, configurable: true, writable: true });
 }

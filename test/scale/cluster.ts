@@ -20,7 +20,7 @@ export interface Cluster {
   readonly replicas: readonly Sqld[];
   readonly services: readonly Service[];
   readonly sandbox: Sandbox;
-  /** Sends a request to one of the services, with a body as a POST; status 0 when no answer came. */
+  /** Sends a GET, or a POST when there is a body; the status is 0 when no response arrives. */
   call(
     service: Service,
     path: string,
@@ -29,7 +29,7 @@ export interface Cluster {
   ): Promise<Answered>;
 }
 
-/** A libSQL server that is migrated and seeded. */
+/** Starts a migrated and seeded libSQL server. */
 export async function startPrimary(): Promise<Sqld> {
   const primary = await startSqld();
   const db = await openDatabase({ url: primary.url, timeoutMs: 10_000 });
@@ -39,7 +39,7 @@ export async function startPrimary(): Promise<Sqld> {
   return primary;
 }
 
-/** The settings of a service on a libSQL server, for tokens that `callService` makes. */
+/** Settings of a service on a libSQL server that accepts the tokens of `callService`. */
 export function serviceEnvironment(primary: Sqld, of: Readonly<Record<string, string>> = {}) {
   return {
     DATABASE_URL: primary.url,
@@ -51,8 +51,8 @@ export function serviceEnvironment(primary: Sqld, of: Readonly<Record<string, st
 }
 
 /**
- * A primary with two replicas, and four services on one carrier: one that reads from each replica server, one with an
- * embedded replica, and one that knows the primary alone.
+ * Starts a primary with two replicas, and four services on one carrier: two that read from a replica server, one with
+ * an embedded replica, and one that uses only the primary.
  */
 export async function startCluster(of: Readonly<Record<string, string>> = {}): Promise<Cluster> {
   const primary = await startPrimary();
@@ -85,19 +85,24 @@ export async function callService(
   if (ifNoneMatch !== undefined) headers.set('if-none-match', ifNoneMatch);
   const startedAtMs = performance.now();
   try {
-    const answer = await fetch(`${service.address}${path}`, {
+    const response = await fetch(`${service.address}${path}`, {
       headers,
       ...(body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) }),
     });
-    const text = await answer.text();
+    const text = await response.text();
     const tookMs = performance.now() - startedAtMs;
-    return { status: answer.status, headers: answer.headers, body: text === '' ? undefined : JSON.parse(text), tookMs };
+    return {
+      status: response.status,
+      headers: response.headers,
+      body: text === '' ? undefined : JSON.parse(text),
+      tookMs,
+    };
   } catch {
     return { status: 0, headers: new Headers(), body: undefined, tookMs: performance.now() - startedAtMs };
   }
 }
 
-/** One of them, by chance that a seed makes the same each time. */
+/** Chooses items pseudo-randomly; the same seed repeats the choices. */
 export function chooseBy(seed: number) {
   let state = seed;
   return <Item>(items: readonly Item[]): Item => {

@@ -10,7 +10,7 @@ import { callService, databaseTimeoutMs, serviceEnvironment, startPrimary } from
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const user = '/v2/private/user';
-/** Much longer than any answer takes, much shorter than a deadline. */
+/** Much longer than any response takes, much shorter than a deadline. */
 const stallMs = databaseTimeoutMs / 4;
 
 const startWithReplica = (primary: Sqld, cwd: string, logLevel = 'info') =>
@@ -26,11 +26,11 @@ const startWithReplica = (primary: Sqld, cwd: string, logLevel = 'info') =>
 const follows = (service: Service) => until(() => service.output().includes('the replica follows the primary'));
 const ready = async (service: Service) => {
   const startedAtMs = performance.now();
-  const answer = await fetch(`${service.address}/health/ready`);
-  return { status: answer.status, body: await answer.json(), tookMs: performance.now() - startedAtMs };
+  const response = await fetch(`${service.address}/health/ready`);
+  return { status: response.status, body: await response.json(), tookMs: performance.now() - startedAtMs };
 };
 
-/** An instance whose predecessor has saved something and was killed, on a primary that is away by now. */
+/** Kills an instance after a save, stops the primary, and starts an instance on the same replica. */
 async function startAgain(stop: (primary: Sqld) => unknown) {
   const primary = await startPrimary();
   const cwd = temporaryFolder();
@@ -38,7 +38,7 @@ async function startAgain(stop: (primary: Sqld) => unknown) {
   await follows(first);
   const saved = await callService(first, ltc, 'ada', { body: { careCosts: 1 } });
   await Bun.sleep(500);
-  // Without any chance to put its replica in order.
+  // SIGKILL allows no clean shutdown of the replica.
   first.process.kill('SIGKILL');
   await stop(primary);
   return { primary, saved, second: await startWithReplica(primary, cwd) };
@@ -47,7 +47,7 @@ async function startAgain(stop: (primary: Sqld) => unknown) {
 describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
   afterAll(cleanUp);
 
-  test('reads on without a stall while its primary stands still, and writes again when it goes on', async () => {
+  test('keeps reading without delay while the primary is frozen, and writes again when it resumes', async () => {
     const primary = await startPrimary();
     const service = await startWithReplica(primary, temporaryFolder());
     await follows(service);
@@ -56,7 +56,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     primary.pause();
     const saving = callService(service, ltc, 'ada', { body: { careCosts: 2 } });
     const longest = { read: 0, lists: 0, health: 0 };
-    // In the long form until the replica would be too old.
+    // The long run lasts until the replica would be too old.
     for (
       const deadlineMs = performance.now() + amount({ long: 12_000, short: 3_500 });
       performance.now() < deadlineMs;
@@ -83,7 +83,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     await until(async () => (await ready(service)).body.writes === 'available');
   }, 30_000);
 
-  test.concurrent('starts while the primary is down and serves what it has', async () => {
+  test.concurrent('starts while the primary is down and serves the replica', async () => {
     const { primary, saved, second } = await startAgain((stopped) => stopped.kill());
     await until(async () => (await ready(second)).status === 200);
     expect(await callService(second, user, 'ada')).toMatchObject({ status: 200, body: saved.body });
@@ -91,12 +91,12 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     expect((await callService(second, ltc, 'ada', { body: { careCosts: 2 } })).status).toBe(503);
     await primary.start();
     await until(async () => (await callService(second, ltc, 'ada', { body: { careCosts: 2 } })).status === 200);
-    // The driver's own lines about the primary stand nowhere between those of the log.
+    // No line of the driver appears between the log lines.
     const log = second.output().slice(second.output().indexOf('\n{'));
     for (const line of log.split('\n').filter((each) => each !== '')) expect(line).toStartWith('{');
   }, 30_000);
 
-  test.concurrent('starts while the primary stands still and serves what it has', async () => {
+  test.concurrent('starts while the primary is frozen and serves the replica', async () => {
     const { primary, saved, second } = await startAgain((stopped) => stopped.pause());
     await until(async () => (await callService(second, user, 'ada')).status === 200);
     const read = await callService(second, user, 'ada');
@@ -107,7 +107,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
   }, 60_000);
 
   test.if(isLong)(
-    'reads from the primary when its replica has not been synced for seconds',
+    'reads from the primary when the replica has not synced for seconds',
     async () => {
       const primary = await startPrimary();
       const service = await startWithReplica(primary, temporaryFolder());
@@ -124,14 +124,14 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     60_000,
   );
 
-  test.concurrent('that starts for the first time while the primary is down refuses until it is back, then recovers', async () => {
+  test.concurrent('returns 503 on its first start while the primary is down, then recovers', async () => {
     const primary = await startPrimary();
     await primary.kill();
     const service = await startWithReplica(primary, temporaryFolder());
     for (const path of [user, '/v2/private/cemetery/all', '/v2/private/healthAndCare/']) {
-      const answer = await callService(service, path, 'ada');
-      expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
-      expect(answer.headers.get('retry-after')).toBe('1');
+      const response = await callService(service, path, 'ada');
+      expect(response).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+      expect(response.headers.get('retry-after')).toBe('1');
     }
     expect((await callService(service, ltc, 'ada', { body: {} })).status).toBe(503);
     expect((await ready(service)).status).toBe(503);
@@ -143,7 +143,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     expect((await callService(service, '/v2/private/cemetery/all', 'ada')).status).toBe(200);
   }, 30_000);
 
-  test.concurrent('shares its file with another instance, of which one keeps it, and goes on when that one is killed', async () => {
+  test.concurrent('shares its file with another instance, which syncs it when the first is killed', async () => {
     const primary = await startPrimary();
     const cwd = temporaryFolder();
     const first = await startWithReplica(primary, cwd);
@@ -157,7 +157,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
     expect((await callService(second, ltc, 'ada', { body: { careCosts: 2 } })).status).toBe(200);
   }, 30_000);
 
-  test.concurrent('leaves no process behind, however it ends', async () => {
+  test.concurrent('leaves no child process, however it ends', async () => {
     const primary = await startPrimary();
     for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
       const cwd = temporaryFolder();
@@ -172,7 +172,7 @@ describe.skipIf(!hasSqld)('an instance with an embedded replica', () => {
   }, 30_000);
 });
 
-/** The ids of a process's children. */
+/** The ids of the child processes. */
 async function syncProcesses(service: Service): Promise<string[]> {
   const path = `/proc/${service.process.pid}/task/${service.process.pid}/children`;
   return (await Bun.file(path).text()).split(' ').filter((id) => id !== '');

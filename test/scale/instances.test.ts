@@ -51,15 +51,15 @@ const Applications = v.object({
   user: v.object({ purchase: v.object({ partner: v.object({ appNumber: v.number() }) }) }),
 });
 
-describe.skipIf(!hasSqld)('four instances on one primary, three of them with a replica', () => {
+describe.skipIf(!hasSqld)('four instances on one primary, three with a replica', () => {
   let cluster: Cluster;
   beforeAll(async () => {
-    // On a busy machine a save that is not answered in time would leave open what is stored.
+    // On a busy machine a save that times out would leave the stored state unknown.
     cluster = await startCluster({ DATABASE_TIMEOUT_MS: '15000' });
   }, 60_000);
   afterAll(cleanUp);
 
-  test('keep each person’s record as a model says, and no read is older than the caller’s last save', async () => {
+  test('keep each record equal to a model, and read nothing older than the last save of the same user', async () => {
     const { services, call } = cluster;
     const seed = randomInt(1 << 30);
     const choose = chooseBy(seed);
@@ -78,19 +78,19 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
         const merged = mergePatch(model[section], patch);
         model = { ...model, [section]: merged };
         lastTag = saved.headers.get('etag') ?? '';
-        // The same instance, and any other that is told what the caller has seen.
+        // The same instance, and any other that receives the ETag, shows the save.
         const near = await call(service, user, id);
         expect(near.headers.get('etag')).toBe(lastTag);
         expect((await call(choose(services), user, id, { ifNoneMatch: lastTag })).status).toBe(304);
       }
       for (const service of services) {
-        const answer = await untilSynced(() => call(service, user, id), lastTag);
-        // A replica that is still behind is another fault than a record that is not as it was saved.
-        expect(answer.headers.get('etag')).toBe(lastTag);
-        expect(sectionsOf(v.parse(UserBody, answer.body).user)).toEqual(present(model));
+        const response = await untilSynced(() => call(service, user, id), lastTag);
+        // A stale replica and a wrong record are different failures.
+        expect(response.headers.get('etag')).toBe(lastTag);
+        expect(sectionsOf(v.parse(UserBody, response.body).user)).toEqual(present(model));
       }
     };
-    // What fails names the seed, with which it can be had again.
+    // A failure names the seed, which repeats the run.
     const waiting = Array.from({ length: people }, (_, index) => `person-${index}`);
     const atOnce = Array.from({ length: 64 }, async () => {
       for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) await live(id);
@@ -100,29 +100,29 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
     });
   }, 300_000);
 
-  test('start one application of a person who presses the button a hundred times', async () => {
+  test('start one application for a hundred simultaneous requests of one user', async () => {
     const { services, sandbox, call } = cluster;
-    const answers = await Promise.all(
+    const responses = await Promise.all(
       Array.from({ length: 100 }, (_, index) =>
         call(services[index % 4] ?? never(), '/v2/private/ltc/totalCoverage', 'applicant', {
           body: applicant,
         }),
       ),
     );
-    const accepted = answers.filter(({ status }) => status === 200);
-    // Whoever waited too long for the first is told to come back.
-    expect(answers.filter(({ status }) => status !== 200 && status !== 409).map(({ status }) => status)).toEqual([]);
+    const accepted = responses.filter(({ status }) => status === 200);
+    // A request that waited too long for the first gets 409.
+    expect(responses.filter(({ status }) => status !== 200 && status !== 409).map(({ status }) => status)).toEqual([]);
     const numbers = new Set(accepted.map(({ body }) => v.parse(Applications, body).user.purchase.partner.appNumber));
     expect(accepted.length).toBeGreaterThan(0);
     expect(numbers.size).toBe(1);
     expect(await sandbox.store.count()).toBe(1);
   }, 60_000);
 
-  test('settle each open application once between them, and all notice a new catalogue', async () => {
+  test('settle each open application once, and all notice a new catalogue', async () => {
     const { services, primary, sandbox, call } = cluster;
     const before = await sandbox.store.count();
     const people = Array.from({ length: 8 }, (_, index) => `dropped-${index}`);
-    // The carrier accepts, and answers nobody.
+    // The carrier accepts, and its responses are lost.
     const starts = people.map((id, index) => {
       const body = { ...applicant, lastName: 'Dropped', email: `${id}@example.com` };
       return call(services[index % 4] ?? never(), '/v2/private/life/totalCoverage', id, { body });
@@ -150,7 +150,7 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
       );
       return rows[0]?.n === people.length;
     });
-    // One question each: no two instances took on the same one.
+    // One attempt each: no two instances claimed the same application.
     const { rows: attempts } = await db.$client.execute(`SELECT attempt, count(*) AS n FROM application_attempts
       WHERE attempt > 1 AND application_id IN (SELECT id FROM applications WHERE user_id LIKE 'dropped-%')
       GROUP BY attempt`);
@@ -160,20 +160,20 @@ describe.skipIf(!hasSqld)('four instances on one primary, three of them with a r
   }, 90_000);
 });
 
-/** Reads until the record is as it was answered last, for as long as a replica may lag on a busy machine. */
+/** Reads until the record has the ETag, for as long as a replica may lag on a busy machine. */
 async function untilSynced(read: () => Promise<Answered>, tag: string): Promise<Answered> {
   for (const deadlineMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
-    const answer = await read();
-    if (answer.headers.get('etag') === tag || performance.now() > deadlineMs) return answer;
+    const response = await read();
+    if (response.headers.get('etag') === tag || performance.now() > deadlineMs) return response;
   }
 }
 
-/** The answers of a record, as the model has them. */
+/** The sections of a record, in the form of the model. */
 function sectionsOf({ profile, ltc, lifeInsurance, lifetimeCare }: UserBody['user']): Record<string, unknown> {
   return present({ profile, ltc: ltc.lifetimeCare, lifeInsurance, lifetimeCare });
 }
 
-/** What is left when what holds no answer is gone. */
+/** Removes empty sections. */
 function present(sections: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(sections).filter(([, value]) => value !== undefined && !Bun.deepEquals(value, {}, true)),

@@ -18,19 +18,19 @@ describe.skipIf(!hasSqld)('four instances', () => {
   }, 60_000);
   afterAll(cleanUp);
 
-  test('whose primary is killed under load lose nothing, refuse in time, and recover by themselves', async () => {
+  test('lose no acknowledged save, return 503 in time, and recover when the primary is killed under load', async () => {
     const { services, primary, call } = cluster;
     const savers = Array.from({ length: 32 }, (_, index) => ({ id: `saver-${index}`, acknowledged: 0 }));
-    const answers: (Answered & { service: Service; endedAtMs: number })[] = [];
+    const responses: (Answered & { service: Service; endedAtMs: number })[] = [];
     let isDone = false;
     const saving = Promise.all(
       savers.map(async (saver, index) => {
         const service = services[index % services.length];
         if (service === undefined) return;
         for (let value = 1; !isDone; value += 1) {
-          const answer = await call(service, ltc, saver.id, { body: { careCosts: value } });
-          answers.push({ ...answer, service, endedAtMs: performance.now() });
-          if (answer.status === 200) saver.acknowledged = value;
+          const response = await call(service, ltc, saver.id, { body: { careCosts: value } });
+          responses.push({ ...response, service, endedAtMs: performance.now() });
+          if (response.status === 200) saver.acknowledged = value;
           else await Bun.sleep(20);
         }
       }),
@@ -44,13 +44,13 @@ describe.skipIf(!hasSqld)('four instances', () => {
     isDone = true;
     await saving;
 
-    expect([...new Set(answers.map(({ status }) => status))].sort()).toEqual([200, 503]);
-    const refused = answers.filter(({ status }) => status === 503);
+    expect([...new Set(responses.map(({ status }) => status))].sort()).toEqual([200, 503]);
+    const refused = responses.filter(({ status }) => status === 503);
     expect(refused.filter(({ headers }) => headers.get('retry-after') === null)).toEqual([]);
-    expect(Math.max(...answers.map(({ tookMs }) => tookMs))).toBeLessThan(databaseTimeoutMs + 1_000);
+    expect(Math.max(...responses.map(({ tookMs }) => tookMs))).toBeLessThan(databaseTimeoutMs + 1_000);
     for (const service of services) {
-      const first = answers.find(
-        (answer) => answer.service === service && answer.status === 200 && answer.endedAtMs > backAtMs,
+      const first = responses.find(
+        (response) => response.service === service && response.status === 200 && response.endedAtMs > backAtMs,
       );
       expect((first?.endedAtMs ?? Number.POSITIVE_INFINITY) - backAtMs).toBeLessThan(recoveryMs);
     }
@@ -60,20 +60,20 @@ describe.skipIf(!hasSqld)('four instances', () => {
     }
   }, 60_000);
 
-  test('one of whose replica servers hangs, is killed and comes back go on reading', async () => {
+  test('keep reading while a replica server freezes, is killed, and restarts', async () => {
     const { services, replicas, call } = cluster;
     const [service] = services;
     const [replica] = replicas;
     if (service === undefined || replica === undefined) throw new Error('There is no replica');
     expect((await call(service, ltc, 'reader', { body: { careCosts: 1 } })).status).toBe(200);
     const read = async () => {
-      const answers = await Promise.all(Array.from({ length: 20 }, () => call(service, user, 'reader')));
-      expect(answers.filter(({ status }) => status !== 200)).toEqual([]);
-      return Math.max(...answers.map(({ tookMs }) => tookMs));
+      const responses = await Promise.all(Array.from({ length: 20 }, () => call(service, user, 'reader')));
+      expect(responses.filter(({ status }) => status !== 200)).toEqual([]);
+      return Math.max(...responses.map(({ tookMs }) => tookMs));
     };
     await read();
     replica.pause();
-    // Asked in vain for a quarter of the deadline, and then left alone.
+    // The first read waits for a quarter of the deadline, then the circuit opens.
     expect(await read()).toBeLessThan(databaseTimeoutMs);
     expect(await read()).toBeLessThan(databaseTimeoutMs / 4);
     await replica.kill();

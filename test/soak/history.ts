@@ -9,7 +9,7 @@ import type { EndedProcess } from '../support/run-to-end';
 import { createSaveHistory } from '../support/save-history';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
-/** More faults than this tell nothing new. */
+/** Stops the run after this many faults. */
 const maxFaults = 20;
 const sampledEveryMs = 5;
 const maxUsersToErase = 200;
@@ -21,7 +21,7 @@ interface Options {
   readonly savers?: number;
   /** Rows of each imported file. */
   readonly rows?: number;
-  /** Each saver continues as another user after this many saves, since a user is erased whose history has ended. */
+  /** Each saver continues as a new user after this many saves, so that the finished user can be erased. */
   readonly savesOfAUser?: number;
   readonly report?: (figures: HistoryFigures) => void;
 }
@@ -29,9 +29,9 @@ interface Options {
 export interface HistoryFigures {
   /** Acknowledged saves. */
   readonly saves: number;
-  /** Saves that got 503, as on a machine that has too much to do. */
+  /** Saves with a 503 response. */
   readonly refused: number;
-  /** Restarts of the log, each of which follows a complete checkpoint. */
+  /** Restarts of the WAL, each after a complete checkpoint. */
   readonly restarts: number;
   readonly imports: number;
   readonly erasures: number;
@@ -40,8 +40,8 @@ export interface HistoryFigures {
 }
 
 /**
- * Lets many users save while commands import, erase, check and back up the same file. Then it stops the service and
- * compares the database file alone with everything that was acknowledged.
+ * Saves as many users while commands import, erase, check and back up the same file. Then stops the service and
+ * compares the database file with every acknowledged save.
  */
 export async function runHistory({ seconds, savers = 64, rows = 3000, savesOfAUser = 50, report }: Options) {
   const production = await createProduction({ RATE_LIMIT_PER_MINUTE: '0' });
@@ -58,7 +58,7 @@ export async function runHistory({ seconds, savers = 64, rows = 3000, savesOfAUs
     if (exitCode !== 0) faults.push(`${name} ended with ${exitCode}: ${stderr}${stdout}`);
     return exitCode === 0;
   };
-  /** Runs each piece of work at least once, then until the time is over. */
+  /** Runs `work` at least once, then until the time is over. */
   const repeat = async (work: (round: number) => Promise<void>): Promise<void> => {
     let round = 0;
     do await work(++round);
@@ -72,10 +72,10 @@ export async function runHistory({ seconds, savers = 64, rows = 3000, savesOfAUs
       const headers = { authorization: `Bearer ${await productionToken(userId)}` };
       for (let value = 1; !isOver() && value <= savesOfAUser; value += 1) {
         const careCosts = generation * savesOfAUser + value;
-        const answer = await service.call('POST', ltc, { headers, body: { careCosts } });
-        if (answer.status === 200) history.note(userId, answer, careCosts);
-        else if (answer.status === 503) count.refused += 1;
-        else faults.push(`a save: ${answer.status} ${answer.text}`);
+        const response = await service.call('POST', ltc, { headers, body: { careCosts } });
+        if (response.status === 200) history.note(userId, response, careCosts);
+        else if (response.status === 503) count.refused += 1;
+        else faults.push(`a save: ${response.status} ${response.text}`);
       }
       if (!isOver() && usersToErase.length < maxUsersToErase) usersToErase.push(userId);
     }
@@ -101,7 +101,7 @@ export async function runHistory({ seconds, savers = 64, rows = 3000, savesOfAUs
     const userId = usersToErase.shift();
     if (userId === undefined) return Bun.sleep(20);
     const ended = await planning('user', 'erase', '--yes', '--json', userId);
-    // A backup that reads the file keeps the log from being truncated: the command says so, and has erased.
+    // A backup that reads the file prevents the truncation of the WAL; the command reports it after the erasure.
     if (!ended.stderr.includes('still holds what was erased') && !expectOk('erase', ended)) return;
     history.noteErasure(userId, v.parse(Erased, JSON.parse(ended.stdout)).keptAs);
     count.erasures += 1;
@@ -132,7 +132,7 @@ export async function runHistory({ seconds, savers = 64, rows = 3000, savesOfAUs
 
   service.process.kill('SIGTERM');
   if ((await service.process.exited) !== 0) faults.push(`the service ended with ${service.process.exitCode}`);
-  if (existsSync(`${databasePath}-wal`)) faults.push('the log was not removed');
+  if (existsSync(`${databasePath}-wal`)) faults.push('the WAL was not removed');
   for (const { level, msg } of service.logLines()) if (level === 'fatal') faults.push(msg);
   const copy = join(temporaryFolder(), 'copy.db');
   copyFileSync(databasePath, copy);
@@ -146,7 +146,7 @@ const staff = JSON.stringify([
   { id: 'seller', role: 'counselor', firstName: 'Sam', lastName: 'Seller', managerId: 'manager' },
 ]);
 
-/** The rows of the last import are there, and SQLite finds the file sound. */
+/** Checks that the rows of the last import exist and that the integrity check passes. */
 function faultsOfRows(path: string, { rows, round }: { rows: number; round: number }): string[] {
   const database = new SqliteDatabase(path, { readonly: true });
   const countOf = (sql: string) => database.query<{ n: number }, []>(`SELECT count(*) AS n FROM ${sql}`).get()?.n;

@@ -1,6 +1,6 @@
 import { soakToken } from './service';
 
-/** A request of a journey, and what it must be answered with. */
+/** A request of a journey with its expected statuses. */
 export interface Step {
   readonly name: string;
   readonly method: string;
@@ -31,7 +31,7 @@ const get = (name: string, path: string, expected: readonly number[] = [200], he
   expected,
 });
 
-/** What one person does in one visit, by chance: mostly what the forms send, and now and then what is refused. */
+/** The random requests of one visit of a user: mostly valid forms, sometimes invalid requests. */
 export function journeyOf(person: number): Step[] {
   const identity = {
     firstName: 'Soak',
@@ -59,7 +59,7 @@ export function journeyOf(person: number): Step[] {
     post('life deep dive', '/deepDives/lifeInsurance', {
       livingStatus: pick(['stayHome', 'rent']),
       billsAndDebt: ['mortgage', 'cc'],
-      customSelections: [{ title: `Somebody ${whole(100)}` }],
+      customSelections: [{ title: `Person ${whole(100)}` }],
     }),
     post('care deep dive', '/deepDives/lifetimeCare', {
       careFacilityType,
@@ -74,7 +74,7 @@ export function journeyOf(person: number): Step[] {
     get('lists', '/healthAndCare/'),
     get('cemeteries', `/cemetery/all?page=${1 + whole(3)}&limit=${1 + whole(20)}&sort=${pick(['asc', 'desc'])}`),
   ];
-  // Two visits of one person at a time share an application; the second may be asked to come again.
+  // Two simultaneous visits of one user share an application; the second may get 409.
   if (isOneIn(3)) visit.push(post('coverage', `/${pick(['ltc', 'life'])}/totalCoverage`, identity, [200, 409]));
   if (isOneIn(3)) visit.push(get('applications', '/user/applications'));
   if (isOneIn(4)) visit.push(get('glance', `/user/salesManager/monthly-glance?month=${1 + whole(12)}`));
@@ -85,10 +85,10 @@ export function journeyOf(person: number): Step[] {
 const refused: readonly Step[] = [
   get('no such path', '/nowhere', [404]),
   { ...get('no such method', '/user', [405]), method: 'DELETE' },
-  { ...get('a stranger', '/user', [401]), headers: { authorization: 'Bearer nobody' } },
+  { ...get('a bad token', '/user', [401]), headers: { authorization: 'Bearer invalid' } },
   get('a bad page', '/cemetery/all?page=0', [422]),
   post('bad fields', '/user/profile', { email: 'x', heightCm: 'tall', unknown: 1 }, [422]),
-  { ...post('no JSON', '/ltc/lifetimeCare', {}, [400]), body: '{' },
+  { ...post('invalid JSON', '/ltc/lifetimeCare', {}, [400]), body: '{' },
   { ...post('another media type', '/ltc/lifetimeCare', {}, [415]), headers: { 'content-type': 'text/plain' } },
   {
     ...post('an old version', '/user/profile', {}, [412]),
@@ -97,7 +97,7 @@ const refused: readonly Step[] = [
   { ...post('too large', '/user/profile', {}, [413]), body: JSON.stringify({ firstName: 'x'.repeat(300_000) }) },
 ];
 
-/** The tokens of as many people; the demo's manager signs in to ask for the glance. */
+/** Tokens of `people` users and of the demo manager. */
 export async function tokensOf(people: number): Promise<{ person: readonly string[]; manager: string }> {
   const person = await Promise.all(Array.from({ length: people }, (_, index) => soakToken(`soak-${index}`)));
   return { person, manager: await soakToken('demo-manager', ['salesManager']) };

@@ -7,21 +7,21 @@ export interface LoadFigures {
 }
 
 export interface Load {
-  /** What was measured since it was asked last. */
+  /** Returns the figures since the last call. */
   take(): LoadFigures;
-  /** Answers that were not as expected, by what they were, and how often. */
+  /** Counts of unexpected outcomes by description. */
   readonly errors: ReadonlyMap<string, number>;
-  /** Lets the journeys that are under way end. */
+  /** Waits for the requests in flight. */
   stop(): Promise<void>;
 }
 
-/** So that one person's visits overlap now and then, and two cores are not all that is measured. */
+/** Visits of one user sometimes overlap, and the load does not saturate two cores. */
 const people = 400;
 const visitors = 12;
 const pauseMs = 15;
 const timeoutMs = 20_000;
 
-/** Sends people on their journeys, as many at a time as `visitors`, with a pause after each request. */
+/** Runs `visitors` journeys at a time, with a pause after each request. */
 export async function startLoad(address: string): Promise<Load> {
   const tokens = await tokensOf(people);
   const errors = new Map<string, number>();
@@ -33,14 +33,15 @@ export async function startLoad(address: string): Promise<Load> {
     const startedAtMs = performance.now();
     let outcome: string | undefined;
     try {
-      const answer = await fetch(`${address}${path}`, {
+      const response = await fetch(`${address}${path}`, {
         method,
         headers: { authorization: `Bearer ${token}`, ...headers },
         ...(body === undefined ? {} : { body }),
         signal: AbortSignal.timeout(timeoutMs),
       });
-      const text = await answer.text();
-      if (!expected.includes(answer.status)) outcome = `${answer.status} ${/"type":"([^"]+)"/.exec(text)?.[1] ?? ''}`;
+      const text = await response.text();
+      if (!expected.includes(response.status))
+        outcome = `${response.status} ${/"type":"([^"]+)"/.exec(text)?.[1] ?? ''}`;
     } catch (error) {
       outcome = error instanceof Error ? error.name : 'unknown';
     }

@@ -1,4 +1,4 @@
-/** `bun run soak --help`: whether the service stays as it is under mixed load. */
+/** `bun run soak --help`: checks that memory, files and response times stay stable under mixed load. */
 import { Command } from 'commander';
 import { toTable } from '../../src/cli/print';
 import { cleanUp } from '../support/cleanup';
@@ -10,8 +10,8 @@ import { growthMbAnHour, judge } from './verdict';
 
 const atLeastOne = (text: string) => Math.max(1, Number(text) || 1);
 const options = new Command('soak')
-  .description('Lets hundreds of people use a service in its production form, and judges memory, files and times.')
-  .option('--minutes <count>', 'how long', atLeastOne, 10)
+  .description('Runs hundreds of users against a service with production settings, and checks memory, files and times.')
+  .option('--minutes <count>', 'duration in minutes', atLeastOne, 10)
   .option(
     '--history',
     'save, import, erase, check and back up at the same time, and compare the history of saves',
@@ -22,7 +22,7 @@ const options = new Command('soak')
   .opts<{ minutes: number; history: boolean; json?: string }>();
 
 const sampledEveryMs = 5_000;
-/** What the samples call a minute is shorter in a short run, so that each third has some. */
+/** Shorter in a short run, so that each third has a report. */
 const reportedEveryMs = Math.min(60_000, (options.minutes * 60_000) / 6);
 
 const interruption = Promise.withResolvers<void>();
@@ -61,7 +61,7 @@ async function soak(): Promise<number> {
   ]);
   const requests = minutes.reduce((sum, minute) => sum + minute.requests, 0);
   process.stdout.write(`${toTable(['', 'middle third', 'last third', 'rule', ''], rows)}\n`);
-  process.stdout.write(`${requests} requests; memory moves by ${growth.toFixed(1)} MB an hour\n`);
+  process.stdout.write(`${requests} requests; memory grows by ${growth.toFixed(1)} MB per hour\n`);
   for (const line of [...errors, ...service.errorLines]) process.stdout.write(`${line}\n`);
   if (options.json !== undefined) {
     const result = { date: new Date(), ...options, requests, growth, findings, errors, minutes, samples };
@@ -71,7 +71,7 @@ async function soak(): Promise<number> {
   return isGood ? 0 : 1;
 }
 
-/** Prints what was done and every fault of the history. TMPDIR is the folder of the database. */
+/** Runs the history test and prints its figures and faults. TMPDIR is the folder of the database. */
 async function soakHistory(): Promise<number> {
   const report = (figures: object) => void process.stderr.write(`${JSON.stringify(figures)}\n`);
   const { faults, ...figures } = await runHistory({ seconds: options.minutes * 60, report });
@@ -82,7 +82,7 @@ async function soakHistory(): Promise<number> {
   return faults.length === 0 ? 0 : 1;
 }
 
-/** Samples the process until the time is over, it has ended, or somebody presses Ctrl-C. */
+/** Takes samples until the time is over, the service ends, or the user presses Ctrl-C. */
 async function watch(service: SoakedService, load: Load) {
   const samples: Sample[] = [];
   const minutes: LoadFigures[] = [];
@@ -102,7 +102,7 @@ async function watch(service: SoakedService, load: Load) {
     const elapsed = ((performance.now() - startedAtMs) / 60_000).toFixed(1);
     process.stderr.write(
       `${elapsed} min: ${minute.requests} requests, p50 ${minute.p50Ms.toFixed(1)} ms, p99 ${minute.p99Ms.toFixed(1)} ms, ` +
-        `${rssMb.toFixed(0)} MB, ${descriptors} files, ${threads} threads, log ${walMb.toFixed(1)} MB, ` +
+        `${rssMb.toFixed(0)} MB, ${descriptors} files, ${threads} threads, WAL ${walMb.toFixed(1)} MB, ` +
         `${[...load.errors.values()].reduce((sum, times) => sum + times, 0)} errors\n`,
     );
   }

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 
-/** What a process holds at one moment. */
+/** The resources of a process at one time. */
 export interface Sample {
   readonly rssMb: number;
   readonly descriptors: number;
@@ -8,7 +8,7 @@ export interface Sample {
   readonly walMb: number;
 }
 
-/** Reads it from /proc, which only Linux has. */
+/** Reads the resources from /proc (Linux only). */
 export function takeSample(pid: number, databasePath: string): Sample {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   const number = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1]);

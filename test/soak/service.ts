@@ -13,16 +13,16 @@ export interface SoakedService {
   readonly address: string;
   readonly pid: number;
   readonly databasePath: string;
-  /** Lines of its log at the levels `error` and `fatal`, of which the first are kept. */
+  /** The first log lines at the levels `error` and `fatal`. */
   readonly errorLines: readonly string[];
   readonly hasEnded: () => boolean;
 }
 
-/** The service as it runs in production, on a file with the demo's rows, beside a sandbox carrier in this process. */
+/** Starts the service with production settings and the demo rows, and a sandbox carrier in this process. */
 export async function startSoakedService(): Promise<SoakedService> {
   const { cwd, planning } = await createCommandLine({ SEED_DEMO: 'true' }, { isEmpty: true });
   const migrated = await planning('migrate');
-  if (migrated.exitCode !== 0) throw new Error(`The database cannot be made: ${migrated.stderr}`);
+  if (migrated.exitCode !== 0) throw new Error(`The database cannot be migrated: ${migrated.stderr}`);
   const sandbox = await startSandbox(() => new Date());
   const child = Bun.spawn([process.execPath, main], {
     cwd,
@@ -37,13 +37,13 @@ export async function startSoakedService(): Promise<SoakedService> {
       CARRIER_API_KEY: 'test-key',
       CHAT_ID: 'chat',
       CHAT_TOKEN: 'chat-token',
-      METRICS_TOKEN: 'metrics-of-the-soak-that-nobody-scrapes',
-      // On, as in production, but for people who are in no hurry.
+      METRICS_TOKEN: 'metrics-token-of-the-soak-service',
+      // On, as in production, with a limit that no request reaches.
       RATE_LIMIT_PER_MINUTE: '1000000',
       DRAIN_MS: '0',
       CARRIER_APPLICATIONS_PER_DAY: '0',
     },
-    // Ctrl-C is this process's to handle; the service is told to stop afterwards.
+    // This process handles Ctrl-C and then stops the service.
     detached: true,
     stdout: 'pipe',
     stderr: 'inherit',

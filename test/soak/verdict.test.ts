@@ -3,7 +3,7 @@ import type { LoadFigures } from './load';
 import type { Sample } from './sample';
 import { growthMbAnHour, judge } from './verdict';
 
-/** What a service holds through 90 samples and 9 minutes, where `change` moves one value by the sample's number. */
+/** Samples of 90 intervals and 9 minutes; `change` sets values by the index of the sample. */
 function soakOf(change: (index: number) => Partial<Sample> = () => ({}), p99Ms: (minute: number) => number = () => 50) {
   const noise = (index: number) => (index % 7) - 3;
   const samples = Array.from({ length: 90 }, (_, index) => ({
@@ -21,8 +21,8 @@ function soakOf(change: (index: number) => Partial<Sample> = () => ({}), p99Ms: 
 }
 const missed = (soak: Parameters<typeof judge>[0]) => judge(soak).flatMap(({ name, isGood }) => (isGood ? [] : [name]));
 
-describe('the verdict of a soak', () => {
-  test('passes what is as it was, although it grew while it warmed up, and beside one slow minute', () => {
+describe('the verdict of a soak run', () => {
+  test('passes stable values, growth during warm-up, and one slow minute', () => {
     expect(missed(soakOf())).toEqual([]);
     expect(missed(soakOf((index) => (index < 30 ? { rssMb: 60 + index } : {})))).toEqual([]);
     expect(missed(soakOf(undefined, (minute) => (minute === 8 ? 900 : 50)))).toEqual([]);
@@ -32,18 +32,18 @@ describe('the verdict of a soak', () => {
     ['memory, MB', soakOf((index) => ({ rssMb: 120 + index / 3 }))],
     ['descriptors', soakOf((index) => ({ descriptors: 35 + index / 5 }))],
     ['threads', soakOf((index) => ({ threads: 11 + index / 9 }))],
-    ['log of the database, MB', soakOf((index) => ({ walMb: index }))],
+    ['WAL, MB', soakOf((index) => ({ walMb: index }))],
     ['p99, ms', soakOf(undefined, (minute) => 50 * 1.6 ** minute)],
     ['errors', { ...soakOf(), errors: 1 }],
-  ])('misses %s', (name, soak) => {
+  ])('fails only on %s', (name, soak) => {
     expect(missed(soak)).toEqual([name]);
   });
 
-  test('passes nothing of a run that was too short to have thirds', () => {
+  test('fails every rule when the run was too short for thirds', () => {
     expect(missed({ samples: [], minutes: [], errors: 0 }).length).toBe(6);
   });
 
-  test('tells growth by the hour, and no growth where there is noise alone', () => {
+  test('estimates growth per hour, and almost none for noise', () => {
     expect(growthMbAnHour(soakOf((index) => ({ rssMb: 120 + index / 720 })).samples, 5_000)).toBeCloseTo(1, 1);
     expect(Math.abs(growthMbAnHour(soakOf().samples, 5_000))).toBeLessThan(10);
   });

@@ -5,7 +5,7 @@ export interface Soak {
   /** At equal intervals. */
   readonly samples: readonly Sample[];
   readonly minutes: readonly LoadFigures[];
-  /** Answers that were not as expected, and error lines of the log. */
+  /** Unexpected responses, and error lines of the log. */
   readonly errors: number;
 }
 
@@ -18,8 +18,8 @@ export interface Finding {
 }
 
 /**
- * Whether a service is as it was: the last third of the time beside the middle one, each by its median. The first third
- * is left out, in which caches fill and the runtime compiles; the margins are what a machine shared with others needs.
+ * Compares the median of the last third with that of the middle third. The first third is warm-up: caches fill and the
+ * runtime compiles. The margins allow for other work on a shared machine.
  */
 export function judge({ samples, minutes, errors }: Soak): Finding[] {
   const compare = (name: string, values: readonly number[], factor: number, margin: number): Finding => {
@@ -49,7 +49,7 @@ export function judge({ samples, minutes, errors }: Soak): Finding[] {
       2,
     ),
     compare(
-      'log of the database, MB',
+      'WAL, MB',
       samples.map(({ walMb }) => walMb),
       1.5,
       4,
@@ -70,7 +70,7 @@ export function judge({ samples, minutes, errors }: Soak): Finding[] {
   ];
 }
 
-/** By how much memory grows, from the first third on: the middle one of the slopes between all pairs of samples. */
+/** Memory growth in MB per hour after the first third: the median slope between all pairs of samples. */
 export function growthMbAnHour(samples: readonly Sample[], everyMs: number): number {
   const settled = samples.slice(Math.trunc(samples.length / 3)).map(({ rssMb }) => rssMb);
   const slopes = settled.flatMap((from, first) =>
