@@ -39,15 +39,15 @@ const later = (ms: number) => {
   time = new Date(time.getTime() + ms);
 };
 
-/** A refresh goes on in the background. */
+/** Waits for the background refresh. */
 async function fetched(count: number) {
   const deadline = performance.now() + 2000;
   while (fetches < count && performance.now() < deadline) await Bun.sleep(1);
   expect(fetches).toBe(count);
 }
 
-describe('keys from a JWKS address', () => {
-  test('are fetched once for many tokens, and once more after ten minutes', async () => {
+describe('keys from a JWKS URL', () => {
+  test('load once for many tokens, and again after ten minutes', async () => {
     const keys = verifier();
     const jwt = await token('first', first.privateKey);
     for (let count = 0; count < 5; count += 1) await keys(jwt, {});
@@ -57,7 +57,7 @@ describe('keys from a JWKS address', () => {
     await fetched(2);
   });
 
-  test('are not fetched again for unknown key ids within the cooldown', async () => {
+  test('load only once for unknown key ids within the cooldown', async () => {
     const keys = verifier();
     await keys(await token('first', first.privateKey), {});
     for (let count = 0; count < 5; count += 1) {
@@ -66,7 +66,7 @@ describe('keys from a JWKS address', () => {
     expect(fetches).toBe(1);
   });
 
-  test('that were rotated are found after the cooldown', async () => {
+  test('include a rotated key after the cooldown', async () => {
     const keys = verifier();
     await keys(await token('first', first.privateKey), {});
     published = [{ kid: 'second', key: second.publicKey }];
@@ -74,7 +74,7 @@ describe('keys from a JWKS address', () => {
     expect((await keys(await token('second', second.privateKey), {})).protectedHeader.kid).toBe('second');
   });
 
-  test('go on working for an hour while the address fails, which is asked every five seconds at most', async () => {
+  test('stay valid for an hour while the URL fails, with one request every five seconds at most', async () => {
     const keys = verifier();
     const jwt = await token('first', first.privateKey);
     await keys(jwt, {});
@@ -86,7 +86,7 @@ describe('keys from a JWKS address', () => {
     await expect(keys(jwt, {})).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
   });
 
-  test('are refreshed while nobody waits, as long as those in memory are good', async () => {
+  test('refresh in the background while the cached keys are valid', async () => {
     const keys = verifier();
     const jwt = await token('first', first.privateKey);
     await keys(jwt, {});
@@ -98,7 +98,7 @@ describe('keys from a JWKS address', () => {
     await fetched(2);
   });
 
-  test('that never could be fetched are unavailable at once, and come back by themselves', async () => {
+  test('fail at once when none was ever loaded, and recover by themselves', async () => {
     isDown = true;
     const keys = verifier();
     const jwt = await token('first', first.privateKey);

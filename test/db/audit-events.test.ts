@@ -34,8 +34,8 @@ const places = [
   ...(hasSqld ? [{ place: 'a libSQL server', url: async () => (await startSqld()).url }] : []),
 ];
 
-describe.each(places)('the audit trail in $place', ({ url }) => {
-  test('takes events, and refuses that one is changed, replaced, or removed before its time', async () => {
+describe.each(places)('the audit log in $place', ({ url }) => {
+  test('stores events and refuses to change, replace, or remove one before its retention ends', async () => {
     const db = await open(await url());
     const store = createAuditStore(db);
     await store.record(event);
@@ -68,13 +68,13 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     expect(await trailOf({ db }, erasedId)).toMatchObject([{ id: 1, action: 'read', actor: 'staff' }]);
   });
 
-  test('takes a change that no request of this build has made for nobody’s', async () => {
+  test('records the actor of a change without a request of this build as unknown', async () => {
     const db = await open(await url());
     const store = createUserStore(db);
     const save = (requestId: string, firstName: string) =>
       store.saveSection({ userId: 'ada', section: 'profile', patch: { firstName }, requestId, now });
     await save('request-1', 'Ada');
-    // As a build without the trail saves, and as somebody at the database does.
+    // Saves of a build without the audit log and of a direct database connection.
     await db.$client.execute(`UPDATE users SET profile = '{"firstName":"Canary"}', version = version + 1`);
     await db.$client.execute(`UPDATE users SET life_insurance = '{"livingStatus":"rent"}'`);
     await db.$client.execute(`INSERT INTO users (id, ltc_lifetime_care, version, created_at, updated_at)
@@ -91,7 +91,7 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     expect(JSON.stringify(await trailOf({ db }, 'ada'))).not.toContain('Canary');
   });
 
-  test('dates such a change by the database’s own clock, whatever the record says, so that it cannot be removed', async () => {
+  test('dates a change without a request by the database clock, whatever the record says', async () => {
     const db = await open(await url());
     const from = Date.now() - 5_000;
     await db.$client.execute(
@@ -106,7 +106,7 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     await expect(db.$client.execute('DELETE FROM audit_events')).rejects.toThrow();
   });
 
-  test('tells of each section of a record that is made with several', async () => {
+  test('records one event per section when one statement writes several', async () => {
     const db = await open(await url());
     await db.$client.execute(`INSERT INTO users (id, profile, insurance, ltc_lifetime_care, purchase, life_insurance,
       lifetime_care, version, created_at, updated_at) VALUES ('ada', '{}', '{}', '{}', '{}', '{}', '{}', 1, 5, 5),
@@ -121,7 +121,7 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     expect(await storyOf({ db }, 'bob')).toEqual(saved('-'));
   });
 
-  test('has the section of a save that changes the newest answer alone', async () => {
+  test('records the section of a save that changes only the newest answer', async () => {
     const db = await open(await url());
     const store = createUserStore(db);
     const patch = { careSafety: 1 };
@@ -142,7 +142,7 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     ]);
   });
 
-  test('begins with the upgrade of a filled database, whose rows stay as they were', async () => {
+  test('starts empty when a filled database is upgraded, and leaves its rows unchanged', async () => {
     const target = await url();
     const older = await openDatabase({ url: target, timeoutMs: 5000 });
     await migrateDatabase(older, await earlierMigrations(6));
@@ -171,7 +171,7 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
     expect(await storyOf({ db }, 'old')).toEqual(['saved profile person request-1']);
   });
 
-  test('has the event of every change that was stored, and no other, when units beside it fail', async () => {
+  test('records each stored change, and no other, when write batches beside it fail', async () => {
     const db = await open(await url());
     const store = createUserStore(db);
     const outcomes = await Promise.allSettled(
@@ -183,7 +183,7 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
             ...{ requestId: `request-${index}` },
           });
         }
-        // Its first statement is undone with its second.
+        // The second statement fails and rolls back the first.
         return db.$client.batch(
           [
             `INSERT INTO users (id, profile, version, created_at, updated_at, request_id, request_version, requested_at)
@@ -202,7 +202,7 @@ describe.each(places)('the audit trail in $place', ({ url }) => {
   });
 });
 
-/** Each version of a record is one change and has one event, each of its own request. */
+/** Checks that each version of a record has exactly one event, with its own request id. Returns the request ids. */
 async function expectExact(db: Database): Promise<ReadonlySet<string>> {
   const { rows } = await db.$client.execute(`SELECT users.id, version, count(*) AS events,
     count(DISTINCT audit_events.request_id) AS requests
@@ -221,8 +221,8 @@ async function expectExact(db: Database): Promise<ReadonlySet<string>> {
 
 const kills = amount({ long: 20, short: 3 });
 
-describe('a crash', () => {
-  /** Starts savers, has something killed under them, and sees that what is stored and what is told are the same. */
+describe('the audit log after a crash', () => {
+  /** Runs writers, kills something under load, and returns the acknowledged request ids. */
   const crash = async (url: string, round: number, kill?: () => Promise<void>) => {
     const worker = startWorker(url, 'requests', `round-${round}`);
     await worker.until(40 + round * 7);
@@ -232,19 +232,19 @@ describe('a crash', () => {
     return acknowledged;
   };
 
-  test('of the service leaves each stored change with its event and each event with its change', async () => {
+  test('matches the stored changes when the service was killed', async () => {
     const url = await places[0]?.url();
     if (url === undefined) throw new Error('There is no file');
     const db = await open(url);
     for (let round = 0; round < kills; round += 1) {
       const acknowledged = await crash(url, round);
-      const told = await expectExact(db);
-      expect(acknowledged.filter((requestId) => !told.has(requestId))).toEqual([]);
+      const recorded = await expectExact(db);
+      expect(acknowledged.filter((requestId) => !recorded.has(requestId))).toEqual([]);
     }
   }, 120_000);
 
   test.skipIf(!hasSqld)(
-    'of a libSQL server does, too',
+    'matches the stored changes when the libSQL server was killed',
     async () => {
       const sqld: Sqld = await startSqld();
       (await open(sqld.url)).$client.close();
@@ -252,8 +252,8 @@ describe('a crash', () => {
         const acknowledged = await crash(sqld.url, round, () => sqld.kill());
         await sqld.start();
         const db = await openServiceDatabase({ url: sqld.url, timeoutMs: 5000 });
-        const told = await expectExact(db);
-        expect(acknowledged.filter((requestId) => !told.has(requestId))).toEqual([]);
+        const recorded = await expectExact(db);
+        expect(acknowledged.filter((requestId) => !recorded.has(requestId))).toEqual([]);
         db.$client.close();
       }
     },
@@ -261,8 +261,8 @@ describe('a crash', () => {
   );
 });
 
-describe('the events of a user', () => {
-  test('are found by an index, the newest first, page after page, each once', async () => {
+describe('audit events of a user', () => {
+  test('come from an index, newest first, each once across pages', async () => {
     const { db } = await temporaryDatabase();
     const rows = amount({ long: 50_000, short: 3_500 });
     await fillEvents(db, rows, 'value / 3');
@@ -281,7 +281,7 @@ describe('the events of a user', () => {
     expect(plan).toEqual(['SEARCH audit_events USING INDEX audit_events_by_user (user_id=? AND occurred_at>?)']);
   });
 
-  test('are in a backup, which goes on refusing that they are changed', async () => {
+  test('remain in a backup, which also refuses changes', async () => {
     const { db, url } = await temporaryDatabase();
     await createAuditStore(db).record(event);
     const copy = join(temporaryFolder(), 'copy.db');

@@ -14,7 +14,7 @@ const now = new Date('2026-03-10T12:00:00Z');
 const save = (userId: string, careCosts: number) =>
   ({ userId, section: 'ltcLifetimeCare', patch: { careCosts }, requestId: null, now }) as const;
 
-// The log is synced on another thread: test/db/durability.test.ts.
+// A worker thread syncs the WAL: see test/db/durability.test.ts.
 const normalSync = 1;
 
 const failureOf = (failing: Promise<unknown>) =>
@@ -23,8 +23,8 @@ const failureOf = (failing: Promise<unknown>) =>
     (error: unknown) => error,
   );
 
-describe('a local file', () => {
-  test('has its folder made, readable by the owner alone', async () => {
+describe('a local database file', () => {
+  test('creates a missing folder that only the owner can read', async () => {
     const folder = join(temporaryFolder(), 'a', 'b');
     const db = await openDatabase({ url: `file:${folder}/planning.db`, timeoutMs: 1000 });
     await db.$client.execute('SELECT 1');
@@ -32,7 +32,7 @@ describe('a local file', () => {
     expect((await Bun.file(folder).stat()).mode & 0o777).toBe(0o700);
   });
 
-  test('in a folder that is there already can be read by its owner alone, its log files too', async () => {
+  test('restricts itself and its WAL files to the owner in an existing folder', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     const db = await openDatabase({ url: `file:${path}`, timeoutMs: 1000 });
     await db.$client.execute('CREATE TABLE t (id)');
@@ -42,7 +42,7 @@ describe('a local file', () => {
     db.$client.close();
   });
 
-  test('that cannot be opened is a database error without its path', async () => {
+  test('reports a DatabaseError without the path when it cannot be opened', async () => {
     for (const path of ['/proc/none/planning.db', tmpdir(), '/dev/null/planning.db']) {
       const opening = openDatabase({ url: `file:${path}`, timeoutMs: 1000 });
       await expect(opening).rejects.toMatchObject({
@@ -67,7 +67,7 @@ describe.each([
     return { url, db };
   };
 
-  test('is in WAL mode with the sync that an acknowledged answer depends on', async () => {
+  test('uses WAL mode, NORMAL sync, foreign keys and secure delete', async () => {
     const { db } = await openTemporary();
     const pragma = async (name: string) => (await db.$client.execute(`PRAGMA ${name}`)).rows[0]?.[0];
     expect(await pragma('journal_mode')).toBe('wal');
@@ -77,7 +77,7 @@ describe.each([
     expect(await pragma('secure_delete')).toBe(1);
   });
 
-  test('checks foreign keys after a migration that cannot begin', async () => {
+  test('keeps foreign-key checks on after a migration that cannot begin', async () => {
     const { db } = await openTemporary();
     await db.$client.execute('PRAGMA query_only = ON');
     expect(await failureOf(db.$client.migrate(['CREATE TABLE more (id)']))).toMatchObject({ code: 'SQLITE_READONLY' });
@@ -85,22 +85,22 @@ describe.each([
     expect((await db.$client.execute('PRAGMA foreign_keys')).rows[0]?.[0]).toBe(1);
   });
 
-  test('that another process locks fails after the deadline, and the next save is really stored', async () => {
+  test('fails saves at the deadline while another process holds the lock, and stores the next one', async () => {
     const { url, db } = await openTemporary(200);
     const store = createUserStore(db);
-    // The look at the schema before the first statement takes a part of its time.
+    // The schema check before the first statement takes part of its deadline.
     await store.find('locked');
     const other = createClient({ url });
     const lock = await other.transaction('write');
     for (const attempt of [1, 2, 3]) {
-      // Not by `rejects`, which holds up what would follow in the same turn of the event loop.
+      // Not `rejects`: it delays the statements that must follow in the same turn of the event loop.
       expect(await failureOf(store.saveSection(save('locked', attempt)))).toMatchObject({
         cause: { code: 'SQLITE_BUSY', isUnavailable: true },
       });
       expect(await failureOf(writeBatch(db, [db.delete(users).where(eq(users.id, 'x'))]))).toMatchObject({
         code: 'SQLITE_BUSY',
       });
-      // A statement that follows right behind must not run on the connection that met the lock.
+      // A statement that follows immediately must not run on the connection that met the lock.
       const [refused, read] = await Promise.allSettled([store.saveSection(save('locked', 9)), store.find('locked')]);
       expect(refused.status).toBe('rejected');
       expect(read).toMatchObject({ status: 'fulfilled', value: undefined });
@@ -114,7 +114,7 @@ describe.each([
     for (const client of [other, third]) client.close();
   });
 
-  test('lets reads and the event loop go on while another process holds the lock', async () => {
+  test('serves reads and keeps the event loop free while another process holds the lock', async () => {
     const { url, db } = await openTemporary();
     const store = createUserStore(db);
     const other = createClient({ url });
@@ -138,7 +138,7 @@ describe.each([
     other.close();
   });
 
-  test('gives every save that waits for a lock its own deadline, not one after the other', async () => {
+  test('gives each waiting save its own deadline while another process holds the lock', async () => {
     const { url, db } = await openTemporary(300);
     const other = createClient({ url });
     const lock = await other.transaction('write');
@@ -153,7 +153,7 @@ describe.each([
   });
 
   test.each([['careSafety'], ['batch']])(
-    'takes 300 writes from each of two processes and loses none: %s',
+    'loses none of 300 writes from each of two processes: %s',
     async (task) => {
       const { url, db } = await openTemporary();
       const store = createUserStore(db);
@@ -165,13 +165,13 @@ describe.each([
     30_000,
   );
 
-  test('refuses an interactive transaction, which would hold up every other caller', async () => {
+  test('refuses an interactive transaction', async () => {
     const { db } = await openTemporary();
     await expect(db.$client.transaction('write')).rejects.toThrow('writeBatch');
     await expect(db.transaction(async () => undefined)).rejects.toThrow('writeBatch');
   });
 
-  test('stores a batch whole or not at all', async () => {
+  test('stores a batch completely or not at all', async () => {
     const { db } = await openTemporary();
     const row = (id: string) => ({ id, version: 1, createdAt: 0, updatedAt: 0 });
     const insert = (id: string) => db.insert(users).values(row(id)).returning({ id: users.id });

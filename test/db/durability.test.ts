@@ -13,7 +13,7 @@ interface Sync {
   fail(error: Error): void;
 }
 
-/** A client of a new file; the test says how each sync of its log ends. */
+/** Opens a client on a new file; the test completes or fails each WAL sync. */
 async function openFile(encryptionKey?: string, { timeoutMs = 2000, pathOf = (file: string) => file } = {}) {
   const file = join(temporaryFolder(), 'planning.db');
   await copyTemplate(file, encryptionKey);
@@ -41,7 +41,7 @@ async function openFile(encryptionKey?: string, { timeoutMs = 2000, pathOf = (fi
 
 const put = (id: string) => ({ sql: 'INSERT INTO t VALUES (?, 1) RETURNING id', args: [id] });
 const count = 'SELECT count(*) AS n FROM t';
-/** `pending` as long as a promise has not ended. */
+/** `pending` while the promise is not settled. */
 const stateOf = (promise: Promise<unknown>) =>
   Promise.race([
     promise.then(
@@ -53,18 +53,18 @@ const stateOf = (promise: Promise<unknown>) =>
 
 describe.each([
   ['a local file', undefined],
-  ['an encrypted one', keys.right],
+  ['an encrypted local file', keys.right],
 ])('a write to %s', (_, encryptionKey) => {
   const setUp = (options?: Parameters<typeof openFile>[1]) => openFile(encryptionKey, options);
 
-  test('is acknowledged only when the log is on the disk, and others commit meanwhile', async () => {
+  test('returns only after the WAL fsync, while other writes commit', async () => {
     const { client, syncs } = await setUp();
     const first = client.execute(put('a'));
     expect(await stateOf(first)).toBe('pending');
     const second = client.batch([put('b'), put('c')], 'write');
     const third = client.execute(put('d'));
     expect([await stateOf(second), await stateOf(third)]).toEqual(['pending', 'pending']);
-    // Those who come while it is being synced share the next sync, which begins after this one.
+    // Writes that arrive during a sync share the next one, which begins after it.
     expect(syncs).toHaveLength(1);
     syncs[0]?.end();
     expect((await first).rows[0]?.id).toBe('a');
@@ -75,7 +75,7 @@ describe.each([
     expect((await third).rows[0]?.id).toBe('d');
   });
 
-  test('is shown to nobody before it is on the disk', async () => {
+  test('stays invisible to reads until the WAL fsync', async () => {
     const { client, syncs } = await setUp();
     expect((await client.execute(count)).rows[0]?.n).toBe(0);
     const writing = client.execute(put('a'));
@@ -88,9 +88,9 @@ describe.each([
   });
 
   test.skipIf(process.platform !== 'linux').each([
-    ['the log that the database has', (file: string) => file],
+    ['the WAL of the database', (file: string) => file],
     [
-      'the log of the file behind a link, not one that lies beside the link',
+      'the WAL of the link target, not a file beside the link',
       (file: string) => {
         const link = join(temporaryFolder(), 'link.db');
         symlinkSync(file, link);
@@ -108,7 +108,7 @@ describe.each([
     await writing;
   });
 
-  test('that the disk does not take in time is unavailable at its own deadline, and so is a read of it', async () => {
+  test('fails at its own deadline when the disk is slow, and so does a read', async () => {
     const { client, syncs } = await setUp({ timeoutMs: 100 });
     const startedAtMs = performance.now();
     const times = await Promise.all(
@@ -131,7 +131,7 @@ describe.each([
     expect((await client.execute(count)).rows[0]?.n).toBe(2);
   });
 
-  test('is never acknowledged again after a sync has failed, while reads go on', async () => {
+  test('fails after any failed sync, while reads continue', async () => {
     const { client, syncs, failures } = await setUp();
     const outcomes = Promise.allSettled([client.execute(put('a')), client.execute(put('b'))]);
     await Bun.sleep(20);
@@ -150,19 +150,19 @@ describe.each([
   });
 });
 
-describe('the log of a local file', () => {
-  test('that is not there cannot be opened', () => {
+describe('the WAL sync of a local file', () => {
+  test('throws ENOENT when the WAL does not exist', () => {
     expect(() => createLogSync(join(temporaryFolder(), 'none.db'))).toThrow('ENOENT');
   });
 
-  test('is really synced', async () => {
+  test('calls fsync', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     await Bun.write(path, '');
     await Bun.write(`${path}-wal`, 'frames');
     const log = createLogSync(path);
     await log.synced();
     await log.close();
-    // A descriptor that is closed cannot be synced: no other call would say so.
+    // Only fsync of a closed descriptor fails with EBADF.
     await expect(log.synced()).rejects.toMatchObject({ code: 'EBADF' });
   });
 });

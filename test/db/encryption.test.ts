@@ -18,16 +18,16 @@ const encrypted = { DATABASE_ENCRYPTION_KEY: keys.right };
 const canaries = [canaryApplicant.firstName, canaryApplicant.lastName, canaryApplicant.email, 'canary-note'];
 
 async function post(service: Service, token: string, path: string, body: object): Promise<number> {
-  const answer = await fetch(`${service.address}/v2/private/${path}`, {
+  const response = await fetch(`${service.address}/v2/private/${path}`, {
     method: 'POST',
     headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
     body: JSON.stringify(body),
   });
-  await answer.text();
-  return answer.status;
+  await response.text();
+  return response.status;
 }
 
-/** Puts a canary in each kind of answer, and goes on saving until it is stopped. */
+/** Stores a canary in each kind of record and keeps saving until `stop`. */
 async function load(service: Service) {
   const token = await service.token();
   expect(await post(service, token, 'ltc/totalCoverage', canaryApplicant)).toBe(200);
@@ -40,7 +40,7 @@ async function load(service: Service) {
           hobbies: hobbies.slice((saver + count) % 50),
         }).catch(() => 0);
         if (status !== 200) return;
-        // There is always one on its way, and the machine is left to others.
+        // One request is always in flight; the pause leaves the machine to other processes.
         await Bun.sleep(10);
       }
     }),
@@ -53,12 +53,12 @@ async function load(service: Service) {
   };
 }
 
-describe('an encrypted database', () => {
+describe('database encryption', () => {
   test.skipIf(process.platform !== 'linux').each([
-    ['with a key nothing of it', encrypted, false],
-    ['without one, so that this test can fail, all of it', {}, true],
+    ['no canary with a key', encrypted, false],
+    ['every canary without a key, as a control,', {}, true],
   ])(
-    'shows %s in any file, while it is written to, after kill -9, and in a backup',
+    'exposes %s in its files, while written to, after kill -9, and in a backup',
     async (_, key, isShown) => {
       const line = await createCommandLine({ ...key }, { isEmpty: true });
       const service = await startService({ cwd: line.cwd, environment: { ...key } });
@@ -77,7 +77,7 @@ describe('an encrypted database', () => {
       expect(existsSync(join(line.cwd, 'data/planning.db-wal'))).toBeTrue();
       const places = ['backup.db', 'data/carrier-sandbox.db-wal', 'data/planning.db-wal'];
       expect([...seen].sort()).toEqual(isShown ? expect.arrayContaining(places) : []);
-      // What cannot be read is all there.
+      // The encrypted data are complete.
       const { stdout } = await line.planning('user', 'export', 'demo-user');
       for (const canary of canaries) expect(stdout).toContain(canary);
     },
@@ -103,7 +103,7 @@ describe('an encrypted database', () => {
     expect(filesWith(folder, ['canary-spilt'])).toEqual(['plain.db']);
   });
 
-  test('is opened by the whole of its key alone', async () => {
+  test('opens the file only with the complete key', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     await copyTemplate(path, keys.right);
     const open = (encryptionKey?: string) => openDatabase({ url: `file:${path}`, timeoutMs: 1000, encryptionKey });
@@ -113,7 +113,7 @@ describe('an encrypted database', () => {
     await expect(open()).rejects.toMatchObject({ code: 'ENCRYPTION_KEY_NEEDED' });
   });
 
-  test('has the journal, the syncing and the overwriting of what is deleted that any other has, and an emptied log', async () => {
+  test('keeps the journal mode, fsync and secure delete, and truncates the WAL at a checkpoint', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     await copyTemplate(path, keys.right);
     const settings = { url: `file:${path}`, timeoutMs: 1000, encryptionKey: keys.right };
@@ -133,15 +133,15 @@ describe('an encrypted database', () => {
   });
 });
 
-describe('a start', () => {
+describe('a start with encryption settings', () => {
   const start = (cwd: string, key: object) => failToStart({ cwd, environment: { ...key } });
 
   test.each([
     ['another key', encrypted, { DATABASE_ENCRYPTION_KEY: keys.wrong }, 'DATABASE_ENCRYPTION_KEY does not open it'],
     ['no key', encrypted, {}, 'encrypted, and DATABASE_ENCRYPTION_KEY is not set'],
-    ['a key for what is plain', {}, encrypted, 'not encrypted, but DATABASE_ENCRYPTION_KEY is set'],
+    ['a key for a plain file', {}, encrypted, 'not encrypted, but DATABASE_ENCRYPTION_KEY is set'],
   ])(
-    'with %s says which setting is wrong, and loses nothing that a killed service has left',
+    'names the wrong setting with %s, and loses no acknowledged write of a killed service',
     async (_, key, other, reason) => {
       const line = await createCommandLine({ ...key });
       const writer = startWorker(line.databaseUrl, 'pairs', 'w', { ...key });
@@ -165,7 +165,7 @@ describe('a start', () => {
     60_000,
   );
 
-  test('says it of the sandbox carrier’s database too', async () => {
+  test('checks the database of the sandbox carrier too', async () => {
     const cwd = temporaryFolder();
     await copyTemplate(join(cwd, 'data/planning.db'), keys.right);
     await copyTemplate(join(cwd, 'data/carrier-sandbox.db'));
@@ -174,7 +174,7 @@ describe('a start', () => {
     expect(stderr).toMatch(/SANDBOX_DATABASE_URL cannot be used \(NOT_ENCRYPTED\)/);
   });
 
-  test('with an empty or short key is refused by its name alone', async () => {
+  test('refuses an empty or short key without printing its value', async () => {
     for (const key of ['', 'a short canary']) {
       const { exitCode, stderr } = await start(temporaryFolder(), { DATABASE_ENCRYPTION_KEY: key });
       expect(exitCode).toBe(1);
@@ -187,7 +187,7 @@ describe('a start', () => {
 });
 
 describe('a backup of an encrypted database', () => {
-  test('that cannot be written fails without its key in the error, at any depth', async () => {
+  test('fails without the key in the error, at any depth, when the target cannot be written', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     await copyTemplate(path, keys.right);
     for (const copy of [
@@ -204,7 +204,7 @@ describe('a backup of an encrypted database', () => {
     }
   });
 
-  test('is encrypted, is restored with its key alone, and is refused where a page of it is damaged', async () => {
+  test('restores only with its key, and is refused when a page is damaged', async () => {
     const line = await createCommandLine(encrypted);
     const backup = join(line.cwd, 'backup.db');
     expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0, stderr: '' });
@@ -235,7 +235,7 @@ describe('a backup of an encrypted database', () => {
       const damaged = join(line.cwd, `damaged-${page}.db`);
       copyFileSync(backup, damaged);
       const bytes = readFileSync(damaged);
-      // The first block of a page holds what its kind is and how full it is.
+      // The first block of a page holds its type and fill level.
       bytes[4096 * page] = (bytes[4096 * page] ?? 0) ^ 1;
       writeFileSync(damaged, bytes);
       expect(await restoreWith(encrypted, damaged)).toMatchObject({ exitCode: 1, isThere: false });
@@ -244,7 +244,7 @@ describe('a backup of an encrypted database', () => {
   }, 60_000);
 });
 
-test('doctor says whether the database is encrypted', async () => {
+test('doctor reports whether the database is encrypted', async () => {
   for (const [key, words] of [
     [encrypted, 'it is encrypted'],
     [{}, 'it is not encrypted'],

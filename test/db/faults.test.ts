@@ -13,11 +13,11 @@ import { until } from '../support/until';
 const ltc = '/v2/private/ltc/lifetimeCare';
 const disk = mountSmallDisk(1);
 const failing = mountFailingDisk();
-if (disk === undefined) process.stderr.write('No file system can be mounted here: the tests of a disk are skipped.\n');
+if (disk === undefined) process.stderr.write('Cannot mount a file system: skipping the disk tests.\n');
 
 const text = (length: number) => ({ selections: Array.from({ length }, (_, id) => ({ id, title: 'x'.repeat(200) })) });
 
-/** A service whose data are in a folder, and those who use it. */
+/** Starts a service with its data in `folder`. */
 async function startOn(folder: string) {
   const service = await startService({
     environment: {
@@ -35,16 +35,16 @@ async function startOn(folder: string) {
     service,
     call,
     acknowledged,
-    /** Saves something, and tells whether that was acknowledged; nothing but a clear 503 may be told else. */
+    /** Saves a value and returns whether it was acknowledged; any other response must be a 503. */
     async save(as: string, careCosts: number, more: object = {}): Promise<boolean> {
-      const answer = await call('POST', ltc, { as, body: { careCosts, ...more } });
-      if (answer.status === 200) {
+      const response = await call('POST', ltc, { as, body: { careCosts, ...more } });
+      if (response.status === 200) {
         acknowledged.set(as, careCosts);
-        history.note(as, answer);
-      } else expectUnavailable(answer);
-      return answer.status === 200;
+        history.note(as, response);
+      } else expectUnavailable(response);
+      return response.status === 200;
     },
-    /** Whether each has what was acknowledged last, and every save before it is in the history. */
+    /** Checks that each acknowledged value is stored and that the save history is consistent. */
     async expectNothingLost() {
       for (const [as, careCosts] of acknowledged) {
         const { body } = await call('GET', '/v2/private/user', { as });
@@ -55,9 +55,9 @@ async function startOn(folder: string) {
   };
 }
 
-function expectUnavailable(answer: Awaited<ReturnType<Call>>): void {
-  expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable', code: 301 } });
-  expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0);
+function expectUnavailable(response: Awaited<ReturnType<Call>>): void {
+  expect(response).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable', code: 301 } });
+  expect(Number(response.headers.get('retry-after'))).toBeGreaterThan(0);
 }
 
 const readyOf = async (call: Call) => (await call('GET', '/health/ready')).body;
@@ -69,10 +69,10 @@ async function expectReadsServed(call: Call, as: string) {
   }
 }
 
-describe.skipIf(disk === undefined)('a disk', () => {
-  test('that is full answers 503 to saves and serves reads, says so, and is used again once there is room', async () => {
+describe.skipIf(disk === undefined)('a service on a failing disk', () => {
+  test('returns 503 for saves and serves reads while the disk is full, and recovers when space is freed', async () => {
     const full = mountSmallDisk(8);
-    if (full === undefined) throw new Error('It cannot be mounted');
+    if (full === undefined) throw new Error('Cannot mount a small disk');
     const { service, call, save, acknowledged, expectNothingLost } = await startOn(full.folder);
     await save('before', 1);
     full.fill();
@@ -98,9 +98,9 @@ describe.skipIf(disk === undefined)('a disk', () => {
   }, 60_000);
 
   test.skipIf(failing === undefined)(
-    'that turns read-only answers 503 to saves and serves reads, says so, and the next start goes on from there',
+    'returns 503 for saves and serves reads while the disk is read-only, and restarts from the same data',
     async () => {
-      if (failing === undefined) throw new Error('It cannot be mounted');
+      if (failing === undefined) throw new Error('Cannot mount a failing disk');
       const { service, call, save, expectNothingLost } = await startOn(failing.folder);
       expect(await save('before', 1)).toBeTrue();
       failing.fail();
@@ -123,9 +123,9 @@ describe.skipIf(disk === undefined)('a disk', () => {
     60_000,
   );
 
-  test('that is full takes the log’s lines again once there is room, each whole', async () => {
+  test('writes complete log lines again when a full disk has space', async () => {
     const full = mountSmallDisk(1);
-    if (full === undefined) throw new Error('It cannot be mounted');
+    if (full === undefined) throw new Error('Cannot mount a small disk');
     const path = join(full.folder, 'log');
     const program = `
       const { createLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/log.ts'))});
@@ -144,11 +144,11 @@ describe.skipIf(disk === undefined)('a disk', () => {
   }, 60_000);
 });
 
-describe('a database that another process has locked', () => {
+describe('a database locked by another process', () => {
   const heldMs = amount({ long: 10_000, short: 2_500 });
 
   test.each(['IMMEDIATE', 'EXCLUSIVE'])(
-    'by BEGIN %s answers 503 to saves under load, serves reads, says so, and goes on by itself',
+    'rejects saves with 503 under load, serves reads, and recovers by itself: BEGIN %s',
     async (kind) => {
       const folder = temporaryFolder();
       const { service, call, save, expectNothingLost } = await startOn(folder);
@@ -162,7 +162,7 @@ describe('a database that another process has locked', () => {
           if (!(await save(`saver-${index}`, value))) refused += 1;
         }
       });
-      // Readiness has the last result until the probe that runs has ended.
+      // Readiness returns the last result until the running probe ends.
       await until(async () => !(await isWritable(call)));
       while (performance.now() < releasedAtMs - 1000) {
         await expectReadsServed(call, 'reader');

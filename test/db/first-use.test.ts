@@ -4,8 +4,8 @@ import { onFirstUse } from '../../src/db/first-use';
 import { createTestApp } from '../support/app';
 import { temporaryDatabase } from '../support/database';
 
-describe('what is made on first use', () => {
-  test('is not made before, and made once', () => {
+describe('a lazy value', () => {
+  test('is created once, on the first call', () => {
     let made = 0;
     const value = onFirstUse(() => ({ number: ++made }));
     expect(made).toBe(0);
@@ -13,8 +13,8 @@ describe('what is made on first use', () => {
     expect(value()).toEqual({ number: 1 });
   });
 
-  test('are the statements of the app, which a start need not wait for', async () => {
-    // Makes the database that is copied.
+  test('delays the statements of the app until the first request', async () => {
+    // Creates the template database.
     await temporaryDatabase();
     const built = spyOn(SQLiteAsyncDialect.prototype, 'sqlToQuery');
     const testApp = await createTestApp();

@@ -30,7 +30,7 @@ async function openServer() {
   return { sqld, db };
 }
 
-describe.each(places)('writes of many callers to $name', ({ open }) => {
+describe.each(places)('concurrent writes to $name', ({ open }) => {
   let db: Database;
   const get = async (id: string) =>
     (await db.$client.execute({ sql: 'SELECT v FROM t WHERE id = ?', args: [id] })).rows[0]?.v;
@@ -42,9 +42,9 @@ describe.each(places)('writes of many callers to $name', ({ open }) => {
   beforeEach(() => db.$client.executeMultiple('DELETE FROM t'));
 
   test.each([
-    ['breaks a rule', put('bad', 5000), 'SQLITE_CONSTRAINT'],
-    ['cannot be read', 'INSERT INTO t SELEC', /ERROR/],
-  ])('of which one %s leave the others stored, each with its own outcome', async (_, bad, code) => {
+    ['violates a constraint', put('bad', 5000), 'SQLITE_CONSTRAINT'],
+    ['is not valid SQL', 'INSERT INTO t SELEC', /ERROR/],
+  ])('keep the other batches when one %s, each with its own outcome', async (_, bad, code) => {
     const outcomes = await Promise.allSettled(
       Array.from({ length: 64 }, (_, index) =>
         index === 30 ? db.$client.batch([put('u30', 1), bad], 'write') : db.$client.execute(put(`u${index}`, index)),
@@ -70,7 +70,7 @@ describe.each(places)('writes of many callers to $name', ({ open }) => {
     expect(await Promise.all([0, 1, 2, 3].map((index) => get(`u${index}`)))).toEqual([196, 197, 198, 199]);
   });
 
-  test('are what a model says, whatever fails between them', async () => {
+  test('match a model when some of them fail', async () => {
     const write = fc.record({ id: fc.constantFrom('a', 'b', 'c'), value: fc.integer({ min: 0, max: 1100 }) });
     const unit = fc.array(write, { minLength: 1, maxLength: 3 });
     await fc.assert(
@@ -105,7 +105,7 @@ describe.each(places)('writes of many callers to $name', ({ open }) => {
   });
 });
 
-test('writes of many callers to a local file cost one commit together', async () => {
+test('concurrent writes to a local file share one commit', async () => {
   const { db, url } = await temporaryDatabase();
   const store = createUserStore(db);
   const watcher = new SqliteDatabase(url.slice('file:'.length), { readonly: true });
@@ -122,18 +122,18 @@ test('writes of many callers to a local file cost one commit together', async ()
       return stored();
     }),
   );
-  // The first of them that is acknowledged finds all of them stored.
+  // When the first is acknowledged, all are stored.
   expect(seen[0]).toEqual({ n: 64 });
   watcher.close();
 });
 
 test.each([
-  ['an answer that cannot be read', new SyntaxError('cut off'), 1],
-  ['a number that cannot be kept', new RangeError('too large'), 1],
+  ['an unreadable response', new SyntaxError('cut off'), 1],
+  ['a number out of range', new RangeError('too large'), 1],
   ['a deadline', new DatabaseError('DEADLINE_EXCEEDED', true), 1],
-  ['a refusal that names nobody', new LibsqlError('no', 'RESPONSE_TOO_LARGE'), 4],
+  ['a refusal of the whole group', new LibsqlError('no', 'RESPONSE_TOO_LARGE'), 4],
 ])(
-  'a batch to a server that ends in %s is sent again only where nothing can have been stored',
+  'a batch to a server that fails with %s is retried only when nothing can have been stored',
   async (_, error, sent) => {
     const { db } = await temporaryDatabase();
     let batches = 0;
@@ -153,8 +153,8 @@ test.each([
   },
 );
 
-describe.skipIf(!hasSqld)('a libSQL server that is killed under 64 savers', () => {
-  test('has everything that it acknowledged when it is back', async () => {
+describe.skipIf(!hasSqld)('a libSQL server killed under 64 writers', () => {
+  test('has every acknowledged write after its restart', async () => {
     const { sqld, db } = await openServer();
     const store = createUserStore(db);
     const acknowledged = new Map<string, number>();

@@ -20,15 +20,15 @@ const put = (id: string, value: number): InStatement => ({ sql: upsert, args: [i
 const get = async (id: string) =>
   (await client.execute({ sql: 'SELECT v FROM t WHERE id = ?', args: [id] })).rows[0]?.v;
 
-describe('a statement that is kept', () => {
-  test('gives each of two alternating callers what is theirs, and nothing where there is nothing', async () => {
+describe('a cached prepared statement', () => {
+  test('returns each of two alternating callers their own rows, and none where none exist', async () => {
     for (let round = 0; round < 50; round += 1) {
       const [a, b] = await Promise.all([client.execute(put('a', round)), client.execute(put('b', 100 + round))]);
       expect([{ ...a.rows[0] }, { ...b.rows[0] }]).toEqual([
         { id: 'a', v: round },
         { id: 'b', v: 100 + round },
       ]);
-      expect(await Promise.all([get('a'), get('b'), get('nobody'), get('a')])).toEqual([
+      expect(await Promise.all([get('a'), get('b'), get('none'), get('a')])).toEqual([
         round,
         100 + round,
         undefined,
@@ -37,7 +37,7 @@ describe('a statement that is kept', () => {
     }
   });
 
-  test('gives rows by place and by name, whatever the columns are called', async () => {
+  test('returns values by index and by name, for any column names', async () => {
     const { rows } = await client.execute('SELECT 1, 2 AS "1", 3 AS "9", 4 AS length, 5 AS a, 6 AS a');
     expect([...Array.from({ length: 6 }, (_, place) => rows[0]?.[place])]).toEqual([1, 2, 3, 4, 5, 6]);
     expect([rows[0]?.length, rows[0]?.['9'], rows[0]?.a]).toEqual([6, 3, 5]);
@@ -45,7 +45,7 @@ describe('a statement that is kept', () => {
     expect(Object.entries((await client.execute('SELECT 7')).rows[0] ?? {})).toEqual([['7', 7]]);
   });
 
-  test('is never run with another number of values than it has parameters', async () => {
+  test('rejects a wrong number of values', async () => {
     await client.execute(put('a', 1));
     for (const args of [[], ['a', 'b']]) {
       await expect(client.execute({ sql: 'SELECT v FROM t WHERE id = ?', args })).rejects.toMatchObject({
@@ -55,14 +55,14 @@ describe('a statement that is kept', () => {
     expect(await get('a')).toBe(1);
   });
 
-  test('counts as parameters neither quoted question marks nor those of comments', () => {
+  test('ignores question marks in quotes and comments when it counts parameters', () => {
     expect(countParameters(`SELECT '?', "a?", \`?\` -- ?\n, 'it''s ?' /* ? */ FROM t WHERE a = ? AND b = ?`)).toBe(2);
     for (const sql of ['SELECT ?1', 'SELECT :name', 'SELECT @name', 'SELECT $name']) {
       expect(() => countParameters(sql)).toThrow('written as ?');
     }
   });
 
-  test('takes booleans, bytes and null, and refuses what the driver would end the process for', async () => {
+  test('accepts booleans, bytes and null, and rejects numbers that would crash the driver', async () => {
     const { rows } = await client.execute({
       sql: 'SELECT ? AS a, ? AS b, ? AS c, hex(?) AS d',
       args: [true, false, null, new Uint8Array([1, 255])],
@@ -77,11 +77,11 @@ describe('a statement that is kept', () => {
   });
 });
 
-describe('a transaction of many callers', () => {
+describe('a group commit', () => {
   test.each([
-    ['one of them ends the transaction', "INSERT INTO ending VALUES ('x')"],
+    ['one statement ends the transaction', "INSERT INTO ending VALUES ('x')"],
     ['the commit fails', "INSERT INTO child VALUES ('no such parent')"],
-  ])('loses only the one for which %s, and the next is really stored', async (_, sql) => {
+  ])('fails only the responsible write when %s, and stores the next one', async (_, sql) => {
     const outcomes = await Promise.allSettled([
       client.execute(put('a', 1)),
       client.execute(sql),

@@ -37,15 +37,15 @@ async function appliedOnce(databaseUrl: string) {
   db.$client.close();
 }
 
-/** As many as a release may start at once. */
+/** A release may start this many instances at once. */
 const starters = amount({ long: 10, short: 4 });
 
-describe('migrating', () => {
+describe('migrate', () => {
   test.each([
     { place: 'a file', open: async () => `file:${join(temporaryFolder(), 'planning.db')}` },
     ...(hasSqld ? [{ place: 'a libSQL server', open: async () => (await startSqld()).url }] : []),
   ])(
-    '$place by many processes at once applies each migration once, to no tables and to tables with rows',
+    'applies each migration to $place once when many processes run it, with and without rows',
     async ({ open }) => {
       const empty = await open();
       expect(await migrateAtOnce(empty, starters)).toEqual({ codes: Array(starters).fill(0), errors: [] });
@@ -65,9 +65,9 @@ describe('migrating', () => {
     120_000,
   );
 
-  test('data by four processes at once changes them once, on a file and on a server', async () => {
+  test('changes data once when four processes run it, on a file and on a server', async () => {
     const statements = [
-      // By which it is a database of this service.
+      // Identifies a database of this service.
       'CREATE TABLE IF NOT EXISTS reference_lists (id)',
       'CREATE TABLE IF NOT EXISTS counter (n integer)',
       'INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter)',
@@ -85,7 +85,7 @@ describe('migrating', () => {
     }
   }, 30_000);
 
-  test('again changes nothing, and a database without tables is not migrated', async () => {
+  test('changes nothing when run again, and leaves an empty database empty until then', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
     expect(await schemaFit(db.$client)).toBe('empty');
     await migrateDatabase(db);
@@ -94,7 +94,7 @@ describe('migrating', () => {
     db.$client.close();
   });
 
-  test('over tables that stand in the way fails at once instead of trying on', async () => {
+  test('fails without a retry when a table of another schema exists', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
     await db.$client.execute('CREATE TABLE users (id text)');
     await expect(migrateDatabase(db)).rejects.toThrow();

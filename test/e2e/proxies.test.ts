@@ -9,7 +9,7 @@ const profile = '/v2/private/user/profile';
 const acceptGzip = { 'accept-encoding': 'gzip' };
 const tagOf = ({ headers }: Answer) => headers.get('etag') ?? '';
 
-/** nginx as it comes, which speaks HTTP/1.0 to the service, with gzip for JSON of any length. */
+/** The default nginx configuration: HTTP/1.0 to the service, gzip for JSON of any length. */
 const nginx =
   (target: string) =>
   ({ folder, port }: ProxyPlace) =>
@@ -63,9 +63,9 @@ const proxies: { name: ProxyName; configure: (target: string) => (place: ProxyPl
   { name: 'haproxy', configure: haproxy },
 ];
 
-describe.each(proxies)('behind $name with compression', ({ name, configure }) => {
+describe.each(proxies)('a service behind $name with compression', ({ name, configure }) => {
   test.skipIf(missingProxies.includes(name))(
-    'C1 guards saves, matches and applications by the weak tag, and returns 304',
+    'C1 accepts the weak ETag in If-Match of saves, matches and applications, and returns 304',
     async () => {
       const service = await startService({ environment: { AUTH_SECRET: testSecret } });
       const call = callerOf(await startProxy(name, configure(service.address)));
@@ -74,7 +74,7 @@ describe.each(proxies)('behind $name with compression', ({ name, configure }) =>
 
       const made = await call('POST', profile, { as: 'ada', headers: acceptGzip, body: { heightCm: 160 } });
       expect([made.status, made.headers.get('vary')]).toEqual([200, expect.stringContaining('Authorization')]);
-      // The proxy has compressed it: else the test shows nothing.
+      // A weak tag shows that the proxy has compressed the response.
       expect(tagOf(made)).toStartWith('W/"');
 
       for (const [path, body] of [
