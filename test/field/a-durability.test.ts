@@ -23,13 +23,13 @@ describe('A2 the history of saves', () => {
       let isKilled = false;
       const save = async (userId: string) => {
         for (let value = 1; !isKilled; value += 1) {
-          const answer = await call('POST', ltc, { as: userId, body: { careCosts: round * 100_000 + value } }).catch(
+          const response = await call('POST', ltc, { as: userId, body: { careCosts: round * 100_000 + value } }).catch(
             () => undefined,
           );
           // The kill came before the response.
-          if (answer === undefined) return;
-          expect(answer.status).toBe(200);
-          history.note(userId, answer);
+          if (response === undefined) return;
+          expect(response.status).toBe(200);
+          history.note(userId, response);
           if (history.acknowledged.length - before > 60 + 17 * round) {
             isKilled = true;
             service.process.kill('SIGKILL');
@@ -52,10 +52,10 @@ describe('A2 the history of saves', () => {
     ];
     const expected: string[] = [];
     const save = async ({ path, section }: (typeof flows)[number], body: object, headers = {}) => {
-      const answer = await call('POST', path, { as: 'ada', body, headers });
-      expect(answer.status).toBe(200);
-      history.note('ada', answer);
-      expected.push(`${section} ${answer.headers.get('x-request-id')}`);
+      const response = await call('POST', path, { as: 'ada', body, headers });
+      expect(response.status).toBe(200);
+      history.note('ada', response);
+      expected.push(`${section} ${response.headers.get('x-request-id')}`);
     };
     for (const headers of [{}, { 'if-match': '*' }]) {
       // The second turn repeats the answers of the first: it changes the newest answers alone. The third changes both.
@@ -92,7 +92,7 @@ describe('A2 the history of saves', () => {
     await save(1);
     await save(2);
     expect(history.faultsOf(path)).toEqual([]);
-    // No trigger sees the loss of a page.
+    // No trigger fires when a page is lost.
     const { rows } = await db.$client.execute("SELECT sql FROM sqlite_schema WHERE name = 'audit_events_not_removed'");
     await db.$client.executeMultiple(`BEGIN; DROP TRIGGER audit_events_not_removed; ${sql}; ${rows[0]?.sql}; COMMIT`);
     await save(3);

@@ -112,7 +112,7 @@ describe.each([
   }, 60_000);
 });
 
-test('A3 each JSON check on a nullable column lets NULL pass in a SQLite whose json_valid(NULL) is 0', async () => {
+test('A3 each JSON check on a nullable column accepts NULL in a SQLite whose json_valid(NULL) is 0', async () => {
   const { db } = await temporaryDatabase();
   const { rows } = await db.$client.execute(`SELECT t.name || '.' || c.name AS place, c.name AS name, t.sql AS sql
     FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table' AND NOT c."notnull" AND NOT c.pk`);

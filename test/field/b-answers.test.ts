@@ -29,7 +29,7 @@ const lifeInsurance = '/v2/private/deepDives/lifeInsurance';
 const lifetimeCare = '/v2/private/deepDives/lifetimeCare';
 const preview = '/v2/private/engine/preview';
 
-/** Each section that people save: where, by which schema, and where it is read and previewed. */
+/** Each saved section: its path and schema, its member in a preview, and its place in a response. */
 const sections = [
   { path: profile, schema: profileAnswers(today), member: 'profile', read: (user: User): object => user.profile },
   {
@@ -66,9 +66,9 @@ async function save(path: string, as: string, body: unknown) {
 }
 
 async function errorsOf(path: string, body: unknown) {
-  const answer = await testApp.call('POST', path, { as: 'refused', body });
-  expect(answer.status).toBe(422);
-  return v.parse(v.object({ errors: v.array(v.looseObject({ pointer: v.string() })) }), answer.body).errors;
+  const response = await testApp.call('POST', path, { as: 'refused', body });
+  expect(response.status).toBe(422);
+  return v.parse(v.object({ errors: v.array(v.looseObject({ pointer: v.string() })) }), response.body).errors;
 }
 
 const item = (id: number, title = `t${id}`) => ({ id, title });
@@ -252,7 +252,7 @@ describe('a stored section that is sent back', () => {
       '/leaveFinancialLegacy/customSelections',
       /not a known field/,
     ],
-  ])('B5 names the fault inside a stored form: %s %j', async (path, body, pointer, message) => {
+  ])('B5 names the invalid field inside a stored form: %s %j', async (path, body, pointer, message) => {
     expect(await errorsOf(path, body)).toContainEqual(
       expect.objectContaining({ pointer, message: expect.stringMatching(message) }),
     );
@@ -269,8 +269,8 @@ describe('a section', () => {
     expect((await save(profile, as, { tobacco: null })).user).toMatchObject(empty);
     const { insurance: _, ...others } = empty;
     for (const query of ['', '?explain=true']) {
-      const answer = await testApp.call('POST', `/v2/private/engine/matches${query}`, { as, body: {} });
-      expect(answer.body).toMatchObject({ user: others });
+      const response = await testApp.call('POST', `/v2/private/engine/matches${query}`, { as, body: {} });
+      expect(response.body).toMatchObject({ user: others });
     }
     const first = await testApp.call('POST', '/v2/private/engine/matches', { as: newPerson() });
     expect(first.body).toMatchObject({ user: others });
@@ -535,7 +535,7 @@ describe('a text', () => {
     'a'.repeat(201),
     'e\u0301'.repeat(201),
     '\u0301'.repeat(100_000),
-  ])('B19 is refused as a title when nothing or too much is left of it: case %#', async (title) => {
+  ])('B19 refuses a title that is empty or too long after trimming: case %#', async (title) => {
     expect(await errorsOf(lifetimeCare, { customSelections: [{ title }] })).toMatchObject([
       { pointer: '/customSelections/0/title' },
     ]);
@@ -593,7 +593,7 @@ describe('a text', () => {
     ['a name in Devanagari', '\u0936\u0930\u094d\u200d\u092e\u093e'],
     ['a name in Sinhala', '\u0dc1\u0dca\u200d\u0dbb\u0dd3'],
     ['a Japanese name with a variation selector', '\u845b\u{e0100}\u57ce'],
-    ['an emoji of several', 'Zo\u00eb \ud83d\udc69\u200d\u2695\ufe0f'],
+    ['a composed emoji', 'Zo\u00eb \ud83d\udc69\u200d\u2695\ufe0f'],
   ])('G10 keeps the joiners of %s', async (_, firstName) => {
     expect((await save(profile, newPerson(), { firstName })).user.profile.firstName).toBe(firstName);
   });

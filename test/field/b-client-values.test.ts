@@ -46,7 +46,7 @@ describe('B1 the body of a call', () => {
     ['a list with a member of its own', { a: Object.assign([1], { total: 1 }) }, '/a', 'items alone'],
     ['the match of a pattern', { a: /a/.exec('a') }, '/a', 'items alone'],
     ['a Date', { dateOfBirth: new Date(1956, 11, 10) }, '/dateOfBirth', 'local calendar date as text'],
-    ['a Date that is none', { dateOfBirth: new Date('') }, '/dateOfBirth', 'local calendar date as text'],
+    ['an invalid Date', { dateOfBirth: new Date('') }, '/dateOfBirth', 'local calendar date as text'],
     ['a Date of another realm', { dateOfBirth: runInNewContext('new Date()') }, '/dateOfBirth', 'local calendar date'],
     ['a Map', { a: { b: new Map([['careCosts', 1]]) } }, '/a/b', plain],
     ['a Set', new Set([1]), '', plain],
@@ -54,7 +54,7 @@ describe('B1 the body of a call', () => {
     ['an error', { a: new Error('x') }, '/a', plain],
     ['a promise', { a: Promise.resolve(1) }, '/a', plain],
     ['a typed array', { a: new Float64Array([1]) }, '/a', plain],
-    ['a form’s data', new FormData(), '', plain],
+    ['a FormData', new FormData(), '', plain],
     ['an object of a class', { careCosts: new Money() }, '/careCosts', plain],
     ['an object that inherits its members', { a: Object.create({ careCosts: 1 }) }, '/a', plain],
     ['an object that inherits from a bare one', { a: Object.create(Object.create(null)) }, '/a', plain],
@@ -66,8 +66,8 @@ describe('B1 the body of a call', () => {
     ['a key that is a symbol', { a: { [Symbol('a')]: 1 } }, '/a', 'symbol as a key'],
     ['half a surrogate pair', { firstName: 'A\ud83d' }, '/firstName', 'half a surrogate pair'],
     ['half a surrogate pair in a key', { '\udc00': 1 }, '/\udc00', 'half a surrogate pair'],
-    ['what contains itself', cyclic, '/inner/list/1', 'must not contain itself'],
-    ['what is nested without end', deep(1e4), '/a'.repeat(100), 'nested'],
+    ['an object that contains itself', cyclic, '/inner/list/1', 'must not contain itself'],
+    ['a deeply nested object', deep(1e4), '/a'.repeat(100), 'nested'],
     [
       'a getter that throws',
       {
@@ -78,7 +78,7 @@ describe('B1 the body of a call', () => {
       '/careCosts',
       'must be readable',
     ],
-    ['a proxy that is revoked', { a: revoked.proxy }, '/a', 'must be readable'],
+    ['a revoked proxy', { a: revoked.proxy }, '/a', 'must be readable'],
     ['a key with ~ and /', { 'a~/b': Number.NaN }, '/a~0~1b', finite],
   ];
 
@@ -88,7 +88,7 @@ describe('B1 the body of a call', () => {
     expect(sent).toEqual([]);
   });
 
-  test('names every fault and no value when it has several', async () => {
+  test('names every invalid field and no value when it has several', async () => {
     const { client } = await clientFor('several');
     const { error } = await client.saveProfile({ heightCm: Number.NaN, weightKg: 1 / 0, firstName: 'Ada\ud83d' });
     expect(error).toMatchObject(
@@ -105,19 +105,19 @@ describe('B1 the body of a call', () => {
     expect((await dataOf(client.getUser())).user.ltc.lifetimeCare?.careCosts).toBe(4500);
   });
 
-  const taken: [what: string, body: unknown, text: string][] = [
+  const accepted: [what: string, body: unknown, text: string][] = [
     ['an undefined member', { firstName: 'Ada', lastName: undefined }, '{"firstName":"Ada"}'],
     ['null, which clears', { firstName: null }, '{"firstName":null}'],
     ['-0', { careCosts: -0 }, '{"careCosts":0}'],
     ['an object without a prototype', Object.assign(Object.create(null), { a: 1 }), '{"a":1}'],
     ['an object of another realm', runInNewContext('({ a: [1] })'), '{"a":[1]}'],
     ['a proxy of an object, as Vue makes', new Proxy({ a: new Proxy([1], {}) }, {}), '{"a":[1]}'],
-    ['a member that is no enumerable one', Object.defineProperty({ a: 1 }, 'b', { value: () => 1 }), '{"a":1}'],
+    ['a member that is not enumerable', Object.defineProperty({ a: 1 }, 'b', { value: () => 1 }), '{"a":1}'],
     ['one object twice', ((a) => ({ b: a, c: a }))({ d: 1 }), '{"b":{"d":1},"c":{"d":1}}'],
     ['pairs of surrogates', { a: '👵' }, '{"a":"👵"}'],
     ['a key named __proto__', JSON.parse('{"__proto__":{"a":1}}'), '{"__proto__":{"a":1}}'],
   ];
-  test.each(taken)('sends %s', async (_, body, text) => {
+  test.each(accepted)('sends %s', async (_, body, text) => {
     const { untyped, sent } = await clientFor('taken');
     await untyped.saveProfile(body);
     expect(await sent[0]?.text()).toBe(text);
@@ -197,8 +197,8 @@ describe('B1 the query of a call', () => {
       '/page',
       'must be readable',
     ],
-    ['its members in URLSearchParams', new URLSearchParams({ page: '2' }), '', 'plain object'],
-    ['null in its place', null, '', 'plain object'],
+    ['a URLSearchParams', new URLSearchParams({ page: '2' }), '', 'plain object'],
+    ['null as the query', null, '', 'plain object'],
   ];
 
   test.each(refused)('returns the path and sends nothing when it holds %s', async (_, query, pointer, message) => {

@@ -28,7 +28,7 @@ describe('B4 a failure', () => {
 });
 
 describe('B10 a refused token', () => {
-  /** A session whose token is expired until it is refreshed; each refresh waits for `release`. */
+  /** A session with an expired token; the test resolves each refresh. */
   async function session(id: string) {
     const expired = await testToken({ id, now: new Date(testApp.now.getTime() - 86_400_000) });
     const fresh = await testToken({ id, now: testApp.now });

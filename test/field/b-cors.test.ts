@@ -31,20 +31,20 @@ describe('a preflight request of a listed origin', () => {
     ["x-!#$%&'*+.^_`|~", "x-!#$%&'*+.^_`|~"],
     ['authorization,,x y,é,"a",x-ok,(x)', 'authorization, x-ok'],
   ])('C2 allows the requested headers: %s', async (asked, allowed) => {
-    const answer = await preflight(listed, origin, asked);
-    expect(answer.status).toBe(204);
-    expect(answer.headers.get('access-control-allow-headers')).toBe(allowed);
+    const response = await preflight(listed, origin, asked);
+    expect(response.status).toBe(204);
+    expect(response.headers.get('access-control-allow-headers')).toBe(allowed);
   });
 
   test('C2 allows no header when none is requested', async () => {
-    const answer = await preflight(listed, origin);
-    expect([answer.status, answer.headers.get('access-control-allow-headers')]).toEqual([204, null]);
+    const response = await preflight(listed, origin);
+    expect([response.status, response.headers.get('access-control-allow-headers')]).toEqual([204, null]);
   });
 
   test('C2 allows a bounded number of headers', async () => {
     const asked = Array.from({ length: 1_000 }, (_, index) => `x-${index}`).join();
-    const answer = await preflight(listed, origin, asked);
-    expect(answer.headers.get('access-control-allow-headers')?.split(', ')).toHaveLength(64);
+    const response = await preflight(listed, origin, asked);
+    expect(response.headers.get('access-control-allow-headers')?.split(', ')).toHaveLength(64);
   });
 });
 
@@ -56,7 +56,7 @@ async function lastRequestLine(app: typeof listed) {
   return v.parse(RequestLine, JSON.parse(app.logLines.findLast((line) => line.includes('"msg":"request"')) ?? ''));
 }
 
-describe('without CORS_ORIGINS in development', () => {
+describe('CORS in development without CORS_ORIGINS', () => {
   test.each([
     'http://localhost',
     'http://localhost:5173',
@@ -65,8 +65,8 @@ describe('without CORS_ORIGINS in development', () => {
     'http://[::1]:65535',
   ])('B3 allows the page of %s', async (from) => {
     expect((await preflight(development, from, 'authorization')).status).toBe(204);
-    const answer = await development.call('GET', '/v2/private/user', { as: 'ada', headers: { origin: from } });
-    expect(answer.headers.get('access-control-allow-origin')).toBe(from);
+    const response = await development.call('GET', '/v2/private/user', { as: 'ada', headers: { origin: from } });
+    expect(response.headers.get('access-control-allow-origin')).toBe(from);
     expect(await lastRequestLine(development)).not.toHaveProperty('refusedOrigin');
   });
 
@@ -80,8 +80,8 @@ describe('without CORS_ORIGINS in development', () => {
     'null',
   ])('B3 refuses the page of %s', async (from) => {
     expect((await preflight(development, from)).status).toBe(405);
-    const answer = await development.call('GET', '/v2/private/user', { as: 'ada', headers: { origin: from } });
-    expect(answer.headers.get('access-control-allow-origin')).toBeNull();
+    const response = await development.call('GET', '/v2/private/user', { as: 'ada', headers: { origin: from } });
+    expect(response.headers.get('access-control-allow-origin')).toBeNull();
   });
 });
 
@@ -93,13 +93,13 @@ test('B3 allows no page in production without CORS_ORIGINS', () => {
 
 describe('a page of an origin that is not listed', () => {
   test.each(['/v2/private/user/profile', '/nowhere'])(
-    'B3 gets CORS_ORIGINS named in the preflight response for %s',
+    'B3 receives a preflight response that names CORS_ORIGINS: %s',
     async (at) => {
       const headers = { origin: 'https://other.example:8443', 'access-control-request-method': 'GET' };
-      const answer = await listed.call('OPTIONS', at, { headers });
-      expect(answer.status).toBeGreaterThanOrEqual(400);
-      expect(v.parse(Refusal, answer.body).detail).toContain('CORS_ORIGINS');
-      expect(answer.text).not.toContain('other.example');
+      const response = await listed.call('OPTIONS', at, { headers });
+      expect(response.status).toBeGreaterThanOrEqual(400);
+      expect(v.parse(Refusal, response.body).detail).toContain('CORS_ORIGINS');
+      expect(response.text).not.toContain('other.example');
       expect(await lastRequestLine(listed)).toMatchObject({ refusedOrigin: 'https://other.example:8443' });
     },
   );

@@ -7,7 +7,7 @@ import { createTestApp, type TestApp } from '../support/app';
 
 const paths = { matches: '/v2/private/engine/matches', user: '/v2/private/user' } as const;
 
-/** Products by name with the points that everybody gets; one in `disqualified` is ruled out for everybody. */
+/** Stores a catalogue of products with their points; those in `disqualified` are never eligible. */
 async function useProducts(
   testApp: TestApp,
   points: Readonly<Record<string, number>>,
@@ -28,9 +28,9 @@ async function useProducts(
 }
 
 async function matchesOf(testApp: TestApp, query = '') {
-  const answer = await testApp.call('POST', `${paths.matches}${query}`, { as: 'ada' });
-  expect(answer.status).toBe(200);
-  return v.parse(UserBody, answer.body).user.insurance.matches;
+  const response = await testApp.call('POST', `${paths.matches}${query}`, { as: 'ada' });
+  expect(response.status).toBe(200);
+  return v.parse(UserBody, response.body).user.insurance.matches;
 }
 
 describe('the best match', () => {
@@ -42,7 +42,7 @@ describe('the best match', () => {
     remaining: readonly object[];
   }[] = [
     {
-      name: 'is the highest-scored product when nothing is eligible',
+      name: 'picks the highest score when no product is eligible',
       points: { A: 1, B: 3, C: 2 },
       disqualified: ['A', 'B', 'C'],
       best: { productName: 'B', isEligible: false, score: -0.01 },
@@ -52,27 +52,27 @@ describe('the best match', () => {
       ],
     },
     {
-      name: 'is an eligible product below zero before a disqualified one',
+      name: 'prefers an eligible product below zero to a disqualified one',
       points: { A: -50, B: 100 },
       disqualified: ['B'],
       best: { productName: 'A', isEligible: true, score: -50 },
       remaining: [{ productName: 'B', isEligible: false }],
     },
     {
-      name: 'is the only product although it is disqualified',
+      name: 'can be disqualified when there is no other product',
       points: { A: 0 },
       disqualified: ['A'],
       best: { productName: 'A', isEligible: false, score: -0.01 },
       remaining: [],
     },
     {
-      name: 'is the first of the catalogue among equal disqualified scores',
+      name: 'picks the first of the catalogue among equal disqualified scores',
       points: { A: 5, B: 5 },
       disqualified: ['A', 'B'],
       best: { productName: 'A', isEligible: false },
       remaining: [{ productName: 'B', isEligible: false }],
     },
-    { name: 'is null for a catalogue without products', points: {}, best: null, remaining: [] },
+    { name: 'stays null for a catalogue without products', points: {}, best: null, remaining: [] },
   ];
   test.each(cases)('B7 $name', async ({ points, disqualified, best, remaining }) => {
     const testApp = await createTestApp();

@@ -12,15 +12,15 @@ const ltcCoverage = '/v2/private/ltc/totalCoverage';
 const sandbox = await startSandbox();
 const tagOf = ({ headers }: Answer) => headers.get('etag') ?? '';
 
-/** Whether any of the tags lets a stranger to it read or save. */
-async function expectStrange({ call }: TestApp, as: string, tags: readonly string[]) {
+/** Checks that none of the tags matches in a read or a save. */
+async function expectNoMatch({ call }: TestApp, as: string, tags: readonly string[]) {
   const before = await call('GET', user, { as });
   const list = tags.join(', ');
   expect((await call('GET', user, { as, headers: { 'if-none-match': list } })).status).toBe(200);
   for (const path of [profile, matches, ltcCoverage]) {
-    const body = path === profile ? { firstName: 'Stranger' } : path === matches ? undefined : applicant;
-    const answer = await call('POST', path, { as, headers: { 'if-match': list }, ...(body && { body }) });
-    expect([path, answer.status]).toEqual([path, 412]);
+    const body = path === profile ? { firstName: 'Overwritten' } : path === matches ? undefined : applicant;
+    const response = await call('POST', path, { as, headers: { 'if-match': list }, ...(body && { body }) });
+    expect([path, response.status]).toEqual([path, 412]);
   }
   expect((await call('GET', user, { as })).text).toBe(before.text);
 }
@@ -29,7 +29,7 @@ describe('B2 an entity tag', () => {
   test.each([
     { mode: 'with the clock running', isFrozen: false },
     { mode: 'with a clock that is frozen, as in --demo --now', isFrozen: true },
-  ])('B2 belongs to one record and version among people created in parallel, $mode', async ({ isFrozen }) => {
+  ])('B2 belongs to one record and version among users created in parallel, $mode', async ({ isFrozen }) => {
     const count = amount({ long: 10_000, short: 1_000 });
     const testApp = await createTestApp(isFrozen ? {} : { clock: () => new Date() });
     const tags: string[] = [];
@@ -41,7 +41,7 @@ describe('B2 an entity tag', () => {
     }
     expect(new Set(tags).size).toBe(count);
     const [own, ...others] = tags;
-    await expectStrange(testApp, 'person-0', others);
+    await expectNoMatch(testApp, 'person-0', others);
     expect((await testApp.call('GET', user, { as: 'person-0', headers: { 'if-none-match': own ?? '' } })).status).toBe(
       304,
     );
@@ -57,7 +57,7 @@ describe('B2 an entity tag', () => {
       if (life < 4) await db.$client.execute("DELETE FROM users WHERE id = 'ada'");
     }
     expect(new Set(tags).size).toBe(10);
-    await expectStrange(testApp, 'ada', tags.slice(0, -1));
+    await expectNoMatch(testApp, 'ada', tags.slice(0, -1));
   });
 
   test('B2 an ETag of another database with the same history does not match', async () => {
@@ -67,7 +67,7 @@ describe('B2 an entity tag', () => {
         tagOf(await call('POST', profile, { as: 'ada', body: { firstName: 'Ada' } })),
       ),
     );
-    await expectStrange(other, 'ada', tags.slice(0, 1));
+    await expectNoMatch(other, 'ada', tags.slice(0, 1));
   });
 
   test('B2 an ETag does not match when a restored backup repeats the version', async () => {
@@ -82,7 +82,7 @@ describe('B2 an entity tag', () => {
     );
     const kept = tagOf(await call('POST', profile, { as: 'ada', body: { firstName: 'Kept' } }));
     expect(kept).not.toBe(lost);
-    await expectStrange(testApp, 'ada', [lost]);
+    await expectNoMatch(testApp, 'ada', [lost]);
   });
 
   test('B2 an ETag changes with every kind of change and with no other request', async () => {
@@ -116,7 +116,7 @@ describe('B2 an entity tag', () => {
     const first = tagOf(await call('GET', user, { as: 'old' }));
     expect(first).not.toBe(tagOf(await call('GET', user, { as: 'b' })));
     await db.$client.execute("UPDATE users SET profile = '{}', version = version + 1 WHERE id = 'old'");
-    await expectStrange(testApp, 'old', [first]);
+    await expectNoMatch(testApp, 'old', [first]);
   });
 
   test.each(privateRoutes)('B2 a private response varies by Authorization: $method $path', async (route) => {
@@ -191,7 +191,7 @@ describe('B4 the ETag of the stored record', () => {
     const { call } = await createTestApp();
     const send = (as: string, tag: string) =>
       call('POST', path, { as, headers: { 'if-match': tag }, ...(body === undefined ? {} : { body }) });
-    const missing = await send('nobody', '"stale"');
+    const missing = await send('absent', '"stale"');
     expect([missing.status, missing.headers.get('etag')]).toEqual([412, null]);
     await call('POST', profile, { as: 'ada', body: { firstName: 'Ada' } });
     const refused = await send('ada', '"stale"');

@@ -18,9 +18,9 @@ const call = (method: string, path: string, body?: unknown) =>
   testApp.call(method, path, { as: 'speller', roles: ['salesManager'], ...(body === undefined ? {} : { body }) });
 
 async function errorsOf(method: string, path: string, body?: unknown) {
-  const answer = await call(method, path, body);
-  expect(answer.status).toBe(422);
-  return v.parse(Errors, answer.body).errors;
+  const response = await call(method, path, body);
+  expect(response.status).toBe(422);
+  return v.parse(Errors, response.body).errors;
 }
 
 describe('another spelling', () => {
@@ -137,9 +137,9 @@ describe('a hint', () => {
     [profile, { gender: 'x' }],
     [ltc, { relationshipStatus: 'm'.repeat(200_000) }],
   ])('B15 does not appear when no value is near, nor does the sent value: %#', async (path, body) => {
-    const answer = await call('POST', path, body);
-    expect(answer.status).toBe(422);
-    expect(answer.text).not.toMatch(/did you mean|canary|mmm/);
+    const response = await call('POST', path, body);
+    expect(response.status).toBe(422);
+    expect(response.text).not.toMatch(/did you mean|canary|mmm/);
   });
 });
 

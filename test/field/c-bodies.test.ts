@@ -100,8 +100,8 @@ describe('a refusal', () => {
   test('C8 does not occur for an empty body of another type', async () => {
     for (const body of ['Content-Length: 0\r\n\r\n', 'Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n']) {
       const { exchange } = await connectRaw(port);
-      const answer = await exchange(`${head(valid, 'text/plain', 'Connection: close')}\r\n${body}`);
-      expect(answer).toStartWith('HTTP/1.1 422 ');
+      const response = await exchange(`${head(valid, 'text/plain', 'Connection: close')}\r\n${body}`);
+      expect(response).toStartWith('HTTP/1.1 422 ');
     }
   });
 });

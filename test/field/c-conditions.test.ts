@@ -9,7 +9,7 @@ const lists = '/v2/private/healthAndCare/';
 const sandbox = await startSandbox();
 const { call, db } = await createTestApp({ carrier: sandbox.carrier() });
 
-/** What a test sends for a tag, by the current one. */
+/** Builds the tag of a request from the current one. */
 type Form = (tag: string) => string;
 const inside =
   (addition: string): Form =>
@@ -18,7 +18,7 @@ const inside =
 const own: Form = (tag) => tag;
 
 let people = 0;
-async function newcomer() {
+async function newUser() {
   people += 1;
   const as = `person-${people}`;
   const tag = (await call('POST', profile, { as, body: { heightCm: 160 } })).headers.get('etag') ?? '';
@@ -39,7 +39,7 @@ describe('C1 a tag that a compressing proxy has changed', () => {
   ];
 
   test.each(forms)('C1 matches the version for a save, a match, an application and a read: %s', async (_, form) => {
-    const { as, tag } = await newcomer();
+    const { as, tag } = await newUser();
     const read = await call('GET', user, { as, headers: { 'if-none-match': form(tag) } });
     expect([read.status, read.text]).toEqual([304, '']);
     const saved = await call('POST', profile, { as, headers: { 'if-match': form(tag) }, body: { heightCm: 161 } });
@@ -63,7 +63,7 @@ describe('C1 a tag that a compressing proxy has changed', () => {
     ['the suffix outside the quotes', (tag) => `${tag}-gzip`],
     ['a prefix', (tag) => tag.replace('"', '"gzip-')],
   ])('C1 does not match the version with %s', async (_, form) => {
-    const { as, tag } = await newcomer();
+    const { as, tag } = await newUser();
     expect((await call('GET', user, { as, headers: { 'if-none-match': form(tag) } })).status).toBe(200);
     const saved = await call('POST', profile, { as, headers: { 'if-match': form(tag) }, body: { heightCm: 161 } });
     expect(saved.status).toBe(412);
@@ -75,9 +75,9 @@ describe('C14 the preconditions of RFC 9110', () => {
     readonly name: string;
     readonly ifMatch?: Form;
     readonly ifNoneMatch?: Form;
-    /** Of a save where there is a record. */
+    /** Status of a save over a record. */
     readonly save: number;
-    /** Of a save where there is none. */
+    /** Status of a first save. */
     readonly first: number;
     readonly read: number;
   }
@@ -107,7 +107,7 @@ describe('C14 the preconditions of RFC 9110', () => {
     { name: 'If-None-Match with another tag', ifNoneMatch: () => '"x"', save: 200, first: 200, read: 200 },
     { name: 'If-None-Match with an empty list', ifNoneMatch: () => ' ', save: 200, first: 200, read: 200 },
     { name: 'If-None-Match with a list', ifNoneMatch: (tag) => `"x",${tag}`, save: 412, first: 200, read: 304 },
-    { name: 'If-None-Match that is no list', ifNoneMatch: () => 'x', save: 412, first: 412, read: 200 },
+    { name: 'If-None-Match that is not a list', ifNoneMatch: () => 'x', save: 412, first: 412, read: 200 },
     { name: 'If-None-Match with the tag and *', ifNoneMatch: (tag) => `*, ${tag}`, save: 412, first: 412, read: 200 },
     { name: 'both with the tag', ifMatch: own, ifNoneMatch: own, save: 412, first: 412, read: 304 },
     {
@@ -137,13 +137,13 @@ describe('C14 the preconditions of RFC 9110', () => {
 
   test.each(cases)('C14 decide a save over a record: $name', async (conditions) => {
     for (const { path, ...sent } of routes) {
-      const { as, tag } = await newcomer();
+      const { as, tag } = await newUser();
       const before = await storedText(as);
-      const answer = await call('POST', path, { as, headers: headersOf(conditions, tag), ...sent });
-      expect([path, answer.status]).toEqual([path, conditions.save]);
+      const response = await call('POST', path, { as, headers: headersOf(conditions, tag), ...sent });
+      expect([path, response.status]).toEqual([path, conditions.save]);
       expect([path, (await storedText(as)) === before]).toEqual([path, conditions.save === 412]);
-      if (answer.status === 200) expect(answer.body).toMatchObject({ user: { id: as } });
-      else expect(answer.headers.get('etag')).toBe(tag);
+      if (response.status === 200) expect(response.body).toMatchObject({ user: { id: as } });
+      else expect(response.headers.get('etag')).toBe(tag);
     }
   });
 
@@ -152,15 +152,15 @@ describe('C14 the preconditions of RFC 9110', () => {
       people += 1;
       const as = `first-${people}`;
       const headers = headersOf(conditions, '"1795000000000-1-0123456789abcdef"');
-      const answer = await call('POST', path, { as, headers, ...sent });
-      expect([path, answer.status]).toEqual([path, conditions.first]);
+      const response = await call('POST', path, { as, headers, ...sent });
+      expect([path, response.status]).toEqual([path, conditions.first]);
       expect([path, (await storedText(as)) === '[]']).toEqual([path, conditions.first === 412]);
-      if (answer.status === 200) expect(answer.body).toMatchObject({ user: { id: as } });
+      if (response.status === 200) expect(response.body).toMatchObject({ user: { id: as } });
     }
   });
 
   test.each(cases)('C14 decide a GET and a HEAD: $name', async (conditions) => {
-    const { as, tag } = await newcomer();
+    const { as, tag } = await newUser();
     const listTag = (await call('GET', lists, { as })).headers.get('etag') ?? '';
     for (const [path, current] of [
       [user, tag],
@@ -172,7 +172,7 @@ describe('C14 the preconditions of RFC 9110', () => {
         expect([method, path, headers.get('etag')]).toEqual([method, path, current]);
         if (method === 'HEAD' || status === 304) expect([method, path, text]).toEqual([method, path, '']);
       }
-      expect((await call('GET', user, { as: 'nobody', headers: headersOf(conditions, current) })).status).toBe(404);
+      expect((await call('GET', user, { as: 'absent', headers: headersOf(conditions, current) })).status).toBe(404);
     }
   });
 
@@ -184,7 +184,7 @@ describe('C14 the preconditions of RFC 9110', () => {
     ['one digit less', (tag) => tag.replace(/.(?="$)/, '')],
     ['a wildcard', (tag) => tag.replace(/.(?="$)/, '%')],
   ])('C14 compare octet by octet and refuse a tag with %s', async (_, form) => {
-    const { as, tag } = await newcomer();
+    const { as, tag } = await newUser();
     const another = form(tag) === tag ? '"never"' : form(tag);
     for (const { path, ...sent } of routes) {
       expect((await call('POST', path, { as, headers: { 'if-match': another }, ...sent })).status).toBe(412);
@@ -194,16 +194,16 @@ describe('C14 the preconditions of RFC 9110', () => {
   });
 
   test('C14 accept one of many first saves with If-None-Match: *', async () => {
-    const answers = await Promise.all(
+    const responses = await Promise.all(
       Array.from({ length: 8 }, (_, heightCm) =>
         call('POST', profile, { as: 'raced', headers: { 'if-none-match': '*' }, body: { heightCm: 150 + heightCm } }),
       ),
     );
-    expect(answers.map(({ status }) => status).sort()).toEqual([200, ...Array(7).fill(412)]);
+    expect(responses.map(({ status }) => status).sort()).toEqual([200, ...Array(7).fill(412)]);
   });
 
   test('C14 ignore dates', async () => {
-    const { as } = await newcomer();
+    const { as } = await newUser();
     const past = new Date(0).toUTCString();
     const future = new Date('2100-01-01').toUTCString();
     const read = await call('GET', user, { as, headers: { 'if-modified-since': future, 'if-range': '"x"' } });
@@ -213,7 +213,7 @@ describe('C14 the preconditions of RFC 9110', () => {
   });
 
   test('C14 apply after every other check', async () => {
-    const { as } = await newcomer();
+    const { as } = await newUser();
     const headers = { 'if-match': '"stale"', 'if-none-match': '*' };
     expect((await call('POST', profile, { headers, body: {} })).status).toBe(401);
     expect((await call('POST', profile, { as, headers, body: { heightCm: 'x' } })).status).toBe(422);
@@ -222,10 +222,10 @@ describe('C14 the preconditions of RFC 9110', () => {
 });
 
 test('G11 a save never returns 304', async () => {
-  const { as, tag } = await newcomer();
+  const { as, tag } = await newUser();
   const saved = await call('POST', profile, { as, headers: { 'if-none-match': '"x"' }, body: { heightCm: 180 } });
   expect(saved.body).toMatchObject({ user: { profile: { heightCm: 180 } } });
-  // Nothing changes, so that the response carries a tag that the request names.
+  // The save changes nothing, so its response has a tag of the request.
   const current = saved.headers.get('etag') ?? '';
   for (const [name, value] of [
     ['if-match', current],

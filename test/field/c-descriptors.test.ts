@@ -27,16 +27,16 @@ function ask(method: string, target: string, body?: object): Promise<RawAnswer |
 }
 
 const apply = () => ask('POST', '/v2/private/ltc/totalCoverage', applicant);
-const isOut = '"msg":"no file descriptor is free: new connections wait until one is"';
+const exhausted = '"msg":"no file descriptor is free: new connections wait until one is"';
 
 describe('a process without a free file descriptor', () => {
   let idle: ReturnType<typeof connect>[] = [];
 
   beforeAll(async () => {
-    // The connection that the tests ask on stays open.
+    // The tests use this connection, which stays open.
     expect((await ask('GET', '/health/live'))?.status).toBe(200);
     idle = Array.from({ length: 150 }, () => connect(port, '127.0.0.1').on('error', () => undefined));
-    await until(() => service.output().includes(isOut));
+    await until(() => service.output().includes(exhausted));
   });
 
   test.each([
@@ -50,19 +50,19 @@ describe('a process without a free file descriptor', () => {
     ['GET', '/problems/forbidden', undefined, 200],
     ['GET', '/icons/hybrid.svg', undefined, 200],
     ['GET', '/icons/none.svg', undefined, 404],
-  ] as const)('C9 answers %s %s', async (method, target, body, status) => {
+  ] as const)('C9 serves %s %s', async (method, target, body, status) => {
     expect((await ask(method, target, body))?.status).toBe(status);
   });
 
-  test('C9 answers an application with 503, and starts it when descriptors are free again', async () => {
+  test('C9 returns 503 for an application, and starts it when descriptors are free again', async () => {
     for (let turn = 0; turn < 2; turn += 1) {
-      const answer = await apply();
-      expect([answer?.status, answer?.headers.get('retry-after')]).toEqual([503, '5']);
-      expect(answer?.text).toContain('/problems/carrier-unavailable');
+      const response = await apply();
+      expect([response?.status, response?.headers.get('retry-after')]).toEqual([503, '5']);
+      expect(response?.text).toContain('/problems/carrier-unavailable');
     }
     for (const socket of idle) socket.destroy();
     await until(() => service.output().includes('"msg":"file descriptors are free again"'));
     await until(async () => (await apply())?.status === 200);
-    expect(service.output().split(isOut)).toHaveLength(2);
+    expect(service.output().split(exhausted)).toHaveLength(2);
   });
 });

@@ -22,7 +22,7 @@ interface Run {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** What a process reads of the settings that lie in files. */
+/** Runs a process and returns the settings that it reads from files. */
 async function readSettings({ cwd = temporaryFolder(), options = [], environment = {} }: Run) {
   const child = Bun.spawn([process.execPath, ...options, program], {
     cwd,
@@ -35,7 +35,7 @@ async function readSettings({ cwd = temporaryFolder(), options = [], environment
   return v.parse(Printed, JSON.parse(stdout));
 }
 
-/** The folder of a process whose files are these. */
+/** Creates a working directory with the files. */
 async function folderOf(files: Readonly<Record<string, string>>): Promise<string> {
   const cwd = temporaryFolder();
   for (const [name, content] of Object.entries(files)) await Bun.write(join(cwd, name), content);
@@ -44,23 +44,23 @@ async function folderOf(files: Readonly<Record<string, string>>): Promise<string
 
 const visible = Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index));
 const special = ['$', '#', "'", '"', '`', '\\', '\\n', '${', '}', '=', ':-', '\\$', 'A', '_'];
-/** The same ones in each run: a failure can be seen again. */
+/** A fixed seed, so that a failure can be repeated. */
 let state = 20_260_310;
 const below = (count: number) => {
   state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fffffff;
   return (state >>> 8) % count;
 };
-const drawn = (texts: readonly string[]) => texts[below(texts.length)] ?? '';
-/** Half of them of any visible character, half with as many special ones. */
+const pick = (texts: readonly string[]) => texts[below(texts.length)] ?? '';
+/** Half consist of any visible characters, half contain many special ones. */
 const secrets = Array.from({ length: 500 }, (_, index) =>
-  Array.from({ length: 32 + below(16) }, () => drawn(index % 2 === 0 || below(2) === 0 ? visible : special)).join(''),
+  Array.from({ length: 32 + below(16) }, () => pick(index % 2 === 0 || below(2) === 0 ? visible : special)).join(''),
 );
 
 const plainly = (secret: string) => secret;
 const inSingle = (secret: string) => `'${secret}'`;
 const inDouble = (secret: string) => `"${secret}"`;
 const inBackticks = (secret: string) => `\`${secret}\``;
-/** How the message says that it is written, where it can be. */
+/** Writes a secret as the error message advises; undefined when no quote fits. */
 const asAdvised = (secret: string) => {
   const text = secret.replaceAll('$', '\\$');
   if (!/^["'`]|#/.test(text)) return text;
@@ -68,10 +68,10 @@ const asAdvised = (secret: string) => {
   return quote === undefined ? undefined : `${quote}${text}${quote}`;
 };
 
-/** Keys whose values no start reads otherwise; a PEM may have its line breaks written out. */
+/** Settings that are read as written: a PEM may have escaped line breaks, and NODE_ENV selects the files. */
 const keys = Object.keys(Settings.entries).filter((key) => key !== 'AUTH_PUBLIC_KEY' && key !== 'NODE_ENV');
 
-/** Reads each text in a file of its own, many in one process: a quote in one is not closed by another. */
+/** Reads each text from its own file, many in one process, so that an open quote affects only its own file. */
 async function readEach(texts: readonly string[]) {
   const outcomes: { readonly isRefused: boolean; readonly hash: string | undefined }[] = [];
   for (let start = 0; start < texts.length; start += keys.length) {
@@ -171,9 +171,14 @@ describe('C6 a line of a .env file', () => {
     ['a named file', { 'my.env': 'CHAT_ID=a#b' }, { options: ['--env-file', 'my.env'] }, ['CHAT_ID']],
     ['no .env beside a named file', { '.env': 'CHAT_ID=a#b', 'my.env': '' }, { options: ['--env-file=my.env'] }, []],
     ['the last of named files', { a: 'CHAT_ID=a#b', b: 'CHAT_ID=b' }, { options: ['--env-file=a,b'] }, []],
-    ['none when told so', { '.env': 'CHAT_ID=a#b' }, { options: ['--no-env-file'] }, []],
-    ['none for what the environment sets', { '.env': 'CHAT_ID=a#b' }, { environment: { CHAT_ID: 'a$b' } }, []],
-    ['none for what it sets to the same', { '.env': 'CHAT_ID=a#b' }, { environment: { CHAT_ID: 'a' } }, []],
+    ['no file with --no-env-file', { '.env': 'CHAT_ID=a#b' }, { options: ['--no-env-file'] }, []],
+    ['no file for a variable of the environment', { '.env': 'CHAT_ID=a#b' }, { environment: { CHAT_ID: 'a$b' } }, []],
+    [
+      'no file for a variable of the environment with the same value',
+      { '.env': 'CHAT_ID=a#b' },
+      { environment: { CHAT_ID: 'a' } },
+      [],
+    ],
   ])('C6 reads %s', async (_, files, run, refused) => {
     expect((await readSettings({ ...run, cwd: await folderOf(files) })).refused).toEqual(refused);
   });

@@ -38,7 +38,7 @@ function* schemasIn(node: unknown, pointer: string, isSchema = false): Generator
 const all = [...schemasIn(document, '#')];
 const names = Object.keys(schemas).filter((name) => schemas[name]?.properties?.http_code !== undefined);
 
-/** What a generator of types stumbles over. */
+/** Constructs that break code generators. */
 const faults: Record<string, (schema: Schema) => boolean> = {
   'constant without a type': (schema) => 'const' in schema && schema.type === undefined,
   'enum without a type': (schema) => schema.enum !== undefined && schema.type === undefined,

@@ -4,15 +4,15 @@ import { createTestApp, testToken } from '../support/app';
 import { findViolations, noBrowser, startBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';
 
-/** The page of five megabytes of script loads slowly on a loaded machine. */
-const patienceMs = 120_000;
+/** The page loads five megabytes of script, slowly on a busy machine. */
+const timeoutMs = 120_000;
 const path = '/v2/private/user/profile';
 const appearances = [
   { viewport: { width: 1280, height: 900 }, colorScheme: 'light' },
   { viewport: { width: 390, height: 844 }, colorScheme: 'dark' },
 ] as const;
 
-/** Faults in the markup of Scalar 1.76.0, for which it has no option: the rule, the element, and what it lacks. */
+/** Violations in the markup of Scalar 1.76.0 that no option changes: the axe rule and the element. */
 const known = [
   // Rows of cookies, headers and query parameters: an editable cell with the role `combobox` lacks `aria-expanded`.
   ['aria-required-attr', /^<div [^>]*class="code-input-lite__editor"[^>]*role="combobox"/],
@@ -22,19 +22,19 @@ const known = [
   ['presentation-role-conflict', /^<button aria-label="More Information"[^>]* role="none"/],
   // The editors of CodeMirror with the bodies of the request and of the response have no name.
   ['aria-input-field-name', /^<div [^>]*class="cm-content"/],
-  // The response's editor is not editable, so its scrolling part cannot get the focus.
+  // The editor of the response is not editable, so its scrolling part cannot get the focus.
   ['scrollable-region-focusable', /^<div [^>]*class="cm-scroller"/],
-  // The button that copies the response names an element that is not there.
+  // The button that copies the response references a missing element.
   ['aria-valid-attr-value', /^<button [^>]*group\/copy-button/],
-  // The window brings a second `main` and a second list of notifications; two operations in sight have response cards of one name.
+  // The dialog adds a second `main` and a second list of notifications; two visible operations have response cards of one name.
   ['landmark-no-duplicate-main', /^<main [^>]*class="references-rendered"/],
   ['landmark-unique', /^<section aria-label="Notifications|^<div [^>]*response-card/],
-  // The search window's field has the role `combobox` without `aria-expanded` until there is a result.
+  // The search field has the role `combobox` without `aria-expanded` until there is a result.
   ['aria-required-attr', /^<input [^>]*aria-label="Enter search query"/],
 ] as const;
 const seen = new Set<number>();
 
-/** What axe finds beyond the known faults. */
+/** The violations that are not known. */
 async function newViolations(page: Page) {
   return (await findViolations(page)).filter(([rule, html]) => {
     const index = known.findIndex(([knownRule, element]) => knownRule === rule && element.test(html));
@@ -57,13 +57,13 @@ describe.skipIf(noBrowser !== undefined)(
     const address = `http://127.0.0.1:${app.server?.port}`;
 
     test.each(appearances)(
-      'C13 /swagger has only the known faults of its program with its windows open, $colorScheme, $viewport.width px',
+      'C13 /swagger shows only the known violations of Scalar with its dialogs open, $colorScheme, $viewport.width px',
       async (appearance) => {
         const page = await (await startBrowser()).newPage(appearance);
         await page.goto(`${address}/swagger#tag/profile/POST${path}`);
         const open = page.getByRole('button', { name: new RegExp(`^Test Request.*${path}`) });
-        await open.waitFor({ timeout: patienceMs });
-        // All of a response that can be folded out, the links to the pages of its problems among it.
+        await open.waitFor({ timeout: timeoutMs });
+        // Opens every part of a response, including the links to problem pages.
         for (const status of ['200', '422', '503'])
           await page.locator(`button[id$="POST${path}.responses.${status}"]`).click({ position: { x: 8, y: 8 } });
         await page.getByRole('link', { name: 'How to fix it' }).first().waitFor();
@@ -79,15 +79,15 @@ describe.skipIf(noBrowser !== undefined)(
         await page.getByRole('combobox', { name: 'Enter search query' }).waitFor();
         expect(await newViolations(page)).toEqual([]);
       },
-      patienceMs,
+      timeoutMs,
     );
 
-    test('C13 /swagger still has every known fault of its program', () => {
+    test('C13 /swagger still shows every known violation of Scalar', () => {
       expect(known.flatMap(([rule], index) => (seen.has(index) ? [] : [rule]))).toEqual([]);
     });
 
     test.each(appearances)(
-      'C13 the pages about problems have no fault, $colorScheme, $viewport.width px',
+      'C13 the problem pages have no violation, $colorScheme, $viewport.width px',
       async (appearance) => {
         const page = await (await startBrowser()).newPage(appearance);
         for (const each of ['/problems', '/problems/invalid-input', '/problems/carrier-declined']) {
@@ -95,7 +95,7 @@ describe.skipIf(noBrowser !== undefined)(
           expect([each, await findViolations(page)]).toEqual([each, []]);
         }
       },
-      patienceMs,
+      timeoutMs,
     );
   },
 );

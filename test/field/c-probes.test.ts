@@ -15,9 +15,9 @@ atEnd(() => testApp.app.stop(true));
 async function statusOf(head: string): Promise<string> {
   const { socket, received } = await connectRaw(port);
   socket.write(`${head}\r\n\r\n`);
-  const answer = await received;
+  const response = await received;
   socket.end();
-  return answer.slice('HTTP/1.1 '.length, 'HTTP/1.1 200'.length);
+  return response.slice('HTTP/1.1 '.length, 'HTTP/1.1 200'.length);
 }
 
 describe('a probe', () => {
@@ -48,7 +48,7 @@ describe('a probe', () => {
     ['OPTIONS /swagger HTTP/1.0', '400'],
     ['GET / HTTP/1.1\r\nHost: x', '404'],
     ['OPTIONS /swagger HTTP/1.1\r\nHost: x', '405'],
-  ])('C7 differs from another request: %s', async (head, status) => expect(await statusOf(head)).toBe(status));
+  ])('C7 covers no other request: %s', async (head, status) => expect(await statusOf(head)).toBe(status));
 
   test('C7 fails on an instance that is not ready', async () => {
     testApp.lifecycle.isDraining = true;
@@ -64,7 +64,7 @@ describe('a probe', () => {
     expect(statuses).toEqual(['503', '503', '503', '503', '204']);
   });
 
-  test('C7 differs from a preflight request when it uses OPTIONS', async () => {
+  test('C7 does not cover a preflight request', async () => {
     const headers = { origin: 'https://other.example', 'access-control-request-method': 'GET' };
     expect((await testApp.call('OPTIONS', '/health/ready', { headers })).text).toContain('CORS_ORIGINS');
   });
@@ -100,7 +100,7 @@ backend service
       child.kill();
       await child.exited;
     });
-    /** Whether HAProxy takes the instance for up, as it answers 503 itself without one. */
+    /** Whether HAProxy considers the instance up; without one it returns 503 itself. */
     const isUp = async () => {
       const { exchange } = await connectRaw(proxyPort);
       const head = 'GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
@@ -108,7 +108,7 @@ backend service
     };
     const checks = () => testApp.logLines.filter((line) => line.includes('"msg":"request"')).length;
     await until(() => isUp().catch(() => false));
-    // HAProxy takes a server for up until its first check.
+    // HAProxy considers a server up until its first check.
     const before = checks();
     await until(() => checks() >= before + 3);
     expect(await isUp()).toBeTrue();

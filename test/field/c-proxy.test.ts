@@ -49,45 +49,48 @@ const apply = (address: string, token: string) =>
   });
 
 describe('C5 a proxy in the environment', () => {
-  test('C5 sees no call to the sandbox carrier on this machine', async () => {
+  test('C5 receives no call to the sandbox carrier on this machine', async () => {
     const proxy = startProxy();
     const service = await startService({ environment: proxy.environment });
     expect((await apply(service.address, await service.token())).status).toBe(200);
     expect(proxy.calls).toEqual([]);
   });
 
-  test.skipIf(!hasSqld)('C5 sees no call to a libSQL server, JWKS, carrier or trace receiver on loopback', async () => {
-    const proxy = startProxy();
-    const [issuer, sandbox, sqld] = await Promise.all([startIssuer(), startSandbox(), startSqld()]);
-    let traces = 0;
-    const receiver = Bun.serve({
-      port: 0,
-      hostname: '127.0.0.1',
-      fetch() {
-        traces += 1;
-        return new Response();
-      },
-    });
-    atEnd(() => receiver.stop(true));
-    const environment = {
-      ...proxy.environment,
-      NO_PROXY: 'internal.example',
-      DATABASE_URL: sqld.url.replace('127.0.0.1', 'localhost'),
-      AUTH_JWKS_URL: issuer.url,
-      CARRIER_URL: sandbox.url,
-      CARRIER_API_KEY: 'test-key',
-      OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url.origin,
-    };
-    const line = await createCommandLine(environment, { isEmpty: true });
-    expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
-    const service = await startService({ environment });
-    expect((await apply(service.address, issuer.token)).status).toBe(200);
-    await until(() => traces > 0);
-    const doctor = await line.planning('doctor');
-    expect(doctor.stdout).not.toContain('proxy');
-    expect(doctor).toMatchObject({ exitCode: 0 });
-    expect(proxy.calls).toEqual([]);
-  });
+  test.skipIf(!hasSqld)(
+    'C5 receives no call to a libSQL server, JWKS, carrier or trace receiver on loopback',
+    async () => {
+      const proxy = startProxy();
+      const [issuer, sandbox, sqld] = await Promise.all([startIssuer(), startSandbox(), startSqld()]);
+      let traces = 0;
+      const receiver = Bun.serve({
+        port: 0,
+        hostname: '127.0.0.1',
+        fetch() {
+          traces += 1;
+          return new Response();
+        },
+      });
+      atEnd(() => receiver.stop(true));
+      const environment = {
+        ...proxy.environment,
+        NO_PROXY: 'internal.example',
+        DATABASE_URL: sqld.url.replace('127.0.0.1', 'localhost'),
+        AUTH_JWKS_URL: issuer.url,
+        CARRIER_URL: sandbox.url,
+        CARRIER_API_KEY: 'test-key',
+        OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url.origin,
+      };
+      const line = await createCommandLine(environment, { isEmpty: true });
+      expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
+      const service = await startService({ environment });
+      expect((await apply(service.address, issuer.token)).status).toBe(200);
+      await until(() => traces > 0);
+      const doctor = await line.planning('doctor');
+      expect(doctor.stdout).not.toContain('proxy');
+      expect(doctor).toMatchObject({ exitCode: 0 });
+      expect(proxy.calls).toEqual([]);
+    },
+  );
 
   test('C5 carries the calls to other hosts, and doctor names them without credentials', async () => {
     const proxy = startProxy();

@@ -15,7 +15,7 @@ const lists = '/v2/private/healthAndCare/';
 const person = { sub: '8f2b-ada', iat: nowSeconds - 10, exp: nowSeconds + 300 };
 const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 });
 
-/** An app that takes tokens of the tests' secret by these settings, and what its verifier reports. */
+/** An app that accepts tokens of the test secret, with the refusals of its verifier. */
 async function appWith(settings: Partial<TokenSettings>) {
   const refused: TokenRefusal[] = [];
   const whole = { issuer: undefined, audience: undefined, rolesClaim: 'roles', ...settings };
@@ -34,7 +34,7 @@ const sign = (payload: Record<string, unknown>, header: { alg: string; kid?: str
     .sign(header.alg === 'HS256' ? new TextEncoder().encode(testSecret) : rsa.privateKey);
 const bearer = (token: string) => ({ headers: { authorization: `Bearer ${token}` } });
 
-/** Tokens shaped as each issuer gives them, with the settings that the README names. */
+/** Tokens in the form of each issuer, with the settings in the documentation. */
 const issuers: [string, Partial<TokenSettings>, Record<string, unknown>][] = [
   [
     'Keycloak, role of the realm',
@@ -55,7 +55,7 @@ const issuers: [string, Partial<TokenSettings>, Record<string, unknown>][] = [
     { ...person, aud: 'planning', resource_access: { 'planning.example.com': { roles: ['salesManager'] } } },
   ],
   [
-    'Auth0, a claim that is an address',
+    'Auth0, a claim that is a URL',
     {
       issuer: 'https://tenant.example/',
       audience: 'https://api.example',
@@ -99,17 +99,17 @@ const issuers: [string, Partial<TokenSettings>, Record<string, unknown>][] = [
 ];
 
 describe('C3 roles of each issuer', () => {
-  test.each(issuers)('C3 %s opens the manager’s month', async (_, settings, payload) => {
+  test.each(issuers)('C3 %s grants the monthly glance', async (_, settings, payload) => {
     const app = await appWith(settings);
-    // The role is there: what is missing is the team.
+    // The role is accepted; only the team is missing.
     expect((await app.call('GET', glance, bearer(await sign(payload)))).text).not.toContain('does not have the role');
     const without = { ...payload, scope: 'openid' };
     const { rolesClaim = '' } = settings;
     const name = rolesClaim in payload ? rolesClaim : (rolesClaim.split('.')[0] ?? '');
     const plain = await sign(name === 'scope' ? without : { ...without, [name]: undefined });
-    const answer = await app.call('GET', glance, bearer(plain));
-    expect(answer).toMatchObject({ status: 403 });
-    expect(answer.text).toContain('does not have the role');
+    const response = await app.call('GET', glance, bearer(plain));
+    expect(response).toMatchObject({ status: 403 });
+    expect(response.text).toContain('does not have the role');
     expect((await app.call('GET', lists, bearer(plain))).status).toBe(200);
   });
 });
@@ -140,7 +140,7 @@ describe('C3 the shape of a claim', () => {
     ['a path below __proto__', '__proto__.constructor.name', '"x":1', []],
     ['the length of an array', 'roles.length', '"roles":["a"]', []],
     ['an empty path', '.', '"":{"":"x"}', ['x']],
-  ])('C3 %s', async (_, rolesClaim, members, roles) => {
+  ])('C3 gives the expected roles for %s', async (_, rolesClaim, members, roles) => {
     const settings = { issuer: undefined, audience: undefined, rolesClaim };
     const verify = await createTokenVerifier(
       { key: { kind: 'secret', secret: testSecret }, ...settings },
@@ -161,12 +161,12 @@ describe('C3 the shape of a claim', () => {
   );
 
   test.each([
-    ['none of the first hundred has it', 100, undefined, 1],
-    ['fewer have come', 99, undefined, 0],
-    ['one had it', 300, 50, 0],
-    ['it was said already', 300, undefined, 1],
-    ['the same ones come again after a minute', 60, undefined, 0],
-  ])('C3 the log says once that tokens lack the claim: %s', async (_, count, withClaimAt, warnings) => {
+    ['100 tokens lack it', 100, undefined, 1],
+    ['99 tokens lack it', 99, undefined, 0],
+    ['one of 300 tokens has it', 300, 50, 0],
+    ['300 tokens lack it', 300, undefined, 1],
+    ['60 tokens lack it, sent twice', 60, undefined, 0],
+  ])('C3 the log warns once that tokens lack the claim: %s', async (_, count, withClaimAt, warnings) => {
     const lines: string[] = [];
     const log = createLog('info', { write: (line) => lines.push(line) });
     const settings = { issuer: undefined, audience: undefined, rolesClaim: 'realm_access.roles' };
@@ -216,15 +216,15 @@ describe('C4 a refused token', () => {
     ['malformed', async () => `${await sign(good)}=`],
   ])('C4 names the failed check and no value: %s', async (reason, token) => {
     const app = await appWith(settings);
-    const answer = await app.call('GET', lists, bearer(await token()));
+    const response = await app.call('GET', lists, bearer(await token()));
     const detail = tokenRefusals[reason];
-    expect(answer).toMatchObject({ status: 401, body: { detail } });
-    expect(answer.headers.get('www-authenticate')).toBe(
+    expect(response).toMatchObject({ status: 401, body: { detail } });
+    expect(response.headers.get('www-authenticate')).toBe(
       `Bearer realm="personal-planning", error="invalid_token", error_description="${detail}"`,
     );
     expect(app.logLines.filter((line) => line.includes(`"reason":"${reason}"`))).toHaveLength(1);
     expect(app.refused[0]).toBe(reason);
-    expect(answer.text + app.logLines.join('')).not.toContain(secretValue);
+    expect(response.text + app.logLines.join('')).not.toContain(secretValue);
   });
 
   test('C4 has details that are valid in a header of RFC 6750', () => {
@@ -243,7 +243,7 @@ describe('C4 a refused token', () => {
     ]);
   });
 
-  test('C4 differs for another client and for an ID token of AWS Cognito', async () => {
+  test('C4 includes a token of another client and an ID token of AWS Cognito', async () => {
     const app = await appWith({ audience: 'client-1', audienceClaim: 'client_id' });
     const call = async (payload: object) =>
       (await app.call('GET', lists, bearer(await sign({ ...person, ...payload })))).status;
@@ -253,7 +253,7 @@ describe('C4 a refused token', () => {
     expect(app.refused).toEqual(['audience', 'audience-missing']);
   });
 
-  test('C4 makes doctor name the failed check, and an accepted token its roles', async () => {
+  test('C4 appears in doctor with the failed check, and an accepted token with its roles', async () => {
     const line = await createCommandLine({
       AUTH_SECRET: testSecret,
       AUTH_AUDIENCE: 'planning',

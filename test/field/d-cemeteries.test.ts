@@ -148,12 +148,12 @@ describe('cemeteries', () => {
   });
 
   test.each([
-    ['an earlier build', 'lower(name)'],
-    ['nothing', "''"],
+    ['keys of an earlier build', 'lower(name)'],
+    ['empty keys', "''"],
     ['keys of one order for names of another', "'a' || (9 - length(name) % 10)"],
-    ['keys that are no keys', "'a' || name"],
+    ['invalid keys', "'a' || name"],
     ['keys with a zero at their end', "'a10'"],
-  ])('D4 regain their order at the next start when %s stored their keys', async (_, key) => {
+  ])('D4 regain their order at the next start after %s', async (_, key) => {
     const testApp = await createTestApp();
     const names = lists.flatMap(([, each]) => each);
     await createCemeteryStore(testApp.db).upsert(recordsOf(names), by);

@@ -38,7 +38,7 @@ describe('a CSV whose lines end in several ways', () => {
     ],
     ['blank lines of each kind', `\r\n\n\r${header}\r\n\n${first}\r\r${second}\n\r\n${third}\n\n\r`],
     ['a byte order mark where a file without a header was joined', `${header}\n${first}\n${mark}${second}\r\n${third}`],
-    ['such a mark before a quote', `${header}\r\n${first}\r\n${mark}"a2","Second",,Town,VA,\n${third}`],
+    ['a byte order mark before a quote', `${header}\r\n${first}\r\n${mark}"a2","Second",,Town,VA,\n${third}`],
     [
       'a mark on each file, and one on a line of its own',
       `${mark}${header}\n${first}\n${mark}\n${mark}${second}\n${third}`,
@@ -66,7 +66,7 @@ describe('a CSV whose lines end in several ways', () => {
     ['after a CR and an LF in quotes', `${header}\r\n"a\r1\n2",First,,Town,VA,\r\nbad,,,,VA,`, 5],
     ['after blank lines of each kind', `\r\n\r${header}\n\n\r\n${first}\r\r\nbad,,,,VA,`, 8],
     ['after a joined mark', `${header}\r\n${first}\n${mark}${second}\r\nbad,,,,VA,`, 4],
-  ])('D1 reports a fault at its line %s', async (_, content, line) => {
+  ])('D1 reports an error at its line %s', async (_, content, line) => {
     const { faults, names } = await importCemeteries(content);
     expect(faults.filter((fault) => fault.includes('column name'))).toEqual([
       expect.stringMatching(new RegExp(`^line ${line} \\(row \\d\\), column name: must have at least 1 character$`)),
@@ -121,19 +121,23 @@ describe('a CSV whose lines end in several ways', () => {
       `line 3 (row 2), ${repeated}`,
     ],
     ['a header on the line of a row', `${header}\n${first}${header}\n${second}`, `line 2 (row 1), ${glued}`],
-    ['such a header with its mark', `${header}\n${first}${mark}${header}\n${second}`, `line 2 (row 1), ${glued}`],
+    [
+      'a header with a byte order mark on the line of a row',
+      `${header}\n${first}${mark}${header}\n${second}`,
+      `line 2 (row 1), ${glued}`,
+    ],
   ])('D1 names %s', async (_, content, fault) => {
     const { faults, names } = await importCemeteries(content);
     expect(faults[0]).toBe(fault);
     expect(names).toEqual([]);
   });
 
-  test('D1 accepts a row that holds names of columns', async () => {
+  test('D1 accepts a row that contains column names', async () => {
     const content = `${header}\nname,city,state,zip,VA,\nzip,name,,city,VA,22030\n`;
     expect(await importCemeteries(content)).toMatchObject({ refusal: '', names: ['city', 'name'] });
   });
 
-  test('D1 names the line of a fault in JSON with CR and CRLF', async () => {
+  test('D1 names the line of an error in JSON with CR and CRLF', async () => {
     const row = '{"externalId":"a","name":"A","city":"Town","state":"VA"}';
     const content = `[\r${row},\r\n{"externalId":"b"}\r]\r`;
     expect((await importCemeteries(content, 'list.json')).faults[0]).toStartWith('line 3 (row 2), ');
@@ -218,7 +222,7 @@ describe('a ZIP code that a program has changed', () => {
     expect((await db.$client.execute('SELECT zip FROM cemeteries')).rows).toMatchObject([{ zip: zip.trim() }]);
   });
 
-  test('D2 names a number in JSON', async () => {
+  test('D2 refuses a number in JSON', async () => {
     const row = { externalId: 'a', name: 'A', city: 'Town', state: 'CT' };
     const content = JSON.stringify(
       [
@@ -234,7 +238,7 @@ describe('a ZIP code that a program has changed', () => {
     ]);
   });
 
-  test('D2 appears beside the other faults of its row', async () => {
+  test('D2 appears beside the other errors of its row', async () => {
     expect((await importCemeteries(`${header}\na1,,,Town,XX,6101\n7\n`)).faults).toEqual([
       'line 2 (row 1), column name: must have at least 1 character',
       'line 2 (row 1), column state: must be a USPS state code such as VA, DC, PR or AE, or a state’s name',

@@ -71,7 +71,7 @@ describe('a correction', () => {
       0,
     ],
     [
-      'the manager’s own',
+      'a correction of the manager’s own sale',
       [
         ['boss', 'quote', 100],
         ['boss', 'quote', -100],
@@ -90,7 +90,7 @@ describe('a correction', () => {
       -0.2,
     ],
     [
-      'no correction where the amount is 0',
+      'an amount of 0, which is no correction',
       [
         ['c1', 'quote', 0],
         ['c1', 'application', 0],
@@ -235,12 +235,12 @@ describe('the period of a monthly glance', () => {
       '2012-04-01T05:00:00.000Z',
       '2012-05-01T04:00:00.000Z',
     ],
-  ])('B20 says which month %s is at %s in %s', async (query, now, timeZone, month, from, until) => {
+  ])('B20 resolves %s at %s in %s', async (query, now, timeZone, month, from, until) => {
     const { glance } = await setUp({ reportTimeZone: timeZone, now });
     expect((await glance(query)).period).toEqual({ month, timeZone, from, until });
   });
 
-  test('B20 covers exactly what is counted', async () => {
+  test('B20 covers exactly the activities that are counted', async () => {
     const { sell, glance } = await setUp({ reportTimeZone: 'Asia/Kathmandu' });
     const { from, until } = (await glance('month=2026-02')).period;
     const before = (instant: string) => new Date(Date.parse(instant) - 1).toISOString();

@@ -5,7 +5,7 @@ import { applicant } from '../support/applicant';
 import { importContent } from '../support/import';
 import { startSandbox } from '../support/sandbox';
 
-/** Those of the USPS codes that name no state, district or territory. */
+/** USPS codes that name no state, district or territory. */
 const others = ['AA', 'AE', 'AP', 'FM', 'MH', 'PW'];
 
 describe('a USPS code beyond the states and territories', async () => {

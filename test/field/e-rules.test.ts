@@ -121,7 +121,7 @@ describe('an application and the profile', () => {
     expect((await userAfter(steps)).profile).toEqual(profile);
   });
 
-  test('E1 matches the person and not the spouse after an application for the spouse', async () => {
+  test('E1 matches the user, not the spouse, after an application for the spouse', async () => {
     const before = await userAfter([['profile', { ...own, seriousIllness: false }]]);
     const match = async () =>
       v.parse(UserBody, (await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' })).body);
@@ -131,23 +131,23 @@ describe('an application and the profile', () => {
     expect(before.profile?.dateOfBirth).toBe('1981-03-10');
   });
 
-  test('E1 moves neither version nor audit trail of the profile when it has every answer', async () => {
+  test('E1 changes neither the version nor the audit log of a complete profile', async () => {
     await userAfter([
       ['profile', { heightCm: 165, email: own.email }],
       ['profile', own],
       ['coverage', applicant],
     ]);
-    const trail = () =>
+    const events = () =>
       testApp.db.select({ section: auditEvents.section, action: auditEvents.action }).from(auditEvents);
-    const before = await trail();
+    const before = await events();
     expect(before.filter(({ section }) => section === 'profile')).toHaveLength(2);
     const first = await send(['coverage', applicant]);
     const again = await send(['coverage', applicant]);
     expect(again.headers.get('etag')).toBe(first.headers.get('etag'));
-    expect(await trail()).toEqual(before);
+    expect(await events()).toEqual(before);
   });
 
-  test('E1 fills with If-Match, and nothing when it is stale', async () => {
+  test('E1 fills the profile with If-Match, and nothing when it is stale', async () => {
     const saved = await send(['profile', { firstName: 'Augusta' }]);
     const tag = saved.headers.get('etag') ?? '';
     await send(['profile', { heightCm: 165 }]);
@@ -159,7 +159,7 @@ describe('an application and the profile', () => {
   });
 });
 
-/** A product that shows in its texts which of the conditions are met. */
+/** A product whose texts show which conditions hold. */
 function catalogOf(conditions: Readonly<Record<string, Condition>>) {
   return v.parse(Catalog, {
     conditions: [],
@@ -377,7 +377,7 @@ describe('a question that two flows ask', () => {
     expect(user.insurance.matches?.bestMatch?.highlights).toEqual([...met]);
   });
 
-  test('E2 moves the version when an older answer is given again, and not when the newest is', async () => {
+  test('E2 changes the version when an older answer is repeated, and not when the newest is', async () => {
     const tags = [];
     for (const step of [
       ['ltc', home],
@@ -393,15 +393,15 @@ describe('a question that two flows ask', () => {
     expect(tags[4]).toBe(tags[3] ?? '');
   });
 
-  test('E2 takes a preview as the newest answers, and stores none of them', async () => {
+  test('E2 treats a preview as the newest answers, and stores none of them', async () => {
     await createCatalogStore(testApp.db).add(catalogOf(conditions), {
       source: 'imported',
       contentHash: 'e2',
       now: new Date(0),
     });
     const metIn = async (body: object) => {
-      const answer = await testApp.call('POST', '/v2/private/engine/preview', { as: 'ada', body });
-      return v.parse(PreviewBody, answer.body).data.matches.bestMatch?.highlights;
+      const response = await testApp.call('POST', '/v2/private/engine/preview', { as: 'ada', body });
+      return v.parse(PreviewBody, response.body).data.matches.bestMatch?.highlights;
     };
     await userAfter([
       ['ltc', { ...nursing, ...premium }],
@@ -421,8 +421,8 @@ describe('a question that two flows ask', () => {
       now: new Date(0),
     });
     const unanswered = async () => {
-      const answer = await testApp.call('POST', '/v2/private/engine/preview', { as: 'ada', body: {} });
-      const { bestMatch } = v.parse(PreviewBody, answer.body).data.matches;
+      const response = await testApp.call('POST', '/v2/private/engine/preview', { as: 'ada', body: {} });
+      const { bestMatch } = v.parse(PreviewBody, response.body).data.matches;
       return bestMatch?.explanation?.unanswered.map((fact) => fact.split('.').at(-1));
     };
     const [type, location, safety] = sharedQuestions;
@@ -434,7 +434,7 @@ describe('a question that two flows ask', () => {
     expect((await unanswered())?.sort()).toEqual(both(location, location));
   });
 
-  test('E2 never gives two values, whatever was saved in which order', () => {
+  test('E2 gives at most one value, in any order of saves', () => {
     const type = fc.constantFrom(...careFacilityTypes);
     const location = fc.constantFrom(...facilityLocationPriorities);
     const section = fc.record(
@@ -450,17 +450,17 @@ describe('a question that two flows ask', () => {
       newestAnswers: fc.record({ careFacilityType: newest, facilityLocationPriority: newest, careSafety: newest }),
     });
     fc.assert(
-      fc.property(answers, (drawn) => {
-        const facts = deriveFacts(drawn, '2026-03-10');
+      fc.property(answers, (generated) => {
+        const facts = deriveFacts(generated, '2026-03-10');
         for (const question of sharedQuestions) {
           const value = facts.get(`lifetimeCare.${question}`);
           expect(facts.get(`ltc.lifetimeCare.${question}`)).toEqual(value);
-          const { [question]: section } = drawn.newestAnswers;
-          const given: unknown[] = [drawn.ltcLifetimeCare?.[question], drawn.lifetimeCare?.[question]];
+          const { [question]: section } = generated.newestAnswers;
+          const given: unknown[] = [generated.ltcLifetimeCare?.[question], generated.lifetimeCare?.[question]];
           if (value !== undefined) expect(given).toContain(value);
-          if (section !== undefined && drawn[section]?.[question] === undefined) expect(value).toBeUndefined();
+          if (section !== undefined && generated[section]?.[question] === undefined) expect(value).toBeUndefined();
           else if (question !== 'facilityLocationPriority')
-            expect(section === undefined ? given : [drawn[section]?.[question]]).not.toContain(expect.anything());
+            expect(section === undefined ? given : [generated[section]?.[question]]).not.toContain(expect.anything());
         }
         const careFacilityType = facts.get('lifetimeCare.careFacilityType');
         if (careFacilityType === undefined || careFacilityType === 'inHome')
@@ -470,7 +470,7 @@ describe('a question that two flows ask', () => {
     );
   });
 
-  test('E2 counts by the section that the audit trail saw last in records of an earlier build', async () => {
+  test('E2 uses the section of the last audit event in records of an earlier build', async () => {
     const url = `file:${join(temporaryFolder(), 'planning.db')}`;
     const db = await openDatabase({ url, timeoutMs: 10_000 });
     await migrateDatabase(db, await earlierMigrations(9));

@@ -21,15 +21,15 @@ describe('a query', () => {
   test.each([
     ['65 parameters', parameters(65)],
     ['one parameter 7,800 times', 'a&'.repeat(7_800)],
-    ['separators alone', '&'.repeat(64)],
+    ['only separators', '&'.repeat(64)],
     ['integer names', Array.from({ length: 65 }, (_, index) => index).join('&')],
     ['a second question mark', `a?b&${parameters(64)}`],
-    ['names that are no text', '%ff&'.repeat(70)],
+    ['names that are not UTF-8', '%ff&'.repeat(70)],
   ])('G1 returns 400 before the token check for %s', async (_, query) => {
     for (const path of ['/v2/private/user', '/v2/private/cemetery/all', '/health/live', '/swagger', '/nowhere', '/']) {
-      const answer = await testApp.call('GET', `${path}?${query}`);
-      expect([path, answer.status]).toEqual([path, 400]);
-      expect(v.parse(Problem, answer.body)).toMatchObject({
+      const response = await testApp.call('GET', `${path}?${query}`);
+      expect([path, response.status]).toEqual([path, 400]);
+      expect(v.parse(Problem, response.body)).toMatchObject({
         type: '/problems/malformed-request',
         detail: 'The query has more than 64 parameters.',
       });
@@ -55,9 +55,9 @@ describe('a body', () => {
     ['max_depth', '33 levels', `{"firstName":${nested(32)}}`],
     ['max_depth', '260,000 lists that are not closed', '['.repeat(260_000)],
     ['max_depth', '40,000 objects', '{"a":'.repeat(40_000)],
-    ['max_depth', 'levels behind a text with an escaped quote', `{"a":"\\"]]","b":${nested(32)}}`],
-    ['max_depth', 'levels behind a text that ends with a backslash', `{"a":"\\\\","b":${nested(32)}}`],
-    ['max_depth', 'levels behind closing brackets', `]]]]}}}}${nested(34)}`],
+    ['max_depth', 'levels after a text with an escaped quote', `{"a":"\\"]]","b":${nested(32)}}`],
+    ['max_depth', 'levels after a text that ends with a backslash', `{"a":"\\\\","b":${nested(32)}}`],
+    ['max_depth', 'levels after closing brackets', `]]]]}}}}${nested(34)}`],
     ['max_fields', '26,000 integers as names', fields(26_000, String)],
     ['max_fields', '201 fields', fields(201, (index) => `k${index}`)],
     ['max_fields', 'one field 201 times', fields(201, () => 'firstName')],
@@ -68,9 +68,9 @@ describe('a body', () => {
     ['max_values', '60 objects of 200 fields', `[${Array(60).fill(fields(200, String)).join()}]`],
   ])('G3 fails by %s for %s', async (rule, _, body) => {
     for (const path of [profile, '/v2/private/engine/preview', '/v2/private/ltc/totalCoverage']) {
-      const answer = await testApp.call('POST', path, { as: 'ada', body });
-      expect(answer.status).toBe(422);
-      expect(v.parse(Problem, answer.body).errors).toEqual([{ pointer: '', rule, message: expect.any(String) }]);
+      const response = await testApp.call('POST', path, { as: 'ada', body });
+      expect(response.status).toBe(422);
+      expect(v.parse(Problem, response.body).errors).toEqual([{ pointer: '', rule, message: expect.any(String) }]);
     }
   });
 
@@ -82,9 +82,9 @@ describe('a body', () => {
     ['a number of 200,000 digits', `{"heightCm":${'1'.repeat(200_000)}}`, '/heightCm'],
     ['a number out of range', '{"heightCm":1e999}', '/heightCm'],
   ])('G3 passes the limits with %s, and the response names its field', async (_, body, pointer) => {
-    const answer = await testApp.call('POST', profile, { as: 'ada', body });
-    expect(answer.status).toBe(422);
-    expect(v.parse(Problem, answer.body).errors?.map((error) => error.pointer)).toContain(pointer);
+    const response = await testApp.call('POST', profile, { as: 'ada', body });
+    expect(response.status).toBe(422);
+    expect(v.parse(Problem, response.body).errors?.map((error) => error.pointer)).toContain(pointer);
   });
 
   test.each([
@@ -111,10 +111,10 @@ describe('a body in chunks', () => {
     ['100,000 of a byte', `1\r\n{\r\n${'1\r\n \r\n'.repeat(100_000)}1\r\n}\r\n`],
     ['15,000 of 16 bytes', `2\r\n{}\r\n${`10\r\n${' '.repeat(16)}\r\n`.repeat(15_000)}`],
   ])('G3 returns 413 and closes the connection: %s', async (_, chunks) => {
-    const answer = await send(chunks);
-    expect(answer).toStartWith('HTTP/1.1 413 ');
-    expect(answer).toContain('The body may arrive in at most 512 chunks.');
-    expect(answer.toLowerCase()).toContain('\r\nconnection: close\r\n');
+    const response = await send(chunks);
+    expect(response).toStartWith('HTTP/1.1 413 ');
+    expect(response).toContain('The body may arrive in at most 512 chunks.');
+    expect(response.toLowerCase()).toContain('\r\nconnection: close\r\n');
   });
 
   test.each([
@@ -128,9 +128,9 @@ describe('a body in chunks', () => {
     const { socket, received } = await connectRaw(port);
     const head = `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n`;
     socket.write(head);
-    const answer = await received;
-    expect(answer).toStartWith('HTTP/1.1 401 ');
-    expect(answer.toLowerCase()).toContain('\r\nconnection: close\r\n');
+    const response = await received;
+    expect(response).toStartWith('HTTP/1.1 401 ');
+    expect(response.toLowerCase()).toContain('\r\nconnection: close\r\n');
     socket.end();
   });
 
@@ -139,9 +139,9 @@ describe('a body in chunks', () => {
     const token = await testToken({ id: 'chunker', now: testApp.now });
     const head = `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`;
     socket.write(`${head}1\r\n{\r\n0\r\n\r\n`);
-    const answer = await received;
-    expect(answer).toStartWith('HTTP/1.1 400 ');
-    expect(answer.toLowerCase()).not.toContain('connection: close');
+    const response = await received;
+    expect(response).toStartWith('HTTP/1.1 400 ');
+    expect(response.toLowerCase()).not.toContain('connection: close');
     socket.end();
   });
 });

@@ -29,7 +29,7 @@ const pricing = (change: object = {}, term: object = {}) => [
 const accepted = { applicationNumber: 7, pricing: pricing() };
 type Respond = (request: { method: string; reference: string; count: number }) => Response | Promise<Response>;
 
-/** A carrier that answers by a function, and an app that applies to it. */
+/** A carrier with the responses of `respond`, and an app that uses it. */
 async function setUp(respond: Respond, { perDay = 0, metrics }: { perDay?: number; metrics?: Metrics } = {}) {
   const timeoutMs = 2_000;
   const calls: { method: string; reference: string }[] = [];
@@ -227,9 +227,9 @@ describe('Retry-After of the carrier', () => {
     ['a date of next year', { 'retry-after': inSeconds(365 * 86_400) }, 503, '3600'],
   ])('G5 the response carries Retry-After when %s does not fit the deadline', async (_, headers, status, expected) => {
     const { calls, start } = await setUp(() => busy(headers, status));
-    const answer = await start();
-    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/carrier-unavailable' } });
-    expect(answer.headers.get('retry-after')).toBe(expected);
+    const response = await start();
+    expect(response).toMatchObject({ status: 503, body: { type: '/problems/carrier-unavailable' } });
+    expect(response.headers.get('retry-after')).toBe(expected);
     expect(calls).toHaveLength(1);
   });
 
@@ -300,7 +300,7 @@ describe('a request that the carrier refuses', () => {
     },
   );
 
-  /** A carrier that stores an application under its reference, and answers by `mode` instead where it is set. */
+  /** A carrier that stores an application under its reference; a function in `mode` replaces its response. */
   const storing = async () => {
     const records = new Map<string, number>();
     const carrier: { mode: 'well' | ((method: string, store: () => void) => Response | undefined) } = { mode: 'well' };
@@ -354,7 +354,7 @@ describe('a request that the carrier refuses', () => {
     ['302', () => new Response(null, { status: 302 })],
   ])('G5 an application stays unknown when %s came before the refusals', async (_, first) => {
     const { calls, records, carrier, start, list, row, days } = await storing();
-    // The second try of the same call is refused already.
+    // The second attempt of the same call is refused.
     carrier.mode = (method, store) => {
       carrier.mode = refusing;
       if (method === 'POST') store();
@@ -363,7 +363,7 @@ describe('a request that the carrier refuses', () => {
     expect((await start()).status).toBe(502);
     await days(5);
     expect(await row()).toMatchObject({ state: 'unknown', abandonedAt: null });
-    // The waits go on growing.
+    // The delays keep growing.
     expect(calls.filter(({ method }) => method === 'POST').length).toBeLessThan(32);
     carrier.mode = 'well';
     await days(1);
@@ -434,7 +434,7 @@ describe('a request that the carrier refuses', () => {
     await days(1);
     expect(calls).toHaveLength(sent);
     expect(await counts()).toEqual([]);
-    // The previous build sets the state alone.
+    // The previous build sets only the state.
     await testApp.db.update(applications).set({ state: 'submitted' });
     expect(await counts()).toEqual([['submitted', 1]]);
   });
@@ -457,7 +457,7 @@ describe('a request that the carrier refuses', () => {
     expect((await list()).applications).toMatchObject([{ state: 'submitted', appNumber: 7 }]);
   });
 
-  test('G5 an application is never abandoned when the carrier answers 500', async () => {
+  test('G5 an application is never abandoned when the carrier returns 500', async () => {
     const { start, list, reconcile, pass } = await setUp(() => new Response(null, { status: 500 }));
     await start();
     for (let hour = 0; hour < 24; hour += 1) {
@@ -468,7 +468,7 @@ describe('a request that the carrier refuses', () => {
   });
 });
 
-describe('what is accepted from a carrier', () => {
+describe('the response of the carrier', () => {
   const bytes = (prefix: string, invalid: readonly number[]) =>
     new Response(Buffer.concat([Buffer.from(prefix), Buffer.from(invalid), Buffer.from('"')]), { status: 201 });
   const asText = JSON.stringify(accepted);
@@ -489,7 +489,7 @@ describe('what is accepted from a carrier', () => {
     ['121 years', () => created({ ...accepted, pricing: pricing({}, { years: 121 }) })],
     ['a number of 10.5', () => created({ ...accepted, applicationNumber: 10.5 })],
     [
-      'a number that is no safe integer',
+      'a number that is not a safe integer',
       () => new Response(asText.replace(':7,', ':9007199254740993,'), { status: 201 }),
     ],
     [
@@ -609,7 +609,7 @@ describe('the list of applications', () => {
   });
 });
 
-describe('applications of a day', () => {
+describe('the daily cap of applications', () => {
   const numbered = () => {
     let number = 0;
     return () => {
@@ -647,7 +647,7 @@ describe('applications of a day', () => {
     expect((await start({ firstName: 'C' }, 'ada', key)).status).toBe(200);
   });
 
-  test('G2 the cap ignores repeated applications and other people', async () => {
+  test('G2 the cap ignores repeated applications and other users', async () => {
     const { start } = await setUp(numbered(), { perDay: 2 });
     for (const firstName of ['A', 'A', 'B', 'A', 'B']) expect((await start({ firstName })).status).toBe(200);
     const key = { 'idempotency-key': 'one' };
@@ -682,13 +682,13 @@ describe('applications of a day', () => {
     const { testApp, carrier } = await setUp(numbered());
     const config = { ...testConfig, carrier: { applicationsPerDay: 5, attempts: 2, timeoutMs: 2_000 } };
     const instances = await Promise.all([0, 1].map(() => createTestApp({ db: testApp.db, carrier, config })));
-    const answers = await Promise.all(
+    const responses = await Promise.all(
       names(20).map((firstName, index) =>
         instances[index % 2]?.call('POST', coverage, { as: 'ada', body: { ...applicant, firstName } }),
       ),
     );
-    expect(answers.filter((answer) => answer?.status === 200)).toHaveLength(5);
-    expect(answers.filter((answer) => answer?.status === 429)).toHaveLength(15);
+    expect(responses.filter((response) => response?.status === 200)).toHaveLength(5);
+    expect(responses.filter((response) => response?.status === 429)).toHaveLength(15);
     expect(await testApp.db.$count(applications)).toBe(5);
   });
 

@@ -11,16 +11,16 @@ const lifeInsurance = '/v2/private/deepDives/lifeInsurance';
 const preview = '/v2/private/engine/preview';
 const Errors = v.object({ errors: v.array(v.object({ pointer: v.string(), rule: v.string(), message: v.string() })) });
 
-async function faultsOf(path: string, body: unknown): Promise<string[]> {
-  const answer = await testApp.call('POST', path, { as: 'faulty', body });
-  expect(answer.status).toBe(422);
-  return v.parse(Errors, answer.body).errors.map(({ pointer, message }) => `${pointer} ${message}`);
+async function errorsOf(path: string, body: unknown): Promise<string[]> {
+  const response = await testApp.call('POST', path, { as: 'faulty', body });
+  expect(response.status).toBe(422);
+  return v.parse(Errors, response.body).errors.map(({ pointer, message }) => `${pointer} ${message}`);
 }
 
 const many = (count: number, item: unknown) => Array(count).fill(item);
 const long = 'must have at most 100 items';
 
-describe('every fault at once', () => {
+describe('validation errors', () => {
   test.each([
     [ltc, { selections: many(101, 1), careCosts: 'x' }, [`/selections ${long}`, '/careCosts must be a number']],
     [
@@ -67,14 +67,14 @@ describe('every fault at once', () => {
     [ltc, [], [' must be a JSON object']],
     ['/v2/private/ltc/totalCoverage', [], [' must be a JSON object']],
     ['/v2/private/engine/matches', many(9_000, 1), [' must be a JSON object']],
-  ])('G7 appears beside a list that is too long or in the wrong place: %s, case %#', async (path, body, expected) => {
-    expect((await faultsOf(path, body)).sort()).toEqual([...expected].sort());
+  ])('G7 appear beside a list that is too long or in the wrong place: %s, case %#', async (path, body, expected) => {
+    expect((await errorsOf(path, body)).sort()).toEqual([...expected].sort());
   });
 
-  test('G7 has an upper limit of reported faults', async () => {
+  test('G7 have an upper limit', async () => {
     const keys = Object.fromEntries(Array.from({ length: 190 }, (_, index) => [`u${index}`, 1]));
     const bad = many(15, keys);
-    expect(await faultsOf(lifeInsurance, { selections: bad, customSelections: bad, policySupport: bad })).toHaveLength(
+    expect(await errorsOf(lifeInsurance, { selections: bad, customSelections: bad, policySupport: bad })).toHaveLength(
       100,
     );
     expect(await testApp.db.$count(users)).toBe(0);
@@ -89,27 +89,30 @@ describe('a birth date', async () => {
     return opened;
   };
 
-  test.each(['ltc', 'life'])('G11 lies in the past of the reporting time zone, for an applicant: %s', async (flow) => {
-    const path = `/v2/private/${flow}/totalCoverage`;
-    const west = await open('America/Los_Angeles', '2026-03-11T05:00:00Z');
-    const born = { ...applicant, dateOfBirth: '2026-03-10' };
-    expect(await west.call('POST', path, { as: 'early', body: born })).toMatchObject({
-      status: 422,
-      body: { type: '/problems/invalid-input', errors: [{ pointer: '/dateOfBirth', rule: 'past_date' }] },
-    });
-    expect(await west.db.$count(applications)).toBe(0);
-    const east = await open('Pacific/Kiritimati', '2026-03-10T12:00:00Z');
-    expect(await east.call('POST', path, { as: 'late', body: born })).toMatchObject({
-      status: 422,
-      body: { type: '/problems/carrier-declined' },
-    });
-    // 121 on the day in UTC, the day before in the west, and the day after in the east.
-    const oldest = { ...applicant, dateOfBirth: '1905-03-11' };
-    expect(await west.call('POST', path, { as: 'old', body: oldest })).toMatchObject({
-      body: { type: '/problems/carrier-declined' },
-    });
-    expect(await east.call('POST', path, { as: 'older', body: oldest })).toMatchObject({
-      body: { type: '/problems/invalid-input' },
-    });
-  });
+  test.each(['G11 must be in the past in the reporting time zone for an applicant: %s', 'life'])(
+    'G11 lies in the past of the reporting time zone, for an applicant: %s',
+    async (flow) => {
+      const path = `/v2/private/${flow}/totalCoverage`;
+      const west = await open('America/Los_Angeles', '2026-03-11T05:00:00Z');
+      const born = { ...applicant, dateOfBirth: '2026-03-10' };
+      expect(await west.call('POST', path, { as: 'early', body: born })).toMatchObject({
+        status: 422,
+        body: { type: '/problems/invalid-input', errors: [{ pointer: '/dateOfBirth', rule: 'past_date' }] },
+      });
+      expect(await west.db.$count(applications)).toBe(0);
+      const east = await open('Pacific/Kiritimati', '2026-03-10T12:00:00Z');
+      expect(await east.call('POST', path, { as: 'late', body: born })).toMatchObject({
+        status: 422,
+        body: { type: '/problems/carrier-declined' },
+      });
+      // The 121st birthday in UTC; in the west it is one day earlier, and in the east one day later.
+      const oldest = { ...applicant, dateOfBirth: '1905-03-11' };
+      expect(await west.call('POST', path, { as: 'old', body: oldest })).toMatchObject({
+        body: { type: '/problems/carrier-declined' },
+      });
+      expect(await east.call('POST', path, { as: 'older', body: oldest })).toMatchObject({
+        body: { type: '/problems/invalid-input' },
+      });
+    },
+  );
 });

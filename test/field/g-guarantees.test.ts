@@ -36,7 +36,7 @@ test('G11 a cemetery has the same _id on every database and in every version', a
   });
 });
 
-test('G11 a list that has changed is shown after the clock was set back', async () => {
+test('G11 a changed list is served after the clock was set back', async () => {
   const testApp = await createTestApp();
   const read = () => testApp.call('GET', '/v2/private/healthAndCare/', { as: 'reader' });
   await read();
@@ -45,7 +45,7 @@ test('G11 a list that has changed is shown after the clock was set back', async 
   expect((await read()).text).toContain('"title":"Changed"');
 });
 
-test('G11 the audit trail has a refusal once an hour, whatever other events of the person it has', async () => {
+test('G11 the audit log records a refusal once an hour, whatever other events of the user exist', async () => {
   const testApp = await createTestApp();
   const audit = createAuditStore(testApp.db);
   const event = { userId: 'ada', actor: 'person', requestId: 'request-1' } as const;
@@ -56,7 +56,7 @@ test('G11 the audit trail has a refusal once an hour, whatever other events of t
   expect(refusals.map(({ occurredAt }) => occurredAt)).toEqual([1, 3_600_002]);
 });
 
-test('G11 the pages of the audit trail give each event once where many have the same instant', async () => {
+test('G11 the pages of the audit log return each event once when many have the same timestamp', async () => {
   const { db } = await createTestApp();
   await fillEvents(db, 5_000, '1000');
   const ids: number[] = [];
@@ -64,7 +64,7 @@ test('G11 the pages of the audit trail give each event once where many have the 
   expect([ids.length, new Set(ids).size]).toEqual([2_500, 2_500]);
 });
 
-test('G11 erasing a person leaves no id of an application, that of the one before it included', async () => {
+test('G11 erasure of a user leaves no application id, including that of the superseded one', async () => {
   const sandbox = await startSandbox();
   const { call, db, now } = await createTestApp({ carrier: sandbox.carrier() });
   for (const lastName of ['Byron', 'King'])
@@ -87,7 +87,7 @@ test('G11 a response of an instance that shuts down closes its connection', asyn
     expect([path, (await call('GET', path)).headers.get('connection')]).toEqual([path, 'close']);
 });
 
-test('G11 the limit of starting applications is rounded up, so that it is never zero', async () => {
+test('G11 the application rate limit is rounded up, so that it is never zero', async () => {
   const now = new Date('2026-03-10T12:00:00Z');
   for (const [perMinute, quota] of [
     [1, 1],
@@ -102,7 +102,7 @@ test('G11 the limit of starting applications is rounded up, so that it is never 
   }
 });
 
-test('G11 a lease is free from the second in which it ends, and not a second before', async () => {
+test('G11 a lease is free from the second in which it expires, and not before', async () => {
   const { db } = await createTestApp();
   const endsIn = (seconds: number) =>
     db.$client.execute(`UPDATE leases SET expires_at = unixepoch() + ${seconds} WHERE name = 'work'`);
@@ -113,7 +113,7 @@ test('G11 a lease is free from the second in which it ends, and not a second bef
   expect(await acquireLease(db, 'work', 'two', 30)).toBeTrue();
 });
 
-test('G11 a schema that asks for this build as its oldest reader fits', async () => {
+test('G11 a schema fits when its oldest reader is this build', async () => {
   const { db } = await createTestApp();
   const fitWith = async (minReader: number) => {
     await db.$client.execute(`UPDATE schema_compatibility SET min_reader = ${minReader}`);
@@ -129,7 +129,7 @@ test.each([
   [408, true],
   [429, true],
   [500, true],
-])('G11 a database server that responds %i may get a repeat: %p', async (status, isUnavailable) => {
+])('G11 a response of %i from the database server counts as temporary: %p', async (status, isUnavailable) => {
   const server = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('refused', { status }) });
   atEnd(() => server.stop(true));
   const db = await openServiceDatabase({ url: `http://127.0.0.1:${server.port}`, timeoutMs: 2_000 });

@@ -20,7 +20,7 @@ const paths = {
 } as const;
 
 describe('a match of a busy record', () => {
-  /** An app whose database moves the record of `ada` on before each of the next so many matches is stored. */
+  /** An app whose database calls `moves` before it stores each match of the record of `ada`. */
   async function movingApp(moves: (store: ReturnType<typeof createUserStore>, count: number) => Promise<unknown>) {
     const testApp = await createTestApp();
     await testApp.call('POST', paths.profile, { as: 'ada', body: { seriousIllness: true } });
@@ -45,20 +45,22 @@ describe('a match of a busy record', () => {
     const { app, testApp } = await movingApp(async (store, count) => {
       if (count <= times) await save({ now: new Date('2026-03-10T12:00:00Z') }, store, 50 + count);
     });
-    const answer = await app.call('POST', paths.matches, { as: 'ada' });
-    expect(answer.status).toBe(200);
-    const { user } = v.parse(UserBody, answer.body);
+    const response = await app.call('POST', paths.matches, { as: 'ada' });
+    expect(response.status).toBe(200);
+    const { user } = v.parse(UserBody, response.body);
     expect(user.profile).toEqual({ seriousIllness: true, weightKg: 50 + times });
-    expect((await testApp.call('GET', paths.user, { as: 'ada' })).text).toBe(answer.text);
-    expect((await testApp.call('GET', paths.user, { as: 'ada' })).headers.get('etag')).toBe(answer.headers.get('etag'));
+    expect((await testApp.call('GET', paths.user, { as: 'ada' })).text).toBe(response.text);
+    expect((await testApp.call('GET', paths.user, { as: 'ada' })).headers.get('etag')).toBe(
+      response.headers.get('etag'),
+    );
   });
 
   test('G8 returns 429 and stores no matches when a save overtakes each attempt', async () => {
     const { app, store } = await movingApp(async (own, count) => {
       await save({ now: new Date('2026-03-10T12:00:00Z') }, own, 50 + count);
     });
-    const answer = await app.call('POST', paths.matches, { as: 'ada' });
-    expect([answer.status, answer.headers.get('retry-after')]).toEqual([429, '1']);
+    const response = await app.call('POST', paths.matches, { as: 'ada' });
+    expect([response.status, response.headers.get('retry-after')]).toEqual([429, '1']);
     expect((await store.findAnswers('ada'))?.insurance).toBeNull();
   });
 
@@ -90,12 +92,12 @@ describe('a match of a busy record', () => {
       const by = { requestId: null, now: new Date('2026-03-10T12:00:00Z') };
       await store.replaceMatches({ userId: 'ada', read, matches, ...by });
     });
-    const answer = await app.call('POST', paths.matches, { as: 'ada' });
-    expect(answer.status).toBe(200);
-    const { user } = v.parse(UserBody, answer.body);
+    const response = await app.call('POST', paths.matches, { as: 'ada' });
+    expect(response.status).toBe(200);
+    const { user } = v.parse(UserBody, response.body);
     expect(user.profile).toEqual({ seriousIllness: true, weightKg: 53 });
     expect(user.insurance.matches?.bestMatch).toBeObject();
-    expect((await testApp.call('GET', paths.user, { as: 'ada' })).text).toBe(answer.text);
+    expect((await testApp.call('GET', paths.user, { as: 'ada' })).text).toBe(response.text);
   });
 
   test('G8 returns 412 when If-Match is stale after a save overtakes the match', async () => {
@@ -171,8 +173,8 @@ describe('the icon of a product', () => {
   });
 });
 
-/** A carrier that a test answers by hand, call by call. */
-function carrierByHand() {
+/** A carrier whose responses the test provides, call by call. */
+function manualCarrier() {
   const calls: PromiseWithResolvers<CarrierDecision>[] = [];
   const arrivals: PromiseWithResolvers<void>[] = [];
   const arrival = (index: number) => {
@@ -190,7 +192,7 @@ function carrierByHand() {
   };
   return {
     carrier,
-    async answer(index: number, decision: CarrierDecision) {
+    async respond(index: number, decision: CarrierDecision) {
       await arrival(index).promise;
       calls[index]?.resolve(decision);
     },
@@ -208,7 +210,7 @@ const declined: CarrierDecision = { kind: 'declined', reason: 'declined', reply:
 describe('an application that ends late', () => {
   const set = async () => {
     const testApp = await createTestApp();
-    const { carrier, ...hand } = carrierByHand();
+    const { carrier, ...hand } = manualCarrier();
     const service = coverageServiceOf(testApp, carrier);
     const start = (firstName = 'Ada') =>
       service.start({
@@ -225,16 +227,16 @@ describe('an application that ends late', () => {
     return { ...hand, start, list, number, pass, reconcile: () => service.reconcile('one', () => false) };
   };
 
-  test('G11 a refusal of an old attempt leaves the application to the attempt that has taken it over', async () => {
-    const { answer, arrived, start, list, number, pass, reconcile } = await set();
+  test('G11 a decline of an old attempt does not settle an application that a newer attempt claimed', async () => {
+    const { respond, arrived, start, list, number, pass, reconcile } = await set();
     const first = start().catch((error: unknown) => error);
     await arrived(0);
     pass(60_000);
     const second = reconcile();
     await arrived(1);
-    await answer(0, declined);
+    await respond(0, declined);
     expect(await list()).toMatchObject([{ state: 'submitting' }]);
-    await answer(1, accepted(1));
+    await respond(1, accepted(1));
     expect(await second).toBe(1);
     expect(await list()).toMatchObject([{ state: 'submitted', appNumber: 1 }]);
     expect(await first).toMatchObject({ id: 'ada' });
@@ -242,21 +244,21 @@ describe('an application that ends late', () => {
   });
 
   test('G11 an older application does not replace the purchase of a newer one', async () => {
-    const { answer, arrived, start, list, number, pass, reconcile } = await set();
+    const { respond, arrived, start, list, number, pass, reconcile } = await set();
     const older = start('Augusta').catch((error: unknown) => error);
     await arrived(0);
     const newer = start('Ada');
-    await answer(1, accepted(2));
+    await respond(1, accepted(2));
     await newer;
     expect(await number()).toBe(2);
     pass(60_000);
     const settling = reconcile();
     await arrived(2);
-    await answer(2, accepted(1));
+    await respond(2, accepted(1));
     expect(await settling).toBe(1);
     expect(await list()).toMatchObject([{ appNumber: 2 }, { appNumber: 1 }]);
     expect(await number()).toBe(2);
-    await answer(0, accepted(1));
+    await respond(0, accepted(1));
     await older;
   });
 
@@ -265,12 +267,12 @@ describe('an application that ends late', () => {
     [6.9, 1],
     [7.1, 0],
   ])('G11 the service settles an application after %d days %d times', async (days, times) => {
-    const { answer, arrived, start, pass, reconcile } = await set();
+    const { respond, arrived, start, pass, reconcile } = await set();
     start().catch(() => undefined);
     await arrived(0);
     pass(days * 86_400_000);
     const settling = reconcile();
-    if (times > 0) await answer(1, accepted(1));
+    if (times > 0) await respond(1, accepted(1));
     expect(await settling).toBe(times);
   });
 });
@@ -281,11 +283,11 @@ test.each([
   [21, 2],
   [39, 2],
   [600, 30],
-])('G11 a limit of %d requests a minute has %d applications among them', async (perMinute, quota) => {
+])('G11 a limit of %d requests a minute allows %d applications', async (perMinute, quota) => {
   const rateLimits = createRateLimits({ perMinute, trustedProxyCount: 0 }, () => new Date(0));
   const testApp = await createTestApp({ rateLimits });
-  const answer = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
-  expect(answer.headers.get('ratelimit-policy')).toContain(`"coverage";q=${quota};w=60`);
+  const response = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
+  expect(response.headers.get('ratelimit-policy')).toContain(`"coverage";q=${quota};w=60`);
 });
 
 test.each([

@@ -72,8 +72,8 @@ describe('a target', () => {
     '/problems/forbidden\\',
   ])('G9 returns 404 with every method when spelled differently: %s', async (target) => {
     for (const method of ['GET', 'HEAD', 'POST', 'OPTIONS', 'DELETE']) {
-      const answer = await ask(method, target);
-      expect([method, answer?.status]).toEqual([method, target.startsWith('\\') ? 400 : 404]);
+      const response = await ask(method, target);
+      expect([method, response?.status]).toEqual([method, target.startsWith('\\') ? 400 : 404]);
     }
   });
 

@@ -64,7 +64,7 @@ describe('G10 a JWKS', () => {
   });
 
   test.each<[string, keys: Jwk[], reason: string, token: () => Promise<string>]>([
-    ['a key of nobody', [jwk(ec1), jwk(ec2)], 'signature', () => token(ec(), 'ES256')],
+    ['an unknown key', [jwk(ec1), jwk(ec2)], 'signature', () => token(ec(), 'ES256')],
     [
       'a key after eight others',
       [...Array.from({ length: 8 }, () => jwk(ec())), jwk(ec1)],
@@ -84,7 +84,7 @@ describe('G10 a JWKS', () => {
     await expect((await verifier())(await sign())).rejects.toMatchObject({ slug: 'unauthenticated', reason });
   });
 
-  test('G10 finds a rotated key for tokens without kid, and asks for it once in thirty seconds', async () => {
+  test('G10 finds a rotated key for tokens without kid, and reloads the keys once in thirty seconds', async () => {
     published = [jwk(ec1)];
     const verify = await verifier();
     await verify(await token(ec1, 'ES256'));
@@ -116,7 +116,7 @@ describe('G11 the algorithms of a JWKS', () => {
     ['RS512', [jwk(rsa1)], () => token(rsa1, 'RS512')],
     ['PS256', [jwk(rsa1)], () => token(rsa1, 'PS256')],
     ['ES384', [jwk(p384)], () => token(p384, 'ES384')],
-    ['ES384 of a key that says so', [jwk(p384, { alg: 'ES384' })], () => token(p384, 'ES384')],
+    ['ES384 with a key of that alg', [jwk(p384, { alg: 'ES384' })], () => token(p384, 'ES384')],
     ['HS256 by a published secret', [{ kty: 'oct', kid: 'oct', k: secret.toString('base64url') }], hs256],
   ])('G11 refuse %s', async (_, keys, sign) => {
     published = keys;
