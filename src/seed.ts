@@ -4,6 +4,7 @@ import { createCemeteryStore } from './modules/cemeteries/store';
 import { seedCatalog } from './modules/matching/seed-catalog';
 import { createCatalogStore } from './modules/matching/store';
 import { createReferenceStore } from './modules/reference/store';
+import { seedDemo } from './seed-demo';
 
 /**
  * Stores the lists and the catalogue of the package; with `withDemo` also demo data, but only in a database that is marked
@@ -14,7 +15,6 @@ export async function seedDatabase(db: Database, { withDemo, now }: { withDemo: 
   await seedCatalog(createCatalogStore(db), now);
   await createCemeteryStore(db).repairOrder();
   if (!withDemo || !(await findDemoTraces(db)).isMarked) return;
-  const { seedDemo } = await import('./seed-demo');
   await seedDemo(db, now);
 }
 

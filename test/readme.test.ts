@@ -5,7 +5,7 @@ import type { Command } from 'commander';
 import packageJson from '../package.json';
 import { createProgram } from '../src/cli/program';
 import { Settings } from '../src/config';
-import { problemKinds } from '../src/errors';
+import { problemKinds } from '../src/problems';
 import { createTestApp } from './support/app';
 import { inlineCode, readMarkdown, type Shown } from './support/markdown';
 import { blockFaults, inlineCommandFaults, settingFaults } from './support/page-blocks';

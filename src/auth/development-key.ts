@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { chmodSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { keptDevelopmentSecret, keptSecretPath as keyPath } from './kept-secret';
+import { keptDevelopmentSecret, keptSecretPath } from './kept-secret';
 import { signToken } from './sign-token';
 
 const demoTokenTtlSeconds = 2 * 365 * 24 * 60 * 60;
@@ -10,18 +10,18 @@ const demoTokenTtlSeconds = 2 * 365 * 24 * 60 * 60;
 export function developmentSecret(): string {
   const known = keptDevelopmentSecret();
   if (known !== undefined) return known;
-  mkdirSync(dirname(keyPath), { recursive: true, mode: 0o700 });
-  const draft = `${keyPath}.${process.pid}`;
+  mkdirSync(dirname(keptSecretPath), { recursive: true, mode: 0o700 });
+  const draft = `${keptSecretPath}.${process.pid}`;
   writeFileSync(draft, randomBytes(32).toString('base64url'), { mode: 0o600 });
   try {
     // A link never replaces a file, so of two processes that start at once both read the same key.
-    linkSync(draft, keyPath);
+    linkSync(draft, keptSecretPath);
   } catch (error) {
     if (!isErrno(error, 'EEXIST')) throw error;
   } finally {
     rmSync(draft, { force: true });
   }
-  return readFileSync(keyPath, 'utf8');
+  return readFileSync(keptSecretPath, 'utf8');
 }
 
 export interface DemoTokens {

@@ -12,13 +12,13 @@ import { thirdPartyLicenses } from './licenses';
 const entryPoints = ['src/main.ts', 'src/cli/main.ts', 'src/db/replica-sync.ts'];
 
 /** What is read at run time, beside the modules. */
-const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/icons/*.svg', 'src/demo/*.{css,html,js,json}'];
+const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/demo/*.{css,html,js,json}'];
 
 /** Served by its address, so nothing imports it. */
 const scalar = { name: '@scalar/api-reference', main: 'dist/browser/standalone.js' };
 
 const root = fileURLToPath(packageRoot);
-const PackageFile = v.object({ main: v.string() });
+const NativePackage = v.object({ main: v.string() });
 const SourceMap = v.looseObject({ sources: v.array(v.string()) });
 
 /**
@@ -79,7 +79,7 @@ async function nativePackage() {
   const loaded = Object.keys(require.cache).find((path) => path.endsWith('.node'));
   if (loaded === undefined) throw new Error('libSQL has loaded no native module');
   const folder = dirname(loaded);
-  const { main } = v.parse(PackageFile, await Bun.file(join(folder, 'package.json')).json());
+  const { main } = v.parse(NativePackage, await Bun.file(join(folder, 'package.json')).json());
   return { name: relative(join(root, 'node_modules'), folder), main };
 }
 

@@ -6,14 +6,14 @@ import type { RowFormat } from './import-file';
 import type { RowsImport } from './import-rows';
 import { counted } from './print';
 
-const columns = {
+const activitiesColumns = {
   columns: ['externalId', 'staffId', 'kind', 'amount', 'occurredAt'],
   optionalColumns: ['managerId'],
 };
 
 export const activitiesImport: RowsImport<ReturnType<typeof activityRecord>> = {
   name: 'activities',
-  columns,
+  columns: activitiesColumns,
   help: `Activities are known by externalId. kind is monthlyPlan or semiAnnualPlan (a sales manager's own alone),
 cemeteryPlan, quote, quoteAndContract or application. amount is what was earned, such as 1234.50, and may be
 negative. occurredAt is a date-time with Z or an offset, or a date, which begins in REPORT_TIME_ZONE.
@@ -24,7 +24,7 @@ A dry run warns of dates that were exported as midnight of another time zone.`,
     const store = createSalesStore(db);
     const positions = await store.listPositions();
     return {
-      ...columns,
+      ...activitiesColumns,
       row: activityRecord(config.reportTimeZone),
       keyOf: ({ externalId }) => externalId,
       ...watchMidnights(config.reportTimeZone),

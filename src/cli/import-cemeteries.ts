@@ -3,16 +3,16 @@ import { createCemeteryStore } from '../modules/cemeteries/store';
 import { identifier } from './arguments';
 import type { RowsImport } from './import-rows';
 
-const columns = { columns: ['externalId', 'name', 'street', 'city', 'state', 'zip'] };
+const cemeteriesColumns = { columns: ['externalId', 'name', 'street', 'city', 'state', 'zip'] };
 
 export const cemeteriesImport: RowsImport<typeof CemeteryRecord> = {
   name: 'cemeteries',
-  columns,
+  columns: cemeteriesColumns,
   help: `Cemeteries are known by externalId. street and zip may be empty; a zip has 5 digits, or 5 and 4 with a
 hyphen; externalId and city have at most 100 characters, name and street 200.`,
   configure: (command) =>
     command.option('--as <id>', 'who is named as the creator of new cemeteries', identifier, 'operator'),
-  format: async () => ({ ...columns, row: CemeteryRecord, keyOf: ({ externalId }) => externalId }),
+  format: async () => ({ ...cemeteriesColumns, row: CemeteryRecord, keyOf: ({ externalId }) => externalId }),
   store(db, { as: createdBy = 'operator' }) {
     const store = createCemeteryStore(db);
     return (rows) => store.upsert(rows, { createdBy, now: new Date() });

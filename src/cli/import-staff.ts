@@ -4,18 +4,18 @@ import { readableRows } from './import-file';
 import type { RowsImport } from './import-rows';
 import { currentOperator } from './operator';
 
-const columns = { columns: ['id', 'role', 'firstName', 'lastName', 'managerId'] };
+const staffColumns = { columns: ['id', 'role', 'firstName', 'lastName', 'managerId'] };
 
 export const staffImport: RowsImport<typeof StaffRecord> = {
   name: 'staff',
-  columns,
+  columns: staffColumns,
   help: `id is the \`sub\` of the person's token; role is salesManager or counselor. managerId names the sales manager
 whose team a counselor is in, who may come later in the same file; for a sales manager it is empty.
 Moving a counselor to another team leaves what was sold before with the team of its time.`,
   async format({ db, path }) {
     const isManager = ({ role }: StaffRecord) => role === 'salesManager';
     const passes = [isManager, (row: StaffRecord) => !isManager(row)];
-    const format = { ...columns, row: StaffRecord, keyOf: ({ id }: StaffRecord) => id, passes };
+    const format = { ...staffColumns, row: StaffRecord, keyOf: ({ id }: StaffRecord) => id, passes };
     const positions = await createSalesStore(db).listPositions();
     for await (const { id, role, managerId = null } of readableRows(path, format)) {
       positions.set(id, { id, role, managerId });

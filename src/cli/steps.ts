@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 
 /** The time in which a thread of the driver opens the files of a copy. */
 const openingMs = 150;
-const signals = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
+const endingSignals = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 
 /**
  * Prints the steps of a long command on a terminal. Until `commit`, a signal that ends the process does so at once, after
@@ -13,7 +13,7 @@ export function createSteps(cleanUp: () => void) {
     if (process.stderr.isTTY) process.stderr.write(`${step} …\n`);
   };
   let isCommitted = false;
-  const end = (signal: (typeof signals)[number]) => {
+  const end = (signal: (typeof endingSignals)[number]) => {
     if (isCommitted) return;
     cleanUp();
     // A thread of the driver that was about to open the file creates it again.
@@ -22,7 +22,7 @@ export function createSteps(cleanUp: () => void) {
     process.stderr.write('Interrupted; nothing was changed.\n');
     process.exit(128 + constants.signals[signal]);
   };
-  for (const signal of signals) process.on(signal, end);
+  for (const signal of endingSignals) process.on(signal, end);
   return {
     begin: print,
     /** Begins the step that makes the result visible: signals are ignored from here on. */
@@ -31,7 +31,7 @@ export function createSteps(cleanUp: () => void) {
       isCommitted = true;
     },
     stop() {
-      for (const signal of signals) process.off(signal, end);
+      for (const signal of endingSignals) process.off(signal, end);
     },
   };
 }

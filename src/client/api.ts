@@ -1,6 +1,6 @@
 import type * as v from 'valibot';
 import type { App } from '../app';
-import type { problemKinds } from '../errors';
+import type { problemKinds } from '../problems';
 import type { CemeteryQuery } from '../modules/cemeteries/model';
 import type { ApplicationsQuery, totalCoverageRequest } from '../modules/coverage/model';
 import type { LifeInsuranceAnswers, LifetimeCareAnswers } from '../modules/deep-dives/model';

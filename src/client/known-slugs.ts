@@ -1,4 +1,4 @@
-import { problemKinds } from '../errors';
+import { problemKinds } from '../problems';
 
 /** Run where the client is built, which then holds the names and none of the service's texts. */
 export function knownSlugs(): string[] {

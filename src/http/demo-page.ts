@@ -1,7 +1,8 @@
 import { Elysia } from 'elysia';
 import { calendarDateAt } from '../calendar';
 import type { AppDeps } from '../deps';
-import { AppError, problemKinds } from '../errors';
+import { AppError } from '../errors';
+import { problemKinds } from '../problems';
 import { packageRoot } from '../package-root';
 import { isForThisMachine } from './this-machine';
 

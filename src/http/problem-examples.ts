@@ -1,4 +1,5 @@
-import { AppError, type ProblemSlug } from '../errors';
+import { AppError } from '../errors';
+import { type ProblemSlug } from '../problems';
 import { managerRole, withoutRole, withoutToken } from './auth';
 import type { DocumentedRoute } from './docs';
 import { tooLarge, tooLate } from './json-body';

@@ -1,5 +1,5 @@
 import { toJsonSchema } from '@valibot/to-json-schema';
-import { type ProblemSlug, problemKinds } from '../errors';
+import { type ProblemSlug, problemKinds } from '../problems';
 import { Problem } from './problem';
 
 /**

@@ -1,5 +1,6 @@
 import * as v from 'valibot';
-import { type AppError, isProblemSlug, type ProblemSlug, problemKinds } from '../errors';
+import { type AppError } from '../errors';
+import { isProblemSlug, type ProblemSlug, problemKinds } from '../problems';
 
 export const Problem = v.object({
   type: v.pipe(v.string(), v.description('A page that explains this kind of problem')),

@@ -3,7 +3,7 @@ import * as v from 'valibot';
 import { createTokenVerifier } from '../../src/auth/token-verifier';
 import { openServiceDatabase } from '../../src/db/client';
 import type { AppDeps } from '../../src/deps';
-import { type ProblemSlug, problemKinds } from '../../src/errors';
+import { type ProblemSlug, problemKinds } from '../../src/problems';
 import { Problem, problemsAnywhere } from '../../src/http/problem';
 import { createRateLimits } from '../../src/http/rate-limits';
 import { seedDemo } from '../../src/seed-demo';

@@ -3,7 +3,7 @@ import { eq } from 'drizzle-orm';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { users } from '../../src/db/schema';
-import { problemKinds } from '../../src/errors';
+import { problemKinds } from '../../src/problems';
 import { createCors } from '../../src/http/cors';
 import { createErrorHandler } from '../../src/http/error-handler';
 import { createRequestContext } from '../../src/http/request-context';

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { readdir } from 'node:fs/promises';
 import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
-import { problemKinds } from '../../src/errors';
+import { problemKinds } from '../../src/problems';
 import type { Call } from './app';
 import { privateRoutes } from './contract';
 
