@@ -1,5 +1,6 @@
 import { distance } from 'fastest-levenshtein';
 import * as v from 'valibot';
+import { OperatorError } from './errors';
 import { logLevels } from './log';
 import { combinationFaults, type Fault, productionFaults, productionWarnings } from './production-rules';
 import { secretFileSettings, withSecretFiles } from './secret-files';
@@ -145,7 +146,7 @@ export type AuthKey =
 export type Config = ReturnType<typeof readConfig>;
 
 /** Settings that cannot be used, all at once; the message names each key and never its value. */
-export class ConfigError extends Error {
+export class ConfigError extends OperatorError {
   override readonly name = 'ConfigError';
   readonly faults: readonly { readonly key: string; readonly rule: string }[];
 

@@ -1,8 +1,8 @@
+import type { Context } from 'elysia';
 import type { DemoTokens } from './auth/development-key';
 import type { VerifyToken } from './auth/token-verifier';
 import type { Config } from './config';
 import type { Database } from './db/client';
-import type { RateLimits } from './http/rate-limits';
 import type { Log } from './log';
 import type { Carrier } from './modules/coverage/carrier/carrier';
 import type { SecretSource } from './secret-files';
@@ -57,4 +57,30 @@ export interface Lifecycle {
   /** How an operator gets the service to save again. */
   lossRemedy?: string | undefined;
   onRequestWhileDraining(): void;
+}
+
+/** What tells where a connection comes from: Bun's server, or nothing where no server listens. */
+export interface AddressSource {
+  requestIP(request: Request): { readonly address: string } | null;
+}
+
+/** What of a request decides about its limit, and where the answer says how much is left. */
+export interface LimitedExchange {
+  readonly request: Request;
+  readonly server: AddressSource | null;
+  readonly set: Pick<Context['set'], 'headers'>;
+}
+
+/** Every method throws AppError `rate-limited` when nothing is left. */
+export interface RateLimits {
+  /** A request of somebody whose token is verified; counted once, however often it is asked about. */
+  takeCaller(callerId: string, exchange: LimitedExchange): void;
+  /** The stricter limit of starting an application, on top of that. */
+  takeCoverage(callerId: string, exchange: LimitedExchange): void;
+  /** A private request without a token that can be verified. */
+  takeStranger(exchange: LimitedExchange): void;
+  /** Asked before a token that was never seen is verified; counts nothing. */
+  requireStranger(exchange: LimitedExchange): void;
+  /** A request for what is public, or not there. */
+  takeVisitor(exchange: LimitedExchange): void;
 }

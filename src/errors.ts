@@ -1,4 +1,4 @@
-import { problemKinds, type ProblemSlug } from './problems';
+import { type ProblemSlug, problemKinds } from './problems';
 
 /** One broken rule. `pointer` is a JSON pointer into the body, or the name of a query parameter. */
 export interface FieldError {
@@ -38,6 +38,16 @@ export class AppError extends Error {
     this.headers = options.headers ?? {};
     this.reason = options.reason;
   }
+}
+
+/** A mistake that the operator can correct. A process prints the message alone and exits with 1. */
+export class OperatorError extends Error {
+  override readonly name: string = 'OperatorError';
+}
+
+/** The code of an operating system error. */
+export function errorCode(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
 }
 
 /** Every error from `error` down its chain of causes, the outermost first. */

@@ -7,6 +7,7 @@ import { closeDatabase, keptLogWarning, localPath, placeOf } from './db/client';
 import { describeWriteFault } from './db/write-probe';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
+import { OperatorError } from './errors';
 import { createRateLimits } from './http/rate-limits';
 import { createLog, describeError } from './log';
 import { listedFields, logFields } from './log-fields';
@@ -25,7 +26,6 @@ import { addressOf, cannotListen, findFreePort } from './start/listen';
 import { createLossReport } from './start/lost-database';
 import { excludeLoopback } from './start/proxies';
 import { createSecrets } from './start/secrets';
-import { StartError } from './start/start-error';
 import { tokenSettings, watchTokens } from './start/tokens';
 import { openTelemetry } from './telemetry/telemetry';
 
@@ -44,7 +44,7 @@ try {
 } catch (error) {
   await output?.flush(logPatienceMs);
   if (error instanceof ConfigError) process.stderr.write(`${describeConfigError(error)}\n`);
-  else if (error instanceof StartError) process.stderr.write(`${error.message}\n`);
+  else if (error instanceof OperatorError) process.stderr.write(`${error.message}\n`);
   else process.stderr.write(`The start has failed: ${JSON.stringify(listedFields(describeError(error)))}\n`);
   process.exit(1);
 }
@@ -242,7 +242,7 @@ async function readFlags(args: readonly string[]): Promise<StartFlags> {
     return process.env[`npm_config_${flag.replace('-', '_')}`] !== undefined;
   });
   if (taken !== undefined) {
-    throw new StartError(`npm has taken --${taken} for itself. Its own flags end with --: npm start -- --${taken}`);
+    throw new OperatorError(`npm has taken --${taken} for itself. Its own flags end with --: npm start -- --${taken}`);
   }
   return args.length === 0 ? {} : (await import('./start/flags')).readStartFlags(args);
 }

@@ -1,10 +1,8 @@
-import { describeError } from './log';
-
 interface Rounds {
   readonly everyMs: number;
   /** One round; it ends soon once `isStopping` is true. */
   readonly work: (isStopping: () => boolean) => Promise<void>;
-  readonly onFailure: (failure: ReturnType<typeof describeError>) => void;
+  readonly onFailure: (error: unknown) => void;
 }
 
 /** Work that is done at once and then again and again, one round at a time. `stop` waits for the round that goes on. */
@@ -13,7 +11,7 @@ export function startRounds({ everyMs, work, onFailure }: Rounds): { stop(): Pro
   let isStopping = false;
   const run = () => {
     round ??= work(() => isStopping)
-      .catch((error: unknown) => onFailure(describeError(error)))
+      .catch((error: unknown) => onFailure(error))
       .finally(() => {
         round = undefined;
       });

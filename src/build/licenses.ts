@@ -2,7 +2,11 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as v from 'valibot';
 
-const LicensedPackage = v.object({ name: v.string(), version: v.string(), license: v.optional(v.string(), 'not stated') });
+const LicensedPackage = v.object({
+  name: v.string(),
+  version: v.string(),
+  license: v.optional(v.string(), 'not stated'),
+});
 
 /** The licences of all packages that these files come from, each with its text where the package carries one. */
 export async function thirdPartyLicenses(paths: readonly string[]): Promise<string> {

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { InvalidArgumentError } from 'commander';
 import * as v from 'valibot';
+import { OperatorError } from '../errors';
 import { Identifier, Subject } from '../fields';
 import { secretText } from '../secret-files';
-import { OperatorError } from './operator-error';
 
 /** The id of a person: whatever a token's `sub` may be. */
 export function subject(text: string): string {

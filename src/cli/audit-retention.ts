@@ -2,14 +2,14 @@ import { Command, InvalidArgumentError } from 'commander';
 import { parseInstant } from '../calendar';
 import type { Database } from '../db/client';
 import { databaseClock } from '../db/clock';
+import { OperatorError } from '../errors';
 import { holdTexts } from '../modules/audit/retention';
 import { confirmedState, dayMs, planRetention, type TrailFacts } from '../modules/audit/retention-plan';
 import { createAuditStore } from '../modules/audit/store';
 import { withDatabase } from './command-database';
 import { confirm } from './confirm';
-import type { Finding } from './doctor';
 import { currentOperator } from './operator';
-import { OperatorError } from './operator-error';
+import type { Finding } from './print';
 import { counted, printResult } from './print';
 import { readSettings } from './settings';
 

@@ -2,12 +2,12 @@ import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { parseInstant } from '../calendar';
 import type { Database } from '../db/client';
 import { type AuditEvent, auditActions } from '../db/schema/audit';
+import { OperatorError } from '../errors';
 import { type AuditFilter, createAuditStore, noUserId } from '../modules/audit/store';
 import { identifier, subject } from './arguments';
 import { pruneCommand } from './audit-retention';
 import { withDatabase } from './command-database';
 import { currentOperator } from './operator';
-import { OperatorError } from './operator-error';
 import { toLine, writeOut } from './print';
 import { readSettings } from './settings';
 

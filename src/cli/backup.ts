@@ -7,6 +7,7 @@ import { DatabaseFileError, requireOwnLog } from '../db/database-file';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError, reasonOf } from '../db/errors';
 import { noteCompleted } from '../db/row-counts';
+import { OperatorError } from '../errors';
 import { commandName } from '../package-root';
 import { closeOfCommand } from './command-database';
 import { copyDatabaseRows } from './copy';
@@ -19,7 +20,6 @@ import {
   syncToDisk,
   withPartial,
 } from './durable-files';
-import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
 import { readSettings } from './settings';
 

@@ -1,7 +1,7 @@
 import { Command, InvalidArgumentError } from 'commander';
 import { magicLastNames } from '../carrier-sandbox/faults';
 import { findDatabaseError } from '../db/errors';
-import { OperatorError } from './operator-error';
+import { OperatorError } from '../errors';
 import { readSettings } from './settings';
 
 export function carrierCommand(): Command {

@@ -10,8 +10,8 @@ import {
 } from '../db/client';
 import { damageMessage, reportSchema } from '../db/migrate';
 import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
+import { OperatorError } from '../errors';
 import { commandName } from '../package-root';
-import { OperatorError } from './operator-error';
 
 const migrateFirst = ` Run \`${commandName} migrate\` first.`;
 

@@ -1,5 +1,5 @@
 import { createInterface } from 'node:readline/promises';
-import { OperatorError } from './operator-error';
+import { OperatorError } from '../errors';
 
 /**
  * Asks at the terminal.

@@ -6,7 +6,7 @@ import { nameOfFile } from '../db/database-file';
 import { toDatabaseError } from '../db/errors';
 import { driverVersion } from '../db/local-connection';
 import { addressOf } from '../start/listen';
-import type { Finding } from './doctor';
+import type { Finding } from './print';
 import { counted } from './print';
 
 /** A log of this size shows that a reader has blocked checkpoints for long. */

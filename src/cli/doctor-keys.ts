@@ -4,9 +4,8 @@ import { type DescribedKey, fetchKeySet, KeySetError } from '../auth/key-set';
 import { rolesIn } from '../auth/token-claims';
 import { createTokenVerifier } from '../auth/token-verifier';
 import type { Config } from '../config';
-import { AppError } from '../errors';
-import type { Finding } from './doctor';
-import { OperatorError } from './operator-error';
+import { AppError, OperatorError } from '../errors';
+import type { Finding } from './print';
 import { counted } from './print';
 
 const shownKeys = 20;

@@ -5,7 +5,7 @@ import { openDatabase, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
 import { syncedMark } from '../db/replica-messages';
 import { databaseId, schemaFit, unfitDetail } from '../db/schema-fit';
-import type { Finding } from './doctor';
+import type { Finding } from './print';
 
 /** Whether the configured replica could be read. */
 export async function replicaFindings(config: Config): Promise<Finding[]> {

@@ -10,6 +10,7 @@ import { findDatabaseError } from '../db/errors';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
 import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
 import { createWriteProbe, describeWriteFault } from '../db/write-probe';
+import { OperatorError } from '../errors';
 import { findDemoData } from '../modules/demo-data/store';
 import { createCatalogStore } from '../modules/matching/store';
 import { commandName } from '../package-root';
@@ -20,32 +21,8 @@ import { describeDemoRows } from './demo';
 import { logFinding, openFileFindings, pagesFinding, runningServiceFinding, sqliteFinding } from './doctor-file';
 import { tokenFinding, tokenKeysFinding } from './doctor-keys';
 import { replicaFindings } from './doctor-replica';
-import { OperatorError } from './operator-error';
+import type { Finding } from './print';
 import { counted, printResult, toTable } from './print';
-
-export interface Finding {
-  readonly check:
-    | 'settings'
-    | 'database'
-    | 'open file'
-    | 'service'
-    | 'log'
-    | 'sqlite'
-    | 'pages'
-    | 'replica'
-    | 'schema'
-    | 'demo data'
-    | 'writes'
-    | 'catalogue'
-    | 'audit trail'
-    | 'clock'
-    | 'token keys'
-    | 'token'
-    | 'proxy'
-    | 'carrier';
-  readonly result: 'ok' | 'warning' | 'failed';
-  readonly detail: string;
-}
 
 const maxClockSkewMs = 2_000;
 

@@ -1,7 +1,7 @@
 import * as v from 'valibot';
 import type { UpsertCounts } from '../db/upsert';
+import { OperatorError } from '../errors';
 import { findFieldErrors } from '../field-errors';
-import { OperatorError } from './operator-error';
 import { counted } from './print';
 import { createProgress } from './progress';
 import { openSourceFile, type SourceFile } from './source-rows';

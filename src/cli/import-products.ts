@@ -1,10 +1,10 @@
 import { Command } from 'commander';
+import { OperatorError } from '../errors';
 import { shownErrors } from '../field-errors';
 import { parseCatalog } from '../modules/matching/catalog-faults';
 import { hashCatalog } from '../modules/matching/seed-catalog';
 import { createCatalogStore } from '../modules/matching/store';
 import { withDatabase } from './command-database';
-import { OperatorError } from './operator-error';
 import { counted, printResult } from './print';
 import { readJsonFile } from './read-json';
 import { readSettings } from './settings';

@@ -2,9 +2,9 @@ import { ConfigError, mistypedSettings } from '../config';
 import { DatabaseFileError } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
+import { OperatorError } from '../errors';
 import { describeConfigError, loadSettings } from '../start/env-files';
 import { excludeLoopback } from '../start/proxies';
-import { OperatorError } from './operator-error';
 import { createProgram } from './program';
 import { systemSentence } from './system-error';
 

@@ -12,10 +12,10 @@ import {
   SchemaDamageError,
 } from '../db/migrate';
 import { readMigrations } from '../db/migrations';
+import { OperatorError } from '../errors';
 import { commandName } from '../package-root';
 import { findDemoTraces, seedDatabase } from '../seed';
 import { closeOfCommand, openOwnDatabase, toOperatorError, withDatabase } from './command-database';
-import { OperatorError } from './operator-error';
 import { printResult } from './print';
 import { readSettings } from './settings';
 

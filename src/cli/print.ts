@@ -42,3 +42,27 @@ export async function writeOut(text: string): Promise<void> {
   if (process.stdout.write(text)) return;
   await new Promise((resolve) => process.stdout.once('drain', resolve));
 }
+
+export interface Finding {
+  readonly check:
+    | 'settings'
+    | 'database'
+    | 'open file'
+    | 'service'
+    | 'log'
+    | 'sqlite'
+    | 'pages'
+    | 'replica'
+    | 'schema'
+    | 'demo data'
+    | 'writes'
+    | 'catalogue'
+    | 'audit trail'
+    | 'clock'
+    | 'token keys'
+    | 'token'
+    | 'proxy'
+    | 'carrier';
+  readonly result: 'ok' | 'warning' | 'failed';
+  readonly detail: string;
+}

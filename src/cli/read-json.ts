@@ -1,4 +1,4 @@
-import { OperatorError } from './operator-error';
+import { OperatorError } from '../errors';
 
 /** Reads a file of one JSON value in UTF-8. */
 export async function readJsonFile(path: string): Promise<unknown> {

@@ -6,11 +6,11 @@ import { localPath, placeOf } from '../db/client';
 import { requireOwnLog } from '../db/database-file';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
+import { OperatorError } from '../errors';
 import { EncryptionKey } from '../setting-forms';
 import { readSecret } from './arguments';
 import { confirm } from './confirm';
 import { keepOwner, syncFolderOf, syncToDisk, withPartial } from './durable-files';
-import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
 import { readSettings } from './settings';
 

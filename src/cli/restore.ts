@@ -6,6 +6,7 @@ import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backu
 import { type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
+import { OperatorError } from '../errors';
 import { commandName } from '../package-root';
 import { confirm } from './confirm';
 import { copyWithProgress } from './copy';
@@ -19,7 +20,6 @@ import {
   syncToDisk,
   withPartial,
 } from './durable-files';
-import { OperatorError } from './operator-error';
 import { counted, printResult, readableSize } from './print';
 import { readSettings } from './settings';
 

@@ -4,7 +4,7 @@ import { extname } from 'node:path';
 import { Readable } from 'node:stream';
 import { JSONParser, TokenType } from '@streamparser/json';
 import { CsvError, parse } from 'csv-parse';
-import { OperatorError } from './operator-error';
+import { OperatorError } from '../errors';
 
 /** One record of a file: `values` by column name, not validated yet. */
 export interface SourceRow {

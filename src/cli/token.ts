@@ -2,9 +2,9 @@ import { Command, Option } from 'commander';
 import { developmentSecret } from '../auth/development-key';
 import { signToken } from '../auth/sign-token';
 import { parseInstant } from '../calendar';
+import { OperatorError } from '../errors';
 import { moment } from '../start/moment';
 import { commaList, durationSeconds, subject } from './arguments';
-import { OperatorError } from './operator-error';
 import { printResult } from './print';
 import { readSettings } from './settings';
 

@@ -2,6 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { Argument, Command } from 'commander';
 import * as v from 'valibot';
 import { type Database, truncateLog } from '../db/client';
+import { OperatorError } from '../errors';
 import { createAuditStore } from '../modules/audit/store';
 import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/personal-data/store';
 import { createSalesStore } from '../modules/sales/store';
@@ -12,7 +13,6 @@ import { toShown } from './audit';
 import { withDatabase } from './command-database';
 import { confirm } from './confirm';
 import { currentOperator } from './operator';
-import { OperatorError } from './operator-error';
 import { counted, printResult, toTable } from './print';
 import { readSettings } from './settings';
 

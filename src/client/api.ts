@@ -1,6 +1,5 @@
 import type * as v from 'valibot';
 import type { App } from '../app';
-import type { problemKinds } from '../problems';
 import type { CemeteryQuery } from '../modules/cemeteries/model';
 import type { ApplicationsQuery, totalCoverageRequest } from '../modules/coverage/model';
 import type { LifeInsuranceAnswers, LifetimeCareAnswers } from '../modules/deep-dives/model';
@@ -9,6 +8,7 @@ import type { MatchesQuery } from '../modules/matching/model';
 import type { previewAnswers } from '../modules/matching/preview-model';
 import type { MonthlyGlanceQuery } from '../modules/sales/model';
 import type { profileAnswers } from '../modules/users/model';
+import type { problemKinds } from '../problems';
 
 type Private = App['~Routes']['v2']['private'];
 

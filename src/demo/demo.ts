@@ -4,8 +4,8 @@ import { parseInstant } from '../calendar';
 import { type Config, ConfigError, readConfig } from '../config';
 import { holdFile } from '../db/held-file';
 import type { AppDeps } from '../deps';
+import { OperatorError } from '../errors';
 import { findFreePort } from '../start/listen';
-import { StartError } from '../start/start-error';
 import { type CreateApp, walkJourney } from './journey';
 import { createRepeatableIds } from './repeatable-ids';
 
@@ -28,7 +28,7 @@ export interface Demo {
  * Begins a demo: removes what an earlier one on this port has left, once nobody has that or the port.
  *
  * @param now a date or date-time at which the clock stands still; a date means its beginning where reports are made
- * @throws ConfigError StartError
+ * @throws ConfigError OperatorError
  */
 export function openDemo(environment: Readonly<Record<string, string | undefined>>, now: string | undefined): Demo {
   const settings = readSettings(environment);
@@ -87,7 +87,7 @@ function claimPort(host: string, port: number): number {
   const wanted = port === 0 ? findFreePort(host, 0) : port;
   const { claim } = filesOf(wanted);
   mkdirSync(dirname(claim), { recursive: true, mode: 0o700 });
-  if (!holdFile(claim)) throw new StartError(`Another demo in this folder has port ${wanted}: set PORT.`);
+  if (!holdFile(claim)) throw new OperatorError(`Another demo in this folder has port ${wanted}: set PORT.`);
   return findFreePort(host, wanted);
 }
 

@@ -1,6 +1,6 @@
 import type { AppDeps } from '../deps';
+import { OperatorError } from '../errors';
 import { createLog } from '../log';
-import { StartError } from '../start/start-error';
 import answers from './answers.json' with { type: 'json' };
 
 const { firstName, lastName, dateOfBirth, gender, state, email } = answers.profile;
@@ -38,6 +38,6 @@ export async function walkJourney(createApp: CreateApp, deps: AppDeps): Promise<
         body: JSON.stringify(body),
       }),
     );
-    if (!answer.ok) throw new StartError(`The demo user cannot be made: ${path} is answered with ${answer.status}.`);
+    if (!answer.ok) throw new OperatorError(`The demo user cannot be made: ${path} is answered with ${answer.status}.`);
   }
 }

@@ -1,9 +1,8 @@
 import { Elysia } from 'elysia';
 import { type Caller, unauthenticated } from '../auth/token-verifier';
-import type { AppDeps } from '../deps';
+import type { AppDeps, LimitedExchange } from '../deps';
 import { AppError } from '../errors';
 import { readJsonBody } from './json-body';
-import type { LimitedExchange } from './rate-limits';
 
 /**
  * What every private module uses: the caller, known before anything else of the request is looked at. A `resolve`

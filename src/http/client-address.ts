@@ -1,10 +1,6 @@
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
-
-/** What tells where a connection comes from: Bun's server, or nothing where no server listens. */
-export interface AddressSource {
-  requestIP(request: Request): { readonly address: string } | null;
-}
+import type { AddressSource } from '../deps';
 
 /** The caller as far as addresses go, where the connection tells none. */
 const unknownAddress = 'unknown';

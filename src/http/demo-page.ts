@@ -2,8 +2,8 @@ import { Elysia } from 'elysia';
 import { calendarDateAt } from '../calendar';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
-import { problemKinds } from '../problems';
 import { packageRoot } from '../package-root';
+import { problemKinds } from '../problems';
 import { isForThisMachine } from './this-machine';
 
 const policy = [

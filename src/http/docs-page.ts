@@ -4,8 +4,15 @@ import packageJson from '../../package.json' with { type: 'json' };
 import type { DemoTokens } from '../auth/development-key';
 import { onceLoaded } from '../once-loaded';
 import answers from './answer-examples.json' with { type: 'json' };
-import { type DocsSubject, scriptPath, specPath, swaggerPath } from './docs';
-import { introduction, tagGroups, tags } from './docs-introduction';
+import {
+  type DocsSubject,
+  introduction,
+  scriptPath,
+  specPath,
+  swaggerPath,
+  tagGroups,
+  tags,
+} from './docs-introduction';
 import { isNotModified } from './entity-tag';
 import { createGzipAnswer } from './gzip-answer';
 import { bearerScheme, toPaths, toSchemas } from './openapi';

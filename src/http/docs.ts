@@ -1,34 +1,10 @@
 import { type Context, Elysia } from 'elysia';
-import type * as v from 'valibot';
 import type { DemoTokens } from '../auth/development-key';
 import type { AppDeps } from '../deps';
 import { onceLoaded } from '../once-loaded';
+import { type DocumentedRoute, type Models, scriptPath, specPath, swaggerPath } from './docs-introduction';
 import { addToHeader } from './list-header';
 import { isForThisMachine } from './this-machine';
-
-export type Models = Readonly<Record<string, v.GenericSchema>>;
-
-export interface DocumentedRoute {
-  readonly method: string;
-  readonly path: string;
-  readonly hooks: {
-    readonly body?: unknown;
-    readonly query?: unknown;
-    readonly response?: unknown;
-    readonly detail?: { readonly hide?: boolean } & Record<string, unknown>;
-  };
-}
-
-/** What is documented. */
-export interface DocsSubject {
-  readonly config: Pick<AppDeps['config'], 'publicUrl' | 'bodyLimitBytes'>;
-  readonly models: Models;
-  readonly routes: readonly DocumentedRoute[];
-}
-
-export const swaggerPath = '/swagger';
-export const specPath = '/swagger/json';
-export const scriptPath = '/swagger/scalar.js';
 
 /**
  * The documentation: a page at /swagger and OpenAPI 3.1 at /swagger/json. What makes them is loaded when somebody asks

@@ -1,14 +1,13 @@
 import { Elysia, NotFoundError } from 'elysia';
 import { findDatabaseError } from '../db/errors';
 import { gateCodes, unfitDetail } from '../db/schema-fit';
-import type { AppDeps } from '../deps';
+import type { AppDeps, LimitedExchange } from '../deps';
 import { AppError, causeChain } from '../errors';
-import { problemKinds } from '../problems';
 import { describeError } from '../log';
+import { problemKinds } from '../problems';
 import type { Cors } from './cors';
-import { pathOf, problemMediaType, toProblem } from './problem';
-import type { LimitedExchange } from './rate-limits';
-import { requestIdOf } from './request-context';
+import { problemMediaType, toProblem } from './problem';
+import { pathOf, requestIdOf } from './request-context';
 import type { RouteTable } from './route-table';
 
 /**

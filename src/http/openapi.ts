@@ -2,7 +2,7 @@ import { STATUS_CODES } from 'node:http';
 import { type JsonSchema, toJsonSchema, toJsonSchemaDefs } from '@valibot/to-json-schema';
 import * as v from 'valibot';
 import { type ProblemSlug, problemKinds } from '../problems';
-import type { DocumentedRoute, Models } from './docs';
+import type { DocumentedRoute, Models } from './docs-introduction';
 import { problemMediaType, slugsOf, toProblem } from './problem';
 import { exampleFailure, exampleRequestId } from './problem-examples';
 import { problemSchema, problemSchemas } from './problem-schemas';

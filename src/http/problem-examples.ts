@@ -1,7 +1,7 @@
 import { AppError } from '../errors';
-import { type ProblemSlug } from '../problems';
+import type { ProblemSlug } from '../problems';
 import { managerRole, withoutRole, withoutToken } from './auth';
-import type { DocumentedRoute } from './docs';
+import type { DocumentedRoute } from './docs-introduction';
 import { tooLarge, tooLate } from './json-body';
 import { overLimit } from './rate-limits';
 import { withTooManyParameters } from './raw-query';

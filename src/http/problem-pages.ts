@@ -4,7 +4,7 @@ import * as v from 'valibot';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { isProblemSlug, type ProblemSlug, problemKinds } from '../problems';
-import { type DocumentedRoute, swaggerPath } from './docs';
+import { type DocumentedRoute, swaggerPath } from './docs-introduction';
 import { notFound, problemResponse } from './error-handler';
 import { problemMediaType, problemsAnywhere, slugsOf, toProblem } from './problem';
 import { exampleFailure, exampleRequestId } from './problem-examples';

@@ -1,6 +1,7 @@
 import * as v from 'valibot';
-import { type AppError } from '../errors';
+import type { AppError } from '../errors';
 import { isProblemSlug, type ProblemSlug, problemKinds } from '../problems';
+import { pathOf } from './request-context';
 
 export const Problem = v.object({
   type: v.pipe(v.string(), v.description('A page that explains this kind of problem')),
@@ -83,9 +84,4 @@ export function toProblem(error: AppError, request: Request, requestId: string):
     requestId,
     ...(error.errors === undefined ? {} : { errors: [...error.errors] }),
   };
-}
-
-/** The path that was asked. A `Host` header of any shape, or none, reaches `request.url`, which `new URL` may refuse. */
-export function pathOf({ url }: Request): string {
-  return /^(?:[a-z]+:\/\/[^/]*)?(\/[^?]*)/.exec(url)?.[1] ?? '/';
 }

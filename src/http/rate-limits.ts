@@ -1,8 +1,8 @@
-import type { Context } from 'elysia';
 import type { Config } from '../config';
+import type { LimitedExchange, RateLimits } from '../deps';
 import { AppError } from '../errors';
 import { createRateWindows, type RateWindows, type Usage } from '../rate-window';
-import { type AddressSource, clientNetwork } from './client-address';
+import { clientNetwork } from './client-address';
 import { addToHeader } from './list-header';
 
 const windowSeconds = 60;
@@ -10,27 +10,6 @@ const windowSeconds = 60;
 const maxCallers = 100_000;
 /** Starting an application costs a call of the carrier; a person who corrects a form sends a few a minute. */
 const coverageShare = 20;
-
-/** What of a request decides about its limit, and where the answer says how much is left. */
-export interface LimitedExchange {
-  readonly request: Request;
-  readonly server: AddressSource | null;
-  readonly set: Pick<Context['set'], 'headers'>;
-}
-
-/** Every method throws AppError `rate-limited` when nothing is left. */
-export interface RateLimits {
-  /** A request of somebody whose token is verified; counted once, however often it is asked about. */
-  takeCaller(callerId: string, exchange: LimitedExchange): void;
-  /** The stricter limit of starting an application, on top of that. */
-  takeCoverage(callerId: string, exchange: LimitedExchange): void;
-  /** A private request without a token that can be verified. */
-  takeStranger(exchange: LimitedExchange): void;
-  /** Asked before a token that was never seen is verified; counts nothing. */
-  requireStranger(exchange: LimitedExchange): void;
-  /** A request for what is public, or not there. */
-  takeVisitor(exchange: LimitedExchange): void;
-}
 
 /**
  * Limits per caller and minute, of this instance alone; undefined when they are off. Whoever is signed in is known by the

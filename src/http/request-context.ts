@@ -80,3 +80,8 @@ function withoutHost(): AppError {
 function withTwoHosts(): AppError {
   return new AppError('malformed-request', { detail: 'The request has more than one Host header.' });
 }
+
+/** The path that was asked. A `Host` header of any shape, or none, reaches `request.url`, which `new URL` may refuse. */
+export function pathOf({ url }: Request): string {
+  return /^(?:[a-z]+:\/\/[^/]*)?(\/[^?]*)/.exec(url)?.[1] ?? '/';
+}

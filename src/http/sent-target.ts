@@ -1,4 +1,4 @@
-import { pathOf } from './problem';
+import { pathOf } from './request-context';
 
 /** More than any route has. */
 const maxSegments = 16;

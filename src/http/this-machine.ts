@@ -1,4 +1,5 @@
-import { type AddressSource, isLoopbackAddress } from './client-address';
+import type { AddressSource } from '../deps';
+import { isLoopbackAddress } from './client-address';
 
 const loopbackName = /^(localhost|.+\.localhost|127(\.\d{1,3}){3}|\[::1\])$/;
 const forwardersHeader = /^(forwarded|via|x-forwarded-.+|x-real-ip)$/;

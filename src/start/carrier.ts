@@ -1,11 +1,11 @@
 import type { Config } from '../config';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
+import { OperatorError } from '../errors';
 import { type Carrier, carrierId } from '../modules/coverage/carrier/carrier';
 import type { HttpCarrierSettings } from '../modules/coverage/carrier/http-carrier';
 import { onceLoaded } from '../once-loaded';
 import type { Telemetry } from '../telemetry/telemetry';
-import { StartError } from './start-error';
 
 /** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
 export async function openCarrier(
@@ -23,7 +23,7 @@ export async function openCarrier(
   const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
     const code = findDatabaseError(error)?.code ?? 'UNKNOWN';
     const setting = 'The sandbox carrier’s database SANDBOX_DATABASE_URL';
-    throw new StartError(`${setting} cannot be used (${code}).${keyRemedy(code)}`);
+    throw new OperatorError(`${setting} cannot be used (${code}).${keyRemedy(code)}`);
   });
   return { ...carrierOnceListening({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
 }

@@ -16,11 +16,11 @@ import { findDatabaseError, reasonOf } from '../db/errors';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, SchemaDamageError } from '../db/migrate';
 import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
 import type { AppDeps } from '../deps';
+import { OperatorError } from '../errors';
 import type { Log } from '../log';
 import { commandName } from '../package-root';
 import { findDemoTraces, seedDatabase } from '../seed';
 import type { Telemetry } from '../telemetry/telemetry';
-import { StartError } from './start-error';
 
 const createFirst = `Run \`${commandName} migrate\` to create it, or correct DATABASE_URL.`;
 
@@ -33,7 +33,7 @@ interface DatabaseToken {
  * Migrates and seeds a `file:` database, and creates it in development. `planning migrate` does so for a remote one; while
  * that is unreachable, the service answers 503 and checks the schema later.
  *
- * @throws StartError
+ * @throws OperatorError
  */
 export async function openPreparedDatabase(
   config: Config,
@@ -43,16 +43,16 @@ export async function openPreparedDatabase(
 ): Promise<Database> {
   const place = placeOf(config.database.url);
   const absence = absenceOrFault(config.database.url);
-  if (absence !== undefined && config.isProduction) throw new StartError(`${absence} ${createFirst}`);
+  if (absence !== undefined && config.isProduction) throw new OperatorError(`${absence} ${createFirst}`);
   const path = localPath(config.database.url);
   const corruption = path === undefined ? '' : corruptionRemedy(path);
   const timeoutMs = path !== undefined ? migrationTimeoutMs : config.database.timeoutMs;
   const db = await openDatabase({ ...config.database, isOwn: true, timeoutMs }).catch((error: unknown) => {
-    if (error instanceof DatabaseFileError) throw new StartError(error.advice);
+    if (error instanceof DatabaseFileError) throw new OperatorError(error.advice);
     const fit = unfitOf(error);
-    if (fit !== undefined) throw new StartError(unfitMessage(fit, place));
+    if (fit !== undefined) throw new OperatorError(unfitMessage(fit, place));
     const remedy = `${keyRemedy(codeOf(error))}${isCorrupt(error) ? corruption : ''}`;
-    throw new StartError(`The database ${place} cannot be opened (${codeOf(error)}).${remedy}`);
+    throw new OperatorError(`The database ${place} cannot be opened (${codeOf(error)}).${remedy}`);
   });
   if (path !== undefined) {
     const beforeChange = async () => {
@@ -61,7 +61,7 @@ export async function openPreparedDatabase(
     };
     try {
       const isNew = (await schemaFit(db.$client)) === 'empty';
-      if (isNew && config.isProduction) throw new StartError(unfitMessage('empty', place));
+      if (isNew && config.isProduction) throw new OperatorError(unfitMessage('empty', place));
       if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
       const { applied } = await migrateDatabase(db, undefined, {
         forDevelopment: !config.isProduction,
@@ -72,20 +72,21 @@ export async function openPreparedDatabase(
       }
       await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });
     } catch (error) {
-      if (error instanceof StartError) throw error;
-      if (error instanceof MigrationBackupError) throw new StartError(error.message);
-      if (error instanceof SchemaDamageError) throw new StartError(error.message);
+      if (error instanceof OperatorError) throw error;
+      if (error instanceof MigrationBackupError) throw new OperatorError(error.message);
+      if (error instanceof SchemaDamageError) throw new OperatorError(error.message);
       const fit = unfitOf(error);
-      if (fit !== undefined) throw new StartError(unfitMessage(fit, place));
-      if (isCorrupt(error)) throw new StartError(`The database ${place} is corrupt (${codeOf(error)}).${corruption}`);
-      throw new StartError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
+      if (fit !== undefined) throw new OperatorError(unfitMessage(fit, place));
+      if (isCorrupt(error))
+        throw new OperatorError(`The database ${place} is corrupt (${codeOf(error)}).${corruption}`);
+      throw new OperatorError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }
   }
   try {
     const fit = await schemaFit(db.$client);
-    if (fit !== 'fit') throw new StartError(unfitMessage(fit, place));
+    if (fit !== 'fit') throw new OperatorError(unfitMessage(fit, place));
     const { blocking, warnings } = await reportSchema(db);
-    if (blocking.length > 0) throw new StartError(damageMessage(blocking));
+    if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
     for (const { detail } of warnings) log.warn({ schemaObject: detail }, 'the schema differs from the migrations');
     if (config.isProduction) {
       const { isMarked, hasRows } = await findDemoTraces(db);
@@ -93,12 +94,12 @@ export async function openPreparedDatabase(
       else if (hasRows) log.warn({ database: place }, 'this database holds demo data: run planning doctor');
     }
   } catch (error) {
-    if (error instanceof StartError) throw error;
+    if (error instanceof OperatorError) throw error;
     const remedy = keyRemedy(codeOf(error));
-    if (remedy !== '') throw new StartError(`The database ${place} cannot be used (${codeOf(error)}).${remedy}`);
+    if (remedy !== '') throw new OperatorError(`The database ${place} cannot be used (${codeOf(error)}).${remedy}`);
     if (findDatabaseError(error)?.isUnavailable !== true) {
-      if (codeOf(error) === 'UNKNOWN') throw new StartError(`${place} does not answer as a libSQL server.`);
-      throw new StartError(`The database ${place} refuses this service (${codeOf(error)}).`);
+      if (codeOf(error) === 'UNKNOWN') throw new OperatorError(`${place} does not answer as a libSQL server.`);
+      throw new OperatorError(`The database ${place} refuses this service (${codeOf(error)}).`);
     }
     log.warn({ code: codeOf(error) }, 'the database is unreachable: requests get 503 until it responds');
   }
@@ -137,17 +138,17 @@ export async function openConfiguredReplica(
     );
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
-    throw new StartError(`DATABASE_REPLICA_PATH is in a folder that cannot be made (${code}).`);
+    throw new OperatorError(`DATABASE_REPLICA_PATH is in a folder that cannot be made (${code}).`);
   }
   return { reads: replicaOrPrimary(replica, db), replica };
 }
 
-/** @throws StartError when a log lies beside a file that is missing or empty */
+/** @throws OperatorError when a log lies beside a file that is missing or empty */
 function absenceOrFault(url: string): string | undefined {
   try {
     return absenceOf(url);
   } catch (error) {
-    throw error instanceof DatabaseFileError ? new StartError(error.advice) : error;
+    throw error instanceof DatabaseFileError ? new OperatorError(error.advice) : error;
   }
 }
 

@@ -1,9 +1,9 @@
 import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ConfigError, Settings } from '../config';
+import { errorCode } from '../errors';
 import { isBundle } from '../package-root';
 import type { Fault } from '../production-rules';
-import { errorCode } from './start-error';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

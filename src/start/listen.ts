@@ -1,4 +1,4 @@
-import { errorCode, StartError } from './start-error';
+import { errorCode, OperatorError } from '../errors';
 
 const remedies: Readonly<Record<string, string>> = {
   EADDRINUSE: ' Another program does; set PORT to a free one.',
@@ -10,7 +10,7 @@ const remedies: Readonly<Record<string, string>> = {
  * Checks that the service can listen, and returns the port: a free one for 0. Without `reusePort`, a port is taken even if
  * the other program shares it.
  *
- * @throws StartError
+ * @throws OperatorError
  */
 export function findFreePort(host: string, port: number): number {
   try {
@@ -27,9 +27,11 @@ export function addressOf(host: string, port: number): string {
   return `http://${withBrackets(host)}:${port}`;
 }
 
-export function cannotListen(host: string, port: number, error: unknown): StartError {
+export function cannotListen(host: string, port: number, error: unknown): OperatorError {
   const code = errorCode(error);
-  return new StartError(`The service cannot listen on ${withBrackets(host)}:${port} (${code}).${remedies[code] ?? ''}`);
+  return new OperatorError(
+    `The service cannot listen on ${withBrackets(host)}:${port} (${code}).${remedies[code] ?? ''}`,
+  );
 }
 
 function withBrackets(host: string): string {

@@ -3,9 +3,9 @@ import * as v from 'valibot';
 import { createTokenVerifier } from '../../src/auth/token-verifier';
 import { openServiceDatabase } from '../../src/db/client';
 import type { AppDeps } from '../../src/deps';
-import { type ProblemSlug, problemKinds } from '../../src/problems';
 import { Problem, problemsAnywhere } from '../../src/http/problem';
 import { createRateLimits } from '../../src/http/rate-limits';
+import { type ProblemSlug, problemKinds } from '../../src/problems';
 import { seedDemo } from '../../src/seed-demo';
 import {
   type Answer,

@@ -3,13 +3,13 @@ import { eq } from 'drizzle-orm';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { users } from '../../src/db/schema';
-import { problemKinds } from '../../src/problems';
 import { createCors } from '../../src/http/cors';
 import { createErrorHandler } from '../../src/http/error-handler';
 import { createRequestContext } from '../../src/http/request-context';
 import { createRouteTable } from '../../src/http/route-table';
 import { serveOptions } from '../../src/http/serve-options';
 import { createLog } from '../../src/log';
+import { problemKinds } from '../../src/problems';
 import { createTestApp, readAnswer, testConfig } from '../support/app';
 import { connectRaw } from '../support/raw-socket';
 

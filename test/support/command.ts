@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import { OperatorError } from '../../src/cli/operator-error';
 import { createProgram } from '../../src/cli/program';
+import { OperatorError } from '../../src/errors';
 import { atEnd } from './cleanup';
 import { copyTemplate, temporaryFolder } from './database';
 import { programOf } from './program';

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import type * as v from 'valibot';
 import { importRows, type RowsImport } from '../../src/cli/import-rows';
-import { OperatorError } from '../../src/cli/operator-error';
 import type { Database } from '../../src/db/client';
+import { OperatorError } from '../../src/errors';
 import { temporaryFolder } from './database';
 
 /** What the command does, in this process: a process for each case would take half a minute. */

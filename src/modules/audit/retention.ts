@@ -1,6 +1,7 @@
 import { databaseClock } from '../../db/clock';
 import { noteCompleted } from '../../db/row-counts';
 import type { AppDeps } from '../../deps';
+import { describeError } from '../../log';
 import { startRounds } from '../../rounds';
 import { dayMs, planRetention, type RetentionHold } from './retention-plan';
 import { createAuditStore } from './store';
@@ -58,6 +59,6 @@ export function startAuditRetention(
       }
       if (holds.every((hold) => hold === 'shortened')) await noteCompleted(db, 'audit-retention', new Date());
     },
-    onFailure: (failure) => log.error(failure, 'old audit events could not be removed'),
+    onFailure: (error) => log.error(describeError(error), 'old audit events could not be removed'),
   });
 }

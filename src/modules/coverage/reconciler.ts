@@ -1,3 +1,4 @@
+import { describeError } from '../../log';
 import { startRounds } from '../../rounds';
 import { type CoverageDeps, createCoverageService } from './service';
 
@@ -19,7 +20,7 @@ export function startReconciler(deps: CoverageDeps): { stop(): Promise<void> } {
       const settled = await service.reconcile(holder, isStopping);
       if (settled > 0) deps.log.info({ settled }, 'applications were settled');
     },
-    onFailure: (failure) => deps.log.error(failure, 'open applications could not be settled'),
+    onFailure: (error) => deps.log.error(describeError(error), 'open applications could not be settled'),
   });
   return {
     async stop() {

@@ -3,6 +3,7 @@ import { type Database, writeBatch } from '../../db/client';
 import { activities, activitySums, activitySumsProgress } from '../../db/schema';
 import { type activityKinds, sumSpansMs } from '../../db/schema/sales';
 import type { AppDeps } from '../../deps';
+import { describeError } from '../../log';
 import { startRounds } from '../../rounds';
 
 /** One step holds the event loop for some milliseconds. */
@@ -136,6 +137,6 @@ export function startSummingActivities(
       }
       if (isComplete) log.info({ durationMs: performance.now() - startedAtMs }, 'the sums of activities are complete');
     },
-    onFailure: (failure) => log.warn(failure, 'activities could not be summed up; trying again'),
+    onFailure: (error) => log.warn(describeError(error), 'activities could not be summed up; trying again'),
   });
 }
