@@ -4,7 +4,7 @@ import { keptDevelopmentSecret } from './auth/kept-secret';
 import { createTokenVerifier } from './auth/token-verifier';
 import { ConfigError, readConfig } from './config';
 import { closeDatabase, keptLogWarning, localPath, placeOf } from './db/client';
-import { describeWriteFault } from './db/write-probe';
+import { describeWriteFault } from './db/write-faults';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { OperatorError } from './errors';

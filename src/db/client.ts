@@ -6,13 +6,14 @@ import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { SecretSource } from '../secret-files';
 import type { DatabaseObserver } from '../telemetry/observers';
 import { createIfMissing, removeEmpty, requireOwnLog } from './database-file';
+import type { TokenFault } from './errors';
 import { toDatabaseError } from './errors';
 import { openLocalClient } from './local-client';
 import type { OnLoss } from './loss';
 import { observeClient } from './observed-client';
-import type { RemoteSettings, TokenFault } from './remote-client';
+import type { RemoteSettings } from './remote-client';
 import { gateBySchema } from './schema-gate';
-import { watchWrites } from './write-probe';
+import { watchWrites } from './write-faults';
 
 export type Database = LibSQLDatabase & { $client: Client };
 

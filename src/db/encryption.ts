@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
 import { commandName } from '../package-root';
+import type { TokenFault } from './errors';
 import { DatabaseError } from './errors';
-import type { TokenFault } from './remote-client';
 
 /**
  * What the driver is given for a key: its cipher takes the first 32 bytes of a key and ignores the rest, so all of it

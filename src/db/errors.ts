@@ -103,3 +103,6 @@ function networkCode(error: unknown): string | undefined {
   }
   return undefined;
 }
+
+/** The server does not accept the token, or does not let it write. */
+export type TokenFault = 'TOKEN_REFUSED' | 'TOKEN_READ_ONLY';

@@ -2,7 +2,7 @@ import { type Client, createClient, type InArgs, type InStatement } from '@libsq
 import { type BulkheadPolicy, BulkheadRejectedError, bulkhead } from 'cockatiel';
 import type { SecretSource } from '../secret-files';
 import { beforeDeadline } from './deadline';
-import { DatabaseError, isBusy, toDatabaseError } from './errors';
+import { DatabaseError, isBusy, type TokenFault, toDatabaseError } from './errors';
 import { toStatement } from './statement';
 import { type Guard, guardClient, wrapClient } from './wrap-client';
 
@@ -19,9 +19,6 @@ export interface RemoteSettings {
   /** Called with a code when the server starts to refuse the token, and without one when it accepts it again. */
   readonly onTokenChange?: (fault?: TokenFault) => void;
 }
-
-/** The server does not accept the token, or does not let it write. */
-export type TokenFault = 'TOKEN_REFUSED' | 'TOKEN_READ_ONLY';
 
 /**
  * A libSQL server. The client itself has no deadline at all, neither over http nor over ws.

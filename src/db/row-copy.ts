@@ -10,10 +10,10 @@ import {
   lastKey,
   pageQuery,
   pagesOf,
-  quoted,
   type Table,
 } from './row-pages';
 import type { Row, RowStore, Statement } from './row-store';
+import { quoted } from './schema-comparison';
 import { unfinishedTables } from './schema-fit';
 
 const migrationsTable = '__drizzle_migrations';

@@ -1,4 +1,5 @@
 import type { Row, RowStore, Statement, Value } from './row-store';
+import { quoted } from './schema-comparison';
 
 /** The response of a server is limited to 10 MB, and a write transaction to five seconds. */
 const pageRows = 2_000;
@@ -109,8 +110,4 @@ function addValue(hash: Bun.CryptoHasher, value: Value): void {
 
 export async function firstCell(store: RowStore, query: string): Promise<Value | undefined> {
   return (await store.read(query))[0]?.[0];
-}
-
-export function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }

@@ -3,7 +3,6 @@ import Connection from 'libsql';
 import * as v from 'valibot';
 import { reasonOf } from './errors';
 import { type AppliedMigration, type Migration, readMigrations } from './migrations';
-import { quoted } from './row-pages';
 
 /** How one object of a database differs from what the migrations create. */
 export interface SchemaDifference {
@@ -211,4 +210,8 @@ function partName(table: string, [first = '', second = '', ...rest]: readonly st
   return isKey
     ? `constraint ${table}.${[first, second, ...rest].join('').replace(/\W+/g, '_')}`
     : `column ${table}.${first}`;
+}
+
+export function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
 }

@@ -1,6 +1,5 @@
 import { sql } from 'drizzle-orm';
 import { check, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core';
-import type { Condition, TextList } from '../../modules/matching/catalog-model';
 
 /** One state of the catalogue; the newest that is complete is in force. The penalty is in hundredths of a point. */
 export const catalogVersions = sqliteTable('catalog_versions', {
@@ -25,7 +24,7 @@ export const conditions = sqliteTable(
     catalogVersion: version(),
     position: integer('position').notNull(),
     code: text('code').notNull(),
-    when: text('when', { mode: 'json' }).$type<Condition>().notNull(),
+    when: text('when', { mode: 'json' }).notNull(),
   },
   (table) => [
     primaryKey({ columns: [table.catalogVersion, table.code] }),
@@ -55,9 +54,9 @@ export const productRules = sqliteTable(
     productId: integer('product_id').notNull(),
     position: integer('position').notNull(),
     id: text('id').notNull(),
-    when: text('when', { mode: 'json' }).$type<Condition>().notNull(),
+    when: text('when', { mode: 'json' }).notNull(),
     pointsHundredths: integer('points_hundredths').notNull(),
-    textList: text('text_list').$type<TextList>().notNull(),
+    textList: text('text_list').notNull(),
     text: text('text').notNull(),
     reason: text('reason').notNull(),
   },

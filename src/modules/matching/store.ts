@@ -1,13 +1,26 @@
-import { and, asc, desc, eq, gt, lt, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, getTableColumns, gt, lt, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema';
 import { inSlices, nextTurn } from '../../rounds';
-import type { Catalog, CatalogProduct } from './catalog-model';
+import type { Catalog, CatalogProduct, Condition, TextList } from './catalog-model';
 import { penaltyOf, type StoredCatalog, type StoredProduct } from './match';
 
 type ProductRow = typeof products.$inferSelect;
-type RuleRow = typeof productRules.$inferSelect;
+type RuleRow = Omit<typeof productRules.$inferSelect, 'when' | 'textList'> & {
+  readonly when: Condition;
+  readonly textList: TextList;
+};
 type CodeRow = typeof productDisqualifiers.$inferSelect;
+
+/** A condition was validated when its catalogue was stored. */
+const storedCondition = (column: SQLWrapper) =>
+  sql<Condition>`${column}`.mapWith((text: string): Condition => JSON.parse(text));
+
+const ruleColumns = {
+  ...getTableColumns(productRules),
+  when: storedCondition(productRules.when),
+  textList: sql<TextList>`${productRules.textList}`,
+};
 
 export type CatalogSource = 'shipped' | 'imported';
 
@@ -48,7 +61,7 @@ export function createCatalogStore(db: Database) {
         .where(and(eq(catalogVersions.id, version), eq(catalogVersions.isComplete, true)));
       if (row === undefined) return undefined;
       const conditionRows = await db
-        .select()
+        .select({ ...getTableColumns(conditions), when: storedCondition(conditions.when) })
         .from(conditions)
         .where(eq(conditions.catalogVersion, version))
         .orderBy(asc(conditions.position));
@@ -62,7 +75,7 @@ export function createCatalogStore(db: Database) {
       );
       const ruleRows = await inPages((last: RuleRow | undefined) =>
         db
-          .select()
+          .select(ruleColumns)
           .from(productRules)
           .where(
             and(
