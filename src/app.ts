@@ -1,40 +1,79 @@
 import { Elysia } from 'elysia';
-import { CustomSelection, SelectionItem } from './answers';
-import { countParts, listCompletedTasks } from './db/row-counts';
+import { countParts, listCompletedTasks } from './db/statements';
 import { createWriteProbe } from './db/write-probe';
+import { createDemoPage } from './demo/page';
 import type { AppDeps, LimitedExchange } from './deps';
-import { answerHeaders } from './http/answer-headers';
+import { AppError } from './errors';
 import { createCors } from './http/cors';
-import { createDemoPage } from './http/demo-page';
-import { createDocs } from './http/docs';
-import { createErrorHandler } from './http/error-handler';
-import { createHealthRoutes } from './http/health';
-import { iconRoutes } from './http/icons';
-import { createMetricsRoute } from './http/metrics';
-import { Problem } from './http/problem';
-import { createProblemPages } from './http/problem-pages';
-import { rawQuery } from './http/raw-query';
-import { createRequestContext } from './http/request-context';
-import { createRouteTable } from './http/route-table';
-import { sentTargetRoutes } from './http/sent-target';
-import { serveOptions } from './http/serve-options';
+import { createProblemPages } from './http/docs/problem-pages';
+import { createDocs } from './http/docs/routes';
+import { createHealthRoutes, createMetricsRoute } from './http/operations';
+import { createErrorHandler, createRouteTable, Problem, problemResponse } from './http/problem-response';
+import { createRequestContext, rawQuery, sentTargetRoutes } from './http/request-context';
+import { answerHeaders } from './http/response';
+import { describeError } from './log';
+import {
+  CustomSelection,
+  LifeInsurance,
+  LifeInsuranceAnswers,
+  LifetimeCare,
+  LifetimeCareAnswers,
+  LtcLifetimeCare,
+  LtcLifetimeCareAnswers,
+  SelectionItem,
+} from './modules/answers/model';
+import { createDeepDiveRoutes, createLtcRoutes } from './modules/answers/routes';
 import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
 import { ApplicationsBody } from './modules/coverage/model';
+import { createOperationStore } from './modules/coverage/outcomes';
 import { createCoverageRoutes } from './modules/coverage/routes';
-import { createOperationStore } from './modules/coverage/store-operations';
-import { LifeInsurance, LifeInsuranceAnswers, LifetimeCare, LifetimeCareAnswers } from './modules/deep-dives/model';
-import { createDeepDiveRoutes } from './modules/deep-dives/routes';
-import { LtcLifetimeCare, LtcLifetimeCareAnswers } from './modules/ltc/model';
-import { createLtcRoutes } from './modules/ltc/routes';
+import { iconRoutes } from './modules/matching/icons';
 import { Matches } from './modules/matching/model';
 import { createMatchingRoutes } from './modules/matching/routes';
-import { HealthAndCareBody, ReferenceOption } from './modules/reference/model';
 import { createReferenceRoutes } from './modules/reference/routes';
+import { HealthAndCareBody, ReferenceOption } from './modules/reference/store';
 import { MonthlyGlanceBody } from './modules/sales/model';
 import { createSalesRoutes } from './modules/sales/routes';
 import { Profile, User, UserBody } from './modules/users/model';
 import { createUserRoutes } from './modules/users/routes';
+
+/** How many queries in a row the longest answer waits for. */
+const longestQueries = 6;
+const idleSeconds = 10;
+
+type ServeConfig = Pick<AppDeps['config'], 'carrier' | 'database' | 'publicUrl' | 'requestTimeoutMs'>;
+
+/** How Bun serves the app. */
+export function serveOptions({
+  config,
+  log,
+  metrics,
+  newRequestId,
+}: Pick<AppDeps, 'log' | 'newRequestId'> & Partial<Pick<AppDeps, 'metrics'>> & { config: ServeConfig }) {
+  const { carrier, database, publicUrl, requestTimeoutMs } = config;
+  const longestAnswerMs = (carrier.attempts + 1) * carrier.timeoutMs + longestQueries * database.timeoutMs;
+  return {
+    // Counts anew from a whole request and from an answer, not from each byte, so it cuts whoever sends a head slowly
+    // too; a slow body is answered before.
+    idleTimeout: Math.ceil(Math.max(longestAnswerMs, requestTimeoutMs) / 1000) + idleSeconds,
+    // Two services on one port would share its requests silently.
+    reusePort: false,
+    // What escapes the error handler (a header that cannot be sent, `throw null`) would show Bun's own page.
+    development: false,
+    // Larger bodies are refused by our own check, after the token's and with a problem body.
+    maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+    error(error: unknown) {
+      const requestId = newRequestId();
+      log.error({ requestId, problem: 'internal-error', ...describeError(error) }, 'request failed');
+      metrics?.escaped();
+      const answer = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
+      answer.headers.set('x-request-id', requestId);
+      for (const [name, value] of Object.entries(answerHeaders(publicUrl))) answer.headers.set(name, value);
+      return answer;
+    },
+  };
+}
 
 /** The models that the documentation names. */
 const models = {

@@ -1,12 +1,19 @@
-import type { Failure, NotModified, Result } from './client/answer';
 import type { Api } from './client/api';
-import type { ClientError } from './client/errors';
-import { type CallOptions, type ClientSettings, createSender, randomId, type Send } from './client/sender';
+import { type CallOptions, type ClientSettings, createSender, randomId, type Send } from './client/request';
+import type { ClientError, Failure, NotModified, Result } from './client/result';
 
-export type { Failure, NotModified, Result, Success } from './client/answer';
 export type { Api } from './client/api';
-export type { CallProblem, ClientError, FieldError, ServiceProblem } from './client/errors';
-export type { CallOptions, ClientSettings } from './client/sender';
+export type { CallOptions, ClientSettings } from './client/request';
+export type {
+  CallProblem,
+  ClientError,
+  Failure,
+  FieldError,
+  NotModified,
+  Result,
+  ServiceProblem,
+  Success,
+} from './client/result';
 
 export type User = Api['getUser']['answer']['user'];
 

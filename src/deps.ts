@@ -1,12 +1,12 @@
 import type { Context } from 'elysia';
-import type { DemoTokens } from './auth/development-key';
-import type { VerifyToken } from './auth/token-verifier';
-import type { Config } from './config';
+import type { DemoTokens } from './auth/signing';
+import type { VerifyToken } from './auth/verifier';
+import type { SecretSource } from './config/secrets';
+import type { Config } from './config/settings';
 import type { Database } from './db/client';
 import type { Log } from './log';
-import type { Carrier } from './modules/coverage/carrier/carrier';
-import type { SecretSource } from './secret-files';
-import type { Metrics, Tracing } from './telemetry/observers';
+import type { Carrier } from './shared/carrier';
+import type { Metrics, Tracing } from './telemetry/events';
 
 /** What the app touches outside itself. Everything else it makes from these. */
 export interface AppDeps {

@@ -1,4 +1,4 @@
-import { type ProblemSlug, problemKinds } from './problems';
+import { type ProblemSlug, problemKinds } from './shared/problems';
 
 /** One broken rule. `pointer` is a JSON pointer into the body, or the name of a query parameter. */
 export interface FieldError {

@@ -1,6 +1,6 @@
 import { constants } from 'node:os';
 import * as v from 'valibot';
-import { type ProblemSlug, problemKinds } from './problems';
+import { type ProblemSlug, problemKinds } from './shared/problems';
 
 const isProblemSlug = (text: unknown): text is ProblemSlug =>
   typeof text === 'string' && Object.hasOwn(problemKinds, text);

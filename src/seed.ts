@@ -1,10 +1,35 @@
+import { createHash } from 'node:crypto';
 import * as v from 'valibot';
 import type { Database } from './db/client';
-import { createCemeteryStore } from './modules/cemeteries/store';
-import { seedCatalog } from './modules/matching/seed-catalog';
-import { createCatalogStore } from './modules/matching/store';
+import { createCemeteryStore, demoCemeteries } from './modules/cemeteries/store';
+import { readShippedCatalog, shippedFile } from './modules/matching/catalog-model';
+import { type CatalogStore, createCatalogStore } from './modules/matching/store';
 import { createReferenceStore } from './modules/reference/store';
-import { seedDemo } from './seed-demo';
+import { createSalesStore, demoActivities, demoStaff } from './modules/sales/store';
+
+/** Stores the shipped catalogue, unless it is in force already or an operator has imported one. */
+export async function seedCatalog(store: CatalogStore, now: Date): Promise<void> {
+  const latest = await store.findLatestVersion();
+  const contentHash = hashCatalog(shippedFile);
+  // Saves the work; what decides is the store's own condition.
+  if (latest?.source === 'imported' || latest?.contentHash === contentHash) return;
+  await store.add(readShippedCatalog(), { source: 'shipped', contentHash, now });
+}
+
+/** The same for the same catalogue as it was read, however its file is laid out. */
+export function hashCatalog(catalog: { readonly $schema?: unknown }): string {
+  const { $schema: _, ...content } = catalog;
+  return createHash('sha256').update(JSON.stringify(content)).digest('hex');
+}
+
+/** Stores demo cemeteries and a demo sales team, and keeps those of them that are stored already. */
+export async function seedDemo(db: Database, now: Date): Promise<void> {
+  const sales = createSalesStore(db);
+  const keepsStored = true;
+  await createCemeteryStore(db).upsert(demoCemeteries, { createdBy: 'demo', now, keepsStored });
+  await sales.upsertStaff(demoStaff, now, { keepsStored });
+  await sales.upsertActivities(demoActivities(now), now, keepsStored);
+}
 
 /**
  * Stores the lists and the catalogue of the package; with `withDemo` also demo data, but only in a database that is marked

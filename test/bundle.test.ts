@@ -5,7 +5,7 @@ import { dirname, join, normalize } from 'node:path';
 import { Glob } from 'bun';
 import * as v from 'valibot';
 import packageJson from '../package.json';
-import { removeEarlierBundle } from '../src/build/earlier-bundle';
+import { removeEarlierBundle } from '../src/build/main';
 import { startPrimary } from './scale/cluster';
 import { callerOf, testSecret } from './support/app';
 import { buildMovedBundle } from './support/bundle';
@@ -127,7 +127,7 @@ describe('the service of the bundle', () => {
     database.close();
     expect((await call('POST', '/v2/private/engine/matches', { as: 'ada' })).status).toBe(500);
     while (!other.output().includes('"frames"')) await Bun.sleep(10);
-    expect(other.output()).toContain('src/modules/users/answers.ts:');
+    expect(other.output()).toContain('src/modules/answers/sections.ts:');
   });
 
   test('counts and traces where it is asked to', async () => {

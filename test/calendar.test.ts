@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { ageOn, calendarDateAt, parseCalendarDate } from '../src/calendar';
+import { ageOn, calendarDateAt, parseCalendarDate } from '../src/shared/calendar';
 
 describe('an age', () => {
   test.each([
@@ -63,7 +63,7 @@ describe('a calendar date', () => {
 
   test.each(['America/Los_Angeles', 'UTC', 'Pacific/Kiritimati'])('survives a process in %s', (zone) => {
     const script = `
-      import { ageOn, calendarDateAt, parseCalendarDate } from ${JSON.stringify(join(import.meta.dirname, '../src/calendar.ts'))};
+      import { ageOn, calendarDateAt, parseCalendarDate } from ${JSON.stringify(join(import.meta.dirname, '../src/shared/calendar.ts'))};
       const today = calendarDateAt(new Date('2026-03-11T03:30:00Z'), 'America/New_York');
       process.stdout.write([parseCalendarDate('1970-04-04T23:30:00-10:00'), today, ageOn('1961-03-11', today)].join(' '));`;
     const child = Bun.spawnSync([process.execPath, '-e', script], { env: { ...process.env, TZ: zone, LANG: 'de_DE' } });

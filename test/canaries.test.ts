@@ -5,7 +5,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import * as v from 'valibot';
-import { magicLastNames } from '../src/carrier-sandbox/faults';
+import { magicLastNames } from '../src/carrier-sandbox/server';
 import { readAnswer, testSecret } from './support/app';
 import { canary, canaryRequests, canaryWord, findCanaries } from './support/canaries';
 import { privateRoutes } from './support/contract';

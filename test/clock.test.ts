@@ -1,9 +1,9 @@
 import { describe, expect, setSystemTime, test } from 'bun:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import * as v from 'valibot';
-import { createTokenVerifier } from '../src/auth/token-verifier';
-import { acquireLease } from '../src/db/leases';
-import { createHttpCarrier } from '../src/modules/coverage/carrier/http-carrier';
+import { createTokenVerifier } from '../src/auth/verifier';
+import { acquireLease } from '../src/db/statements';
+import { createHttpCarrier } from '../src/modules/coverage/http-carrier';
 import { createCatalogStore } from '../src/modules/matching/store';
 import { UserBody } from '../src/modules/users/model';
 import { type Answer, createTestApp, type TestApp } from './support/app';

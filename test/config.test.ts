@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { generateKeyPairSync } from 'node:crypto';
 import * as v from 'valibot';
-import { ConfigError, readConfig, Settings } from '../src/config';
+import { ConfigError, readConfig, Settings } from '../src/config/settings';
 
 const pem = (type: 'ed25519') => generateKeyPairSync(type).publicKey.export({ type: 'spki', format: 'pem' }).toString();
 const rsaPem = (modulusLength: number) =>

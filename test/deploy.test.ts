@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import packageJson from '../package.json';
-import { readConfig, Settings } from '../src/config';
+import { readConfig, Settings } from '../src/config/settings';
 import { buildMovedBundle } from './support/bundle';
 import { freePort } from './support/free-port';
 import { startService } from './support/service';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { onceLoaded } from '../src/once-loaded';
+import { onceLoaded } from '../src/shared/async';
 
 describe('what is loaded once', () => {
   test('is loaded when it is first asked for, and shared by all who ask meanwhile and later', async () => {

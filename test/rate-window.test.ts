@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { createRateWindows } from '../src/rate-window';
+import { createRateWindows } from '../src/http/rate-limits';
 
 function windowsAt(startMs: number, maxCallers = 1000) {
   const time = { nowMs: startMs };

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { signToken } from '../src/auth/sign-token';
-import { ConfigError, readConfig } from '../src/config';
+import { signToken } from '../src/auth/signing';
+import { ConfigError, readConfig } from '../src/config/settings';
 import { openDatabase } from '../src/db/client';
 import { migrateDatabase } from '../src/db/migrate';
 import { seedDatabase } from '../src/seed';

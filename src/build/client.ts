@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import packageJson from '../../package.json' with { type: 'json' };
-import { packageRoot } from '../package-root';
+import { packageRoot } from '../shared/build';
 
 const root = fileURLToPath(packageRoot);
 

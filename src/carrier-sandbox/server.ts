@@ -1,7 +1,196 @@
-import type { Config } from '../config';
-import { closeDatabase, openDatabase } from '../db/client';
-import { createCarrierSandbox } from './app';
-import { createSandboxStore } from './store';
+import { sql } from 'drizzle-orm';
+import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+import { Elysia } from 'elysia';
+import * as v from 'valibot';
+import type { Config } from '../config/settings';
+import { closeDatabase, type Database, openDatabase } from '../db/client';
+import { ageOn, calendarDateAt, parseCalendarDate } from '../shared/calendar';
+import { stateCodes } from '../shared/states';
+import { issueAges, type Pricing, priceApplication } from './tariff';
+
+/**
+ * What the sandbox does to an application by the applicant's last name, so that a frontend can meet every failure.
+ * Each is of the POST alone: asking for the reference afterwards tells what became of it.
+ */
+export const magicLastNames = {
+  Slow: { does: 'accepts, and answers after a minute', isAccepted: true },
+  Dropped: { does: 'accepts, and closes the connection without an answer', isAccepted: true },
+  Broken: { does: 'accepts, and answers 500', isAccepted: true },
+  Busy: { does: 'does not accept, and answers 429 with Retry-After', isAccepted: false },
+  Garbled: { does: 'accepts, and answers a body that is not JSON', isAccepted: true },
+  Huge: { does: 'accepts, and answers a body of 50 MB', isAccepted: true },
+  Declined: { does: 'declines', isAccepted: false },
+  Notfiled: { does: 'says that the product is not filed in the state', isAccepted: false },
+} as const;
+
+export type Fault = keyof typeof magicLastNames;
+
+export function faultOf(lastName: string): Fault | undefined {
+  return isFault(lastName) ? lastName : undefined;
+}
+
+function isFault(name: string): name is Fault {
+  return Object.hasOwn(magicLastNames, name);
+}
+
+const Application = v.object({
+  clientReference: v.pipe(v.string(), v.regex(/^[\w-]{8,64}$/)),
+  flow: v.picklist(['ltc', 'life']),
+  applicant: v.object({
+    firstName: v.pipe(v.string(), v.nonEmpty()),
+    lastName: v.pipe(v.string(), v.nonEmpty()),
+    dateOfBirth: v.pipe(
+      v.string(),
+      v.check((date) => parseCalendarDate(date) === date),
+    ),
+    gender: v.picklist(['Male', 'Female']),
+    state: v.picklist(stateCodes),
+    email: v.pipe(v.string(), v.nonEmpty()),
+  }),
+});
+
+const slowMs = 60_000;
+const hugeBytes = 50_000_000;
+const hugeChunk = new Uint8Array(1_000_000).fill(32);
+
+export interface SandboxDeps {
+  readonly store: SandboxStore;
+  readonly clock: () => Date;
+  /** The bearer token that callers must send; none is asked for without it. */
+  readonly apiKey?: string | undefined;
+}
+
+/**
+ * The sandbox carrier: an application of its own that is reached over HTTP alone, prices by its own tariff, and fails
+ * on purpose for the last names of faults.ts. It never listens by itself.
+ */
+export function createCarrierSandbox({ store, clock, apiKey }: SandboxDeps) {
+  return new Elysia({ serve: { reusePort: false, development: false, idleTimeout: 120 } })
+    .onRequest(({ request }) => {
+      if (apiKey === undefined || request.headers.get('authorization') === `Bearer ${apiKey}`) return;
+      return answer(401, { error: 'The API key is not the one of this carrier.' });
+    })
+    .onError(({ code }) =>
+      code === 'NOT_FOUND' ? answer(404, { error: 'There is none.' }) : answer(503, { error: 'It failed; try again.' }),
+    )
+    .post(
+      '/applications',
+      async ({ request, server }) => {
+        const parsed = v.safeParse(Application, await request.json().catch(() => undefined));
+        if (!parsed.success) return answer(400, { error: 'The application is not complete.' });
+        const { clientReference, flow, applicant } = parsed.output;
+        const ageYears = ageOn(applicant.dateOfBirth, calendarDateAt(clock(), 'UTC'));
+        const fault = faultOf(applicant.lastName);
+        if (fault === 'Busy') return answer(429, { error: 'Too many applications.' }, { 'retry-after': '1' });
+        if (fault === 'Notfiled') return answer(422, { decision: 'not-filed' });
+        if (fault === 'Declined' || ageYears < issueAges.min || ageYears > issueAges.max) {
+          return answer(422, { decision: 'declined' });
+        }
+        const accepted = await store.accept({
+          clientReference,
+          flow,
+          applicant,
+          pricing: priceApplication({ ageYears, gender: applicant.gender, state: applicant.state }),
+          createdAt: clock().getTime(),
+        });
+        return answerAccepted(accepted, fault, () => server?.timeout(request, 0));
+      },
+      { parse: 'none' },
+    )
+    .get('/applications/:clientReference', async ({ params }) => {
+      const application = await store.find(params.clientReference);
+      return application === undefined ? answer(404, { error: 'There is none.' }) : answer(200, view(application));
+    });
+}
+
+async function answerAccepted(accepted: CarrierApplication, fault: Fault | undefined, keepOpen: () => void) {
+  switch (fault) {
+    case 'Slow':
+      keepOpen();
+      await Bun.sleep(slowMs);
+      return answer(201, view(accepted));
+    case 'Dropped':
+      return new Response(
+        new ReadableStream({
+          pull: (controller) => controller.error(),
+        }),
+      );
+    case 'Broken':
+      return answer(500, { error: 'Broken on purpose.' });
+    case 'Garbled':
+      return new Response('{"applicationNumber":', { status: 201, headers: { 'content-type': 'application/json' } });
+    case 'Huge':
+      return new Response(hugeBody(), { status: 201, headers: { 'content-type': 'application/json' } });
+    default:
+      return answer(201, view(accepted));
+  }
+}
+
+function hugeBody(): ReadableStream<Uint8Array> {
+  let sent = 0;
+  return new ReadableStream({
+    pull(controller) {
+      controller.enqueue(hugeChunk);
+      sent += hugeChunk.byteLength;
+      if (sent >= hugeBytes) controller.close();
+    },
+  });
+}
+
+function view({ applicationNumber, pricing }: CarrierApplication): object {
+  return { applicationNumber, pricing };
+}
+
+function answer(status: number, body: object, headers: Record<string, string> = {}): Response {
+  return Response.json(body, { status, headers });
+}
+
+/** The sandbox's own database: it knows nothing of the service's tables. */
+const carrierApplications = sqliteTable('carrier_applications', {
+  applicationNumber: integer('application_number').primaryKey({ autoIncrement: true }),
+  clientReference: text('client_reference').notNull().unique(),
+  flow: text('flow').notNull(),
+  applicant: text('applicant', { mode: 'json' }).$type<object>().notNull(),
+  pricing: text('pricing', { mode: 'json' }).$type<Pricing[]>().notNull(),
+  createdAt: integer('created_at').notNull(),
+});
+
+export type CarrierApplication = typeof carrierApplications.$inferSelect;
+
+/** Makes the table where it is not there yet. Numbers begin at 100001. */
+export async function createSandboxStore(db: Database) {
+  await db.run(sql`CREATE TABLE IF NOT EXISTS carrier_applications (
+    application_number integer PRIMARY KEY AUTOINCREMENT, client_reference text NOT NULL UNIQUE, flow text NOT NULL,
+    applicant text NOT NULL, pricing text NOT NULL, created_at integer NOT NULL)`);
+  await db.run(sql`INSERT INTO sqlite_sequence (name, seq) SELECT 'carrier_applications', 100000
+    WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'carrier_applications')`);
+
+  const find = async (clientReference: string): Promise<CarrierApplication | undefined> => {
+    const [row] = await db
+      .select()
+      .from(carrierApplications)
+      .where(sql`${carrierApplications.clientReference} = ${clientReference}`);
+    return row;
+  };
+
+  return {
+    find,
+
+    /** Accepts the application, or gives the one that was accepted under its reference before. */
+    async accept(application: Omit<CarrierApplication, 'applicationNumber'>): Promise<CarrierApplication> {
+      const [row] = await db.insert(carrierApplications).values(application).onConflictDoNothing().returning();
+      const accepted = row ?? (await find(application.clientReference));
+      if (accepted === undefined) throw new Error('An accepted application is not there');
+      return accepted;
+    },
+
+    async count(): Promise<number> {
+      return db.$count(carrierApplications);
+    },
+  };
+}
+
+export type SandboxStore = Awaited<ReturnType<typeof createSandboxStore>>;
 
 interface ListenOptions {
   readonly config: Pick<Config, 'sandboxDatabaseUrl' | 'database'>;

@@ -1,20 +1,17 @@
 import { Argument, Command, Option } from 'commander';
 import * as v from 'valibot';
-import type { Config } from '../config';
+import type { Config } from '../config/settings';
 import type { Database } from '../db/client';
-import { type ApplicationRow, erasedUserId } from '../db/schema/applications';
+import { type ApplicationRow, erasedUserId } from '../db/schema/people';
 import { OperatorError } from '../errors';
-import { findFieldErrors } from '../field-errors';
 import { createAuditStore, noUserId } from '../modules/audit/store';
-import { CarrierAcceptance, type CarrierDecision, carrierId } from '../modules/coverage/carrier/carrier';
+import { createOperationStore, type ShownState, shownState, shownStates } from '../modules/coverage/outcomes';
 import { createApplicationStore, staleAfterMsOf } from '../modules/coverage/store';
-import { createOperationStore, type ShownState, shownState, shownStates } from '../modules/coverage/store-operations';
-import { durationSeconds, identifier } from './arguments';
-import { withDatabase } from './command-database';
-import { confirm } from './confirm';
-import { currentOperator } from './operator';
-import { printResult, toLine, writeOut } from './print';
-import { readJsonFile } from './read-json';
+import { CarrierAcceptance, type CarrierDecision, carrierId } from '../shared/carrier';
+import { findFieldErrors } from '../shared/field-errors';
+import { confirm, currentOperator, durationSeconds, identifier, withDatabase } from './context';
+import { readJsonFile } from './files';
+import { printResult, toLine, writeOut } from './output';
 import { readSettings } from './settings';
 
 interface ListOptions {

@@ -6,21 +6,13 @@ import { type DatabaseSettings, localPath, openDatabase, placeOf } from '../db/c
 import { DatabaseFileError, requireOwnLog } from '../db/database-file';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError, reasonOf } from '../db/errors';
-import { noteCompleted } from '../db/row-counts';
+import { noteCompleted } from '../db/statements';
 import { OperatorError } from '../errors';
-import { commandName } from '../package-root';
-import { closeOfCommand } from './command-database';
+import { commandName } from '../shared/build';
+import { closeOfCommand } from './context';
 import { copyDatabaseRows } from './copy';
-import {
-  companionSuffixes,
-  isSameFile,
-  isTaken,
-  statOrNothing,
-  syncFolderOf,
-  syncToDisk,
-  withPartial,
-} from './durable-files';
-import { counted, printResult, readableSize } from './print';
+import { companionSuffixes, isSameFile, isTaken, statOrNothing, syncFolderOf, syncToDisk, withPartial } from './files';
+import { counted, printResult, readableSize } from './output';
 import { readSettings } from './settings';
 
 interface BackupOptions {

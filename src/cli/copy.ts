@@ -2,6 +2,7 @@ import { closeSync, existsSync, linkSync, openSync, rmSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { Command } from 'commander';
 import * as v from 'valibot';
+import { DatabaseUrl, EncryptionKey, NonEmpty } from '../config/validators';
 import { examineCopy, UnfitError } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { requireOwnLog } from '../db/database-file';
@@ -10,11 +11,9 @@ import { DatabaseError } from '../db/errors';
 import type { CopiedTable } from '../db/row-copy';
 import type { DatabasePlace } from '../db/row-store';
 import { OperatorError } from '../errors';
-import { DatabaseUrl, EncryptionKey, NonEmpty } from '../setting-forms';
-import { readSecret } from './arguments';
-import { companionSuffixes, isTaken, syncFolderOf, syncToDisk } from './durable-files';
-import { counted, printResult } from './print';
-import { createProgress } from './progress';
+import { readSecret } from './context';
+import { companionSuffixes, isTaken, syncFolderOf, syncToDisk } from './files';
+import { counted, createProgress, printResult } from './output';
 import { readSettings } from './settings';
 
 interface CopyOptions {

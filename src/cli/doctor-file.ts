@@ -1,13 +1,13 @@
 import { readdirSync, readlinkSync, type Stats, statSync } from 'node:fs';
 import * as v from 'valibot';
-import type { Config } from '../config';
+import type { Config } from '../config/settings';
 import type { Database } from '../db/client';
+import { driverVersion } from '../db/connection';
 import { nameOfFile } from '../db/database-file';
 import { toDatabaseError } from '../db/errors';
-import { driverVersion } from '../db/local-connection';
 import { addressOf } from '../start/listen';
-import type { Finding } from './print';
-import { counted } from './print';
+import type { Finding } from './output';
+import { counted } from './output';
 
 /** A log of this size shows that a reader has blocked checkpoints for long. */
 const largeLogBytes = 256 * 1024 * 1024;

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import type { Config } from '../config';
+import type { Config } from '../config/settings';
 import { backUpBeforeMigration, MigrationBackupError } from '../db/backup';
 import { absenceOf, type Database, type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
@@ -13,10 +13,10 @@ import {
 } from '../db/migrate';
 import { readMigrations } from '../db/migrations';
 import { OperatorError } from '../errors';
-import { commandName } from '../package-root';
 import { findDemoTraces, seedDatabase } from '../seed';
-import { closeOfCommand, openOwnDatabase, toOperatorError, withDatabase } from './command-database';
-import { printResult } from './print';
+import { commandName } from '../shared/build';
+import { closeOfCommand, openOwnDatabase, toOperatorError, withDatabase } from './context';
+import { printResult } from './output';
 import { readSettings } from './settings';
 
 const serverTooBusy =

@@ -1,17 +1,16 @@
 import { existsSync, realpathSync, renameSync, statSync } from 'node:fs';
 import { Command } from 'commander';
-import { ConfigError } from '../config';
+import { ConfigError } from '../config/settings';
+import { EncryptionKey } from '../config/validators';
 import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
 import { localPath, placeOf } from '../db/client';
 import { requireOwnLog } from '../db/database-file';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import { OperatorError } from '../errors';
-import { EncryptionKey } from '../setting-forms';
-import { readSecret } from './arguments';
-import { confirm } from './confirm';
-import { keepOwner, syncFolderOf, syncToDisk, withPartial } from './durable-files';
-import { counted, printResult, readableSize } from './print';
+import { confirm, readSecret } from './context';
+import { keepOwner, syncFolderOf, syncToDisk, withPartial } from './files';
+import { counted, printResult, readableSize } from './output';
 import { readSettings } from './settings';
 
 interface RekeyOptions {

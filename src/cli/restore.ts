@@ -7,8 +7,8 @@ import { type DatabaseSettings, localPath, placeOf } from '../db/client';
 import { keyFaultOf, keyRemedy } from '../db/encryption';
 import { DatabaseError } from '../db/errors';
 import { OperatorError } from '../errors';
-import { commandName } from '../package-root';
-import { confirm } from './confirm';
+import { commandName } from '../shared/build';
+import { confirm } from './context';
 import { copyWithProgress } from './copy';
 import {
   companionSuffixes,
@@ -19,8 +19,8 @@ import {
   syncFolderOf,
   syncToDisk,
   withPartial,
-} from './durable-files';
-import { counted, printResult, readableSize } from './print';
+} from './files';
+import { counted, printResult, readableSize } from './output';
 import { readSettings } from './settings';
 
 interface RestoreOptions {

@@ -1,4 +1,4 @@
-import { type Config, readConfig } from '../config';
+import { type Config, readConfig } from '../config/settings';
 
 /** The parts of a Config, each with the settings that it is read from. */
 const parts = {

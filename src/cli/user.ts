@@ -4,16 +4,13 @@ import * as v from 'valibot';
 import { type Database, truncateLog } from '../db/client';
 import { OperatorError } from '../errors';
 import { createAuditStore } from '../modules/audit/store';
-import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/personal-data/store';
+import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/privacy/store';
 import { createSalesStore } from '../modules/sales/store';
-import { toUserJson } from '../modules/users/view';
-import { commandName } from '../package-root';
-import { identifier, subject } from './arguments';
+import { toUserJson } from '../modules/users/save';
+import { commandName } from '../shared/build';
 import { toShown } from './audit';
-import { withDatabase } from './command-database';
-import { confirm } from './confirm';
-import { currentOperator } from './operator';
-import { counted, printResult, toTable } from './print';
+import { confirm, currentOperator, identifier, subject, withDatabase } from './context';
+import { counted, printResult, toTable } from './output';
 import { readSettings } from './settings';
 
 export function userCommand(): Command {

@@ -1,4 +1,4 @@
-import type { FieldError } from './errors';
+import type { FieldError } from './result';
 
 /** Values that JSON would change. */
 export class Unsendable extends TypeError {

@@ -8,7 +8,7 @@ import * as v from 'valibot';
 import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
 import { abandon, driverKey, encryptionOption, type KeyFault, keyFaultOf } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
-import { knownSchemas, neededMigration } from './schema-fit';
+import { knownSchemas, neededMigration } from './schema-gate';
 
 export interface Contents {
   /** Rows of `users`. */

@@ -2,7 +2,7 @@ import AsyncConnection from 'libsql/promise';
 import { rescueDatabase } from './backup';
 import { abandon, encryptionOption } from './encryption';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
-import type { WalIndex, WalState } from './wal-index';
+import type { WalIndex, WalState } from './wal';
 
 /** A checkpoint is due when the log has this many frames, as SQLite's own automatic checkpoint is. */
 const dueFrames = 1000;

@@ -3,17 +3,16 @@ import { resolve } from 'node:path';
 import type { Client, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
-import type { SecretSource } from '../secret-files';
-import type { DatabaseObserver } from '../telemetry/observers';
+import type { SecretSource } from '../config/secrets';
+import type { DatabaseObserver } from '../telemetry/events';
 import { createIfMissing, removeEmpty, requireOwnLog } from './database-file';
 import type { TokenFault } from './errors';
 import { toDatabaseError } from './errors';
-import { openLocalClient } from './local-client';
-import type { OnLoss } from './loss';
-import { observeClient } from './observed-client';
+import { openLocalClient } from './file-client';
+import type { OnLoss } from './file-watch';
+import { observeClient, watchWrites } from './layers';
 import type { RemoteSettings } from './remote-client';
 import { gateBySchema } from './schema-gate';
-import { watchWrites } from './write-faults';
 
 export type Database = LibSQLDatabase & { $client: Client };
 
@@ -117,7 +116,7 @@ async function loadRemoteClient(settings: RemoteSettings): Promise<Client> {
 }
 
 async function loadGroupingClient(settings: RemoteSettings, observers: readonly DatabaseObserver[]): Promise<Client> {
-  const { groupWrites } = await import('./grouped-client');
+  const { groupWrites } = await import('./remote-client');
   return groupWrites(await loadRemoteClient(settings), { ...settings, observers });
 }
 

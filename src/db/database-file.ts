@@ -12,7 +12,8 @@ import {
   statSync,
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { DatabaseError } from './errors';
+import Connection from 'libsql';
+import { DatabaseError, isBusy } from './errors';
 
 /** A fault of a database file or of the files beside it, with a sentence for the operator. */
 export class DatabaseFileError extends DatabaseError {
@@ -102,7 +103,7 @@ function errorCode(error: unknown): unknown {
 }
 
 /** The failure to open a file: its path, and the file or folder that this process may not use. */
-export function toOpenFailure(path: string, error: unknown): DatabaseFileError {
+function toOpenFailure(path: string, error: unknown): DatabaseFileError {
   const code = errorCode(error) === 'EROFS' ? 'SQLITE_READONLY' : 'SQLITE_CANTOPEN';
   return new DatabaseFileError(code, openAdvice(path, code), error);
 }
@@ -156,4 +157,23 @@ function refusalOf(path: string, isFolder: boolean): unknown {
   } catch (error) {
     return errorCode(error);
   }
+}
+
+/** Never closed, so that each is held for as long as this process lives. */
+const held: Connection.Database[] = [];
+
+/** Whether a file is this process's until it ends, however it ends: the lock is the operating system's. */
+export function holdFile(path: string): boolean {
+  const connection = new Connection(path);
+  try {
+    // Or a second file lies beside it.
+    connection.exec('PRAGMA journal_mode = MEMORY');
+    connection.exec('BEGIN EXCLUSIVE');
+  } catch (error) {
+    connection.close();
+    if (!isBusy(error)) throw error;
+    return false;
+  }
+  held.push(connection);
+  return true;
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
-import { commandName } from '../package-root';
+import { commandName } from '../shared/build';
 import type { TokenFault } from './errors';
 import { DatabaseError } from './errors';
 

@@ -1,12 +1,12 @@
 import type { InStatement } from '@libsql/client';
 import { sql } from 'drizzle-orm';
-import { commandName } from '../package-root';
+import { commandName } from '../shared/build';
 import { MigrationBackupError } from './backup';
 import type { Database } from './client';
 import { DatabaseError, findDatabaseError } from './errors';
 import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
 import { readSchema, type SchemaDifference, type SchemaSnapshot, schemaDifferences } from './schema-comparison';
-import { gateCodes, schemaFit, unfitDetail } from './schema-fit';
+import { gateCodes, schemaFit, unfitDetail } from './schema-gate';
 
 const lockDeadlineMs = 30_000;
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
-import { packageRoot } from '../package-root';
+import { packageRoot } from '../shared/build';
 
 export const migrationsFolder = fileURLToPath(new URL('drizzle', packageRoot));
 

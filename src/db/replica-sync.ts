@@ -1,15 +1,16 @@
-/**
- * The process that keeps an embedded replica's file up to date, started by replica-file.ts. It is one of its own because
- * the driver blocks while it opens or syncs, for seconds when the primary is unreachable, and because it writes lines of
- * its own to standard output.
- */
 import { existsSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import { describeError } from '../log';
 import { listedFields } from '../log-fields';
 import { isBusy } from './errors';
-import { inodeOf, type SyncReport, SyncSettings, syncedMark } from './replica-messages';
+import { inodeOf, type SyncReport, SyncSettings, syncedMark } from './replica-process';
+
+/**
+ * The process that keeps an embedded replica's file up to date, started by replica-file.ts. It is one of its own because
+ * the driver blocks while it opens or syncs, for seconds when the primary is unreachable, and because it writes lines of
+ * its own to standard output.
+ */
 
 const lockRetryMs = 200;
 

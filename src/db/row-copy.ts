@@ -1,4 +1,5 @@
 import { intactQuery } from './backup';
+import type { Row, RowStore, Statement } from './row-store';
 import {
   checksumOf,
   createDigest,
@@ -11,10 +12,9 @@ import {
   pageQuery,
   pagesOf,
   type Table,
-} from './row-pages';
-import type { Row, RowStore, Statement } from './row-store';
+} from './row-store';
 import { quoted } from './schema-comparison';
-import { unfinishedTables } from './schema-fit';
+import { unfinishedTables } from './schema-gate';
 
 const migrationsTable = '__drizzle_migrations';
 

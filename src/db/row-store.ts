@@ -1,10 +1,11 @@
 import { createClient } from '@libsql/client';
 import * as v from 'valibot';
-import { currentSecret } from '../secret-files';
+import { currentSecret } from '../config/secrets';
 import { openThreaded } from './backup';
 import { type DatabaseSettings, localPath } from './client';
 import { abandon, withKeyFault } from './encryption';
 import { toDatabaseError } from './errors';
+import { quoted } from './schema-comparison';
 
 /** What SQLite stores in a cell: an integer is a bigint, so that it is never bound as a floating-point number. */
 const Value = v.union([v.null(), v.string(), v.bigint(), v.number(), v.instance(Uint8Array)]);
@@ -145,4 +146,115 @@ async function rowsOf(result: ReturnType<ReturnType<typeof openServer>['execute'
 
 function toValue(value: unknown): Value {
   return v.parse(Value, value instanceof ArrayBuffer ? new Uint8Array(value) : value);
+}
+
+/** The response of a server is limited to 10 MB, and a write transaction to five seconds. */
+const pageRows = 2_000;
+const pageBytes = 2_000_000;
+/** SQLite allows 32,766 in one statement. */
+const valuesPerStatement = 2_000;
+
+export interface Table {
+  readonly name: string;
+  /** What orders the rows: the rowid, or the primary key of a table without one. They come first in each row. */
+  readonly keys: readonly string[];
+  readonly columns: readonly string[];
+}
+
+export async function describeTable(store: RowStore, name: string): Promise<Table> {
+  const columns = await store.read('SELECT name, type, pk FROM pragma_table_info(?) ORDER BY pk', [name]);
+  const primaryKey = columns.filter(([, , pk]) => pk !== 0n);
+  const list = await store.read("SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", [name]);
+  const isWithoutRowid = list[0]?.[0] === 1n;
+  const [first] = primaryKey;
+  const isAlias = primaryKey.length === 1 && String(first?.[1]).toUpperCase() === 'INTEGER';
+  const keys = isWithoutRowid || isAlias ? primaryKey.map(([column]) => String(column)) : ['rowid'];
+  const others = columns.map(([column]) => String(column)).filter((column) => !keys.includes(column));
+  return { name, keys, columns: others };
+}
+
+export async function lastKey(store: RowStore, { name, keys }: Table): Promise<Row | undefined> {
+  const order = keys.map((key) => `${quoted(key)} DESC`).join(', ');
+  const [row] = await store.read(`SELECT ${listed(keys)} FROM ${quoted(name)} ORDER BY ${order} LIMIT 1`);
+  return row;
+}
+
+/** All rows in the order of their keys; a page has about `pageBytes`. */
+export async function* pagesOf(store: RowStore, table: Table, after?: Row, upTo?: Row) {
+  for (let last = after; ; ) {
+    const page = await store.read(...pageQuery(table, last, upTo));
+    if (page.length === 0) return;
+    yield page;
+    last = keyOf(table, page.at(-1));
+  }
+}
+
+export function keyOf({ keys }: Table, row: Row = []): Row {
+  return row.slice(0, keys.length);
+}
+
+export function pageQuery({ name, keys, columns }: Table, after?: Row, upTo?: Row): [sql: string, args: Row] {
+  const [key, all] = [listed(keys), listed([...keys, ...columns])];
+  const size = columns.map((column) => `coalesce(octet_length(${quoted(column)}), 0)`).join(' + ') || '0';
+  const bounds = [
+    ...(after === undefined ? [] : [`(${key}) > (${after.map(() => '?').join(', ')})`]),
+    ...(upTo === undefined ? [] : [`(${key}) <= (${upTo.map(() => '?').join(', ')})`]),
+  ];
+  const where = bounds.length === 0 ? '' : `WHERE ${bounds.join(' AND ')}`;
+  // A subquery with LIMIT reads a page alone; the sum over the rows before cuts it where they are large.
+  const sql = `SELECT ${all} FROM (
+    SELECT *, sum("size of copy") OVER (ORDER BY ${key}) - "size of copy" AS "size before" FROM (
+      SELECT ${[...keys.map((each) => `${quoted(each)} AS ${quoted(each)}`), ...columns.map(quoted)].join(', ')},
+        ${size} AS "size of copy"
+      FROM ${quoted(name)} ${where} ORDER BY ${key} LIMIT ${pageRows}))
+    WHERE "size before" < ${pageBytes} ORDER BY ${key}`;
+  return [sql, [...(after ?? []), ...(upTo ?? [])]];
+}
+
+export function insertsOf({ name, keys, columns }: Table, rows: readonly Row[]): Statement[] {
+  const all = [...keys, ...columns];
+  const values = `(${all.map(() => '?').join(', ')})`;
+  const perStatement = Math.max(1, Math.floor(valuesPerStatement / all.length));
+  const into = `INSERT INTO ${quoted(name)} (${listed(all)}) VALUES`;
+  return Array.from({ length: Math.ceil(rows.length / perStatement) }, (_, index) => {
+    const some = rows.slice(index * perStatement, (index + 1) * perStatement);
+    return { sql: `${into} ${some.map(() => values).join(', ')}`, args: some.flat() };
+  });
+}
+
+function listed(names: readonly string[]): string {
+  return names.map(quoted).join(', ');
+}
+
+export type Digest = ReturnType<typeof createDigest>;
+
+export function createDigest() {
+  const hash = new Bun.CryptoHasher('sha256');
+  let count = 0;
+  return {
+    add(rows: readonly Row[]): void {
+      for (const row of rows) for (const value of row) addValue(hash, value);
+      count += rows.length;
+    },
+    rows: () => count,
+    checksum: () => hash.copy().digest('hex'),
+  };
+}
+
+export function checksumOf(rows: readonly Row[]): string {
+  const digest = createDigest();
+  digest.add(rows);
+  return digest.checksum();
+}
+
+/** Each value with its type and length, so that no two rows give the same bytes. */
+function addValue(hash: Bun.CryptoHasher, value: Value): void {
+  if (value instanceof Uint8Array) hash.update(`b${value.byteLength}:`).update(value);
+  else if (typeof value === 'string') hash.update(`s${Buffer.byteLength(value)}:${value}`);
+  else if (value === null) hash.update('n');
+  else hash.update(`${typeof value === 'bigint' ? 'i' : 'r'}${value};`);
+}
+
+export async function firstCell(store: RowStore, query: string): Promise<Value | undefined> {
+  return (await store.read(query))[0]?.[0];
 }

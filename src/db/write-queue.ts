@@ -1,5 +1,5 @@
 import type { InStatement, ResultSet } from '@libsql/client';
-import type { DatabaseObserver } from '../telemetry/observers';
+import type { DatabaseObserver } from '../telemetry/events';
 import { DatabaseError } from './errors';
 
 /** What became of a unit: the results of its statements, or why it was not stored. */

@@ -1,13 +1,25 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { parseInstant } from '../calendar';
-import { type Config, ConfigError, readConfig } from '../config';
-import { holdFile } from '../db/held-file';
+import { type Config, ConfigError, readConfig } from '../config/settings';
+import { holdFile } from '../db/database-file';
 import type { AppDeps } from '../deps';
 import { OperatorError } from '../errors';
+import { parseInstant } from '../shared/calendar';
 import { findFreePort } from '../start/listen';
 import { type CreateApp, walkJourney } from './journey';
-import { createRepeatableIds } from './repeatable-ids';
+
+/**
+ * Counts in ids that have the form of a UUIDv7: 1 January 2026, the number of the series, and how many there were. The
+ * same requests get the same ids, whatever the clock says.
+ */
+export function createRepeatableIds(series: number): () => string {
+  const head = `019b76da-a800-7${series.toString(16).padStart(3, '0')}-8000`;
+  let count = 0;
+  return () => {
+    count += 1;
+    return `${head}-${count.toString(16).padStart(12, '0')}`;
+  };
+}
 
 /** What would lead a demo to data, or to a carrier, that is somebody's; it has its own. */
 const excluded = ['DATABASE_URL', 'SANDBOX_DATABASE_URL', 'CARRIER_URL', 'SEED_DEMO'] as const;

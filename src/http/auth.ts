@@ -1,8 +1,8 @@
 import { Elysia } from 'elysia';
-import { type Caller, unauthenticated } from '../auth/token-verifier';
+import { type Caller, unauthenticated } from '../auth/verifier';
 import type { AppDeps, LimitedExchange } from '../deps';
 import { AppError } from '../errors';
-import { readJsonBody } from './json-body';
+import { readJsonBody } from './request-body';
 
 /**
  * What every private module uses: the caller, known before anything else of the request is looked at. A `resolve`

@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
-import { addToHeader } from './list-header';
+import { addToHeader } from './response';
 
 const exposedHeaders = 'Allow, ETag, RateLimit, RateLimit-Policy, Retry-After, WWW-Authenticate, X-Request-Id';
 const preflightHeaders = {

@@ -1,9 +1,116 @@
-import type { Config } from '../config';
-import type { LimitedExchange, RateLimits } from '../deps';
+import { isIP } from 'node:net';
+import ipaddr from 'ipaddr.js';
+import { LRUCache } from 'lru-cache';
+import type { Config } from '../config/settings';
+import type { AddressSource, LimitedExchange, RateLimits } from '../deps';
 import { AppError } from '../errors';
-import { createRateWindows, type RateWindows, type Usage } from '../rate-window';
-import { clientNetwork } from './client-address';
-import { addToHeader } from './list-header';
+import { addToHeader } from './response';
+
+/** How far into a window a caller is. */
+interface Usage {
+  readonly isOver: boolean;
+  readonly remaining: number;
+  /** Until all of the quota is there again. */
+  readonly resetsInSeconds: number;
+}
+
+interface RateWindows {
+  /** Counts one request of a caller, unless nothing is left. */
+  take(key: string, quota: number): Usage;
+  /** Counts nothing. */
+  look(key: string, quota: number): Usage;
+}
+
+interface Window {
+  used: number;
+  readonly endsAtMs: number;
+}
+
+/**
+ * Windows of time, one a caller, each of which begins with the first request in it. At most `maxCallers` are
+ * remembered, and those that ask are remembered longest: to have one's own forgotten takes as many other callers, of
+ * whom each has a quota already.
+ */
+export function createRateWindows(options: {
+  readonly windowMs: number;
+  readonly maxCallers: number;
+  readonly nowMs: () => number;
+}): RateWindows {
+  const { windowMs, maxCallers, nowMs } = options;
+  const windows = new LRUCache<string, Window>({ max: maxCallers });
+
+  const find = (key: string, now: number): Window | undefined => {
+    const window = windows.get(key);
+    // A window that ends later than any can was begun before the clock was set back.
+    return window === undefined || now >= window.endsAtMs || window.endsAtMs - now > windowMs ? undefined : window;
+  };
+  const usage = (window: Window | undefined, quota: number, now: number, isOver: boolean): Usage => ({
+    isOver,
+    remaining: quota - (window?.used ?? 0),
+    resetsInSeconds: Math.ceil((window === undefined ? windowMs : window.endsAtMs - now) / 1000),
+  });
+
+  return {
+    take(key, quota) {
+      const now = nowMs();
+      let window = find(key, now);
+      if (window === undefined) {
+        window = { used: 0, endsAtMs: now + windowMs };
+        windows.set(key, window);
+      }
+      const isOver = window.used >= quota;
+      if (!isOver) window.used += 1;
+      return usage(window, quota, now, isOver);
+    },
+    look(key, quota) {
+      const now = nowMs();
+      const window = find(key, now);
+      return usage(window, quota, now, window !== undefined && window.used >= quota);
+    },
+  };
+}
+
+/** The caller as far as addresses go, where the connection tells none. */
+const unknownAddress = 'unknown';
+
+/**
+ * The network that a request comes from, as one text: the connection's own address, or with `trustedProxyCount` the
+ * one that stands so many hops from the right end of `X-Forwarded-For`. What stands further left was sent by the
+ * caller, who could write any number of addresses there; a list that is too short or holds something else there is
+ * not believed either.
+ */
+export function clientNetwork(request: Request, source: AddressSource | null, trustedProxyCount: number): string {
+  if (trustedProxyCount > 0) {
+    const hops = request.headers.get('x-forwarded-for')?.split(',') ?? [];
+    const network = networkOf(hops.at(-trustedProxyCount)?.trim() ?? '');
+    if (network !== undefined) return network;
+  }
+  return networkOf(source?.requestIP(request)?.address ?? '') ?? unknownAddress;
+}
+
+/**
+ * Returns an IPv4 address unchanged, also if it is written as IPv6 (mapped, or translated by RFC 6052). Returns the first 64
+ * bits of other IPv6 addresses, because one household may use all the rest. Some proxies add a port.
+ */
+export function networkOf(text: string): string | undefined {
+  const address = addressOf(/^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text);
+  if (address === undefined) return undefined;
+  if (address instanceof ipaddr.IPv4) return address.toString();
+  if (address.range() === 'rfc6052') return address.toByteArray().slice(12).join('.');
+  return `${address.parts
+    .slice(0, 4)
+    .map((part) => part.toString(16))
+    .join(':')}::/64`;
+}
+
+function isLoopbackAddress(text: string): boolean {
+  return addressOf(text)?.range() === 'loopback';
+}
+
+/** The library would also accept short and octal forms of IPv4. */
+function addressOf(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
+  return isIP(text) === 0 ? undefined : ipaddr.process(text);
+}
 
 const windowSeconds = 60;
 /** Of each kind, and for each policy that they meet: about 20 MB when all are there. */
@@ -72,4 +179,31 @@ export function overLimit(name: string, resetsInSeconds: number): AppError {
     detail: `The caller has used up the limit "${name}" of this minute. Nothing was done.`,
     headers: { 'retry-after': String(resetsInSeconds) },
   });
+}
+
+const loopbackName = /^(localhost|.+\.localhost|127(\.\d{1,3}){3}|\[::1\])$/;
+const forwardersHeader = /^(forwarded|via|x-forwarded-.+|x-real-ip)$/;
+
+/** Whether a host, as an address writes it, means this machine wherever it is asked. */
+export function isLoopbackName(name: string): boolean {
+  return loopbackName.test(name.toLowerCase());
+}
+
+/**
+ * Whether a page was asked for by a browser on this machine that knows it by a name of this machine, or by PUBLIC_URL:
+ * only there may it hold tokens. A name alone proves nothing: whoever reaches the port can send any. Nor does a
+ * connection from this machine alone: a stranger's page whose name leads here (DNS rebinding) is of the same origin as
+ * this service, so it could read whatever that name is answered, and a tunnel ends here but begins somewhere else.
+ */
+export function isForThisMachine(
+  request: Request,
+  server: AddressSource | null,
+  publicUrl: string | undefined,
+): boolean {
+  // A page of another origin that may read answers sends one.
+  if (request.headers.has('origin')) return false;
+  if ([...request.headers.keys()].some((name) => forwardersHeader.test(name))) return false;
+  if (!isLoopbackAddress(server?.requestIP(request)?.address ?? '')) return false;
+  const host = request.headers.get('host') ?? '';
+  return isLoopbackName(host.replace(/:\d{1,5}$/, '')) || (publicUrl !== undefined && host === new URL(publicUrl).host);
 }

@@ -2,8 +2,72 @@ import { type Context, Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import type { Cors } from './cors';
-import { addToHeader } from './list-header';
-import { isHealthProbe, isOddTarget } from './sent-target';
+import { addToHeader } from './response';
+
+/** More than any route has. */
+const maxSegments = 16;
+/** A segment that a proxy may resolve to another path, plain or percent-encoded. */
+const steps = /^\.{1,2}(?:;.*)?$|[\\/]/;
+const refused = new WeakSet<Request>();
+/** Probes of load balancers. HAProxy's plain `option httpchk` sends `OPTIONS / HTTP/1.0` without a Host. */
+const probes: ReadonlySet<string> = new Set(['OPTIONS /', ...methodsAt('/health/live'), ...methodsAt('/health/ready')]);
+
+type Handle = (request: Request) => Response | Promise<Response>;
+type SentRequest = Request & { readonly params?: Readonly<Record<string, string>> };
+
+/**
+ * Routes for Bun, in addition to Elysia's. Bun resolves dot segments and backslashes in `request.url`, so another spelling
+ * could bypass a gateway's rule for a path. Only Bun's router sees the target as it was sent. These routes match every
+ * target without a route of its own: another method, a trailing slash, or another spelling, which is refused.
+ */
+export function sentTargetRoutes(handle: Handle) {
+  const answer = (request: SentRequest) => {
+    const isProbe = request.url.startsWith('/') && isHealthProbe(request);
+    if (!isAsResolved(request)) refused.add(request);
+    // Elysia finds no path in an address without a host.
+    return handle(isProbe ? new Request(`http://localhost${request.url}`, request) : request);
+  };
+  const refuse = (request: Request) => {
+    refused.add(request);
+    return handle(request);
+  };
+  const routes: Record<string, Handle> = { '/*': refuse };
+  for (let path = '/:s0', depth = 1; depth <= maxSegments; path += `/:s${depth}`, depth += 1) {
+    routes[path] = answer;
+    // The first matches a trailing slash, the second an empty segment.
+    routes[`${path}/*`] = answer;
+    routes[`${path}//*`] = refuse;
+  }
+  return routes;
+}
+
+/** Whether the path differs from the spelling of its route. */
+function isOddTarget(request: SentRequest): boolean {
+  for (const name in request.params) if (steps.test(request.params[name] ?? '')) return true;
+  return refused.has(request);
+}
+
+function isHealthProbe(request: Request): boolean {
+  return probes.has(`${request.method} ${pathOf(request).replace(/(?<=.)\/$/, '')}`);
+}
+
+function methodsAt(path: string): string[] {
+  return ['GET', 'HEAD', 'OPTIONS'].map((method) => `${method} ${path}`);
+}
+
+function isAsResolved(request: SentRequest): boolean {
+  const sent = Object.values(request.params ?? {});
+  const resolved = pathOf(request).replace(/\/$/, '').slice(1).split('/');
+  return sent.length === resolved.length && sent.every((segment, index) => segment === unescaped(resolved[index]));
+}
+
+function unescaped(segment = ''): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
 
 const requestIdHeader = 'x-request-id';
 /** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
@@ -84,4 +148,38 @@ function withTwoHosts(): AppError {
 /** The path that was asked. A `Host` header of any shape, or none, reaches `request.url`, which `new URL` may refuse. */
 export function pathOf({ url }: Request): string {
   return /^(?:[a-z]+:\/\/[^/]*)?(\/[^?]*)/.exec(url)?.[1] ?? '/';
+}
+
+/** Routes have few parameters. Each one costs time before the token is checked. */
+const maxParameters = 64;
+
+/**
+ * Query values exactly as sent, before they are validated: with a Standard Schema, Elysia splits values at commas
+ * and parses those that look like JSON (elysia#1800). A repeated parameter becomes an array, which no schema takes.
+ */
+export const rawQuery = new Elysia({ name: 'http.raw-query' })
+  .onRequest(function boundQuery({ request }) {
+    let separator = request.url.indexOf('?');
+    for (let count = 0; separator !== -1; count += 1) {
+      if (count === maxParameters) throw withTooManyParameters();
+      separator = request.url.indexOf('&', separator + 1);
+    }
+  })
+  .onTransform({ as: 'global' }, function readQuery(context) {
+    const start = context.request.url.indexOf('?');
+    if (start === -1) return;
+    const query: Record<string, string | string[]> = Object.create(null);
+    for (const [name, value] of new URLSearchParams(context.request.url.slice(start + 1))) {
+      const earlier = query[name];
+      if (earlier === undefined) query[name] = value;
+      else if (typeof earlier === 'string') query[name] = [earlier, value];
+      else earlier.push(value);
+    }
+    // Elysia reads this function: a context that is passed on would have it parse cookies and headers every time.
+    const wider: { query: Record<string, string | string[] | undefined> } = context;
+    wider.query = query;
+  });
+
+export function withTooManyParameters(): AppError {
+  return new AppError('malformed-request', { detail: `The query has more than ${maxParameters} parameters.` });
 }

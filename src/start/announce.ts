@@ -1,13 +1,13 @@
-import { describeZone } from '../calendar';
-import { magicLastNames } from '../carrier-sandbox/faults';
-import type { Config } from '../config';
+import { magicLastNames } from '../carrier-sandbox/server';
+import type { SettingSources } from '../config/env-files';
+import type { Config } from '../config/settings';
 import { placeOf } from '../db/client';
 import type { Demo } from '../demo/demo';
-import { isLoopbackName } from '../http/this-machine';
+import { isLoopbackName } from '../http/rate-limits';
 import type { Log } from '../log';
-import { buildIdentity, commandName } from '../package-root';
-import type { SettingSources } from './env-files';
-import type { KeptTokens } from './tokens';
+import { buildIdentity, commandName } from '../shared/build';
+import { describeZone } from '../shared/calendar';
+import type { KeptTokens } from './services';
 
 interface Started {
   readonly config: Config;

@@ -1,6 +1,7 @@
-import { existsSync } from 'node:fs';
-import type { Config } from '../config';
-import { backUpBeforeMigration, MigrationBackupError } from '../db/backup';
+import { existsSync, readdirSync, readlinkSync } from 'node:fs';
+import { basename } from 'node:path';
+import type { Config } from '../config/settings';
+import { backUpBeforeMigration, MigrationBackupError, UnfitError } from '../db/backup';
 import {
   absenceOf,
   type Database,
@@ -13,13 +14,14 @@ import {
 import { DatabaseFileError, nameOfFile } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
+import { describeLoss, type OnLoss } from '../db/file-watch';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, SchemaDamageError } from '../db/migrate';
-import { schemaFit, unfitMessage, unfitOf } from '../db/schema-fit';
-import type { AppDeps } from '../deps';
+import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
+import type { AppDeps, Lifecycle } from '../deps';
 import { OperatorError } from '../errors';
-import type { Log } from '../log';
-import { commandName } from '../package-root';
+import { describeError, type Log } from '../log';
 import { findDemoTraces, seedDatabase } from '../seed';
+import { commandName } from '../shared/build';
 import type { Telemetry } from '../telemetry/telemetry';
 
 const createFirst = `Run \`${commandName} migrate\` to create it, or correct DATABASE_URL.`;
@@ -169,4 +171,63 @@ function corruptionRemedy(path: string): string {
 
 function codeOf(error: unknown): string {
   return findDatabaseError(error)?.code ?? 'UNKNOWN';
+}
+
+const keptCopy = 'Every acknowledged save is in the rescued copy that the log names. Stop the service and restore it.';
+const copyFirst = 'Before you stop the service, copy the files that it has open: see its log.';
+
+/** Logs the loss of the database and the result of its rescue, and gives readiness the reason and the remedy. */
+export function createLossReport(log: Log, lifecycle: Lifecycle, path: string | undefined): OnLoss {
+  // The name leads elsewhere once the file is gone.
+  const database = path === undefined ? undefined : nameOfFile(path);
+  return (failure, rescued) => {
+    const { reason, remedy, line } = describeLoss(failure.code);
+    lifecycle.hasLostDisk = true;
+    lifecycle.lossReason = reason;
+    lifecycle.lossRemedy = remedy;
+    log.fatal(describeError(failure), line);
+    rescued?.then(
+      (copy) => {
+        lifecycle.lossRemedy = keptCopy;
+        log.error(
+          { rescued: copy },
+          'every acknowledged save is in the rescued copy: stop the service and put the copy in place with planning restore',
+        );
+      },
+      (error: unknown) => {
+        lifecycle.lossRemedy = copyFirst;
+        const fields = error instanceof UnfitError ? {} : describeError(error);
+        log.fatal(
+          { ...fields, descriptors: database === undefined ? [] : descriptorsOf(database) },
+          'the rescue of the database has failed: before you stop the service, copy the file and its log (-wal) from /proc/PID/fd',
+        );
+      },
+    );
+  };
+}
+
+/** The descriptors of a database file and its log, such as `/proc/7/fd/12 -> /data/planning.db (deleted)`. */
+function descriptorsOf(database: string): string[] {
+  const folder = `/proc/${process.pid}/fd`;
+  // The files, or their folder, may have been moved.
+  const file = basename(database);
+  const found = new Map<string, string>();
+  try {
+    for (const descriptor of readdirSync(folder)) {
+      const target = targetOf(`${folder}/${descriptor}`);
+      const name = basename(target.replace(/ \(deleted\)$/, ''));
+      if (name === file || name === `${file}-wal`) found.set(target, `${folder}/${descriptor} -> ${target}`);
+    }
+  } catch {
+    // Only Linux has the folder.
+  }
+  return [...found.values()];
+}
+
+function targetOf(link: string): string {
+  try {
+    return readlinkSync(link);
+  } catch {
+    return '';
+  }
 }

@@ -1,5 +1,7 @@
 import { findDatabaseError } from '../db/errors';
-import { CarrierError } from '../modules/coverage/carrier/carrier';
+import type { Log } from '../log';
+import { CarrierError } from '../shared/carrier';
+import type { CarrierObserver } from './events';
 
 /** A failure of the database, as one of few words: its codes may come from a server. */
 export function databaseOutcome(error: unknown): string {
@@ -27,4 +29,25 @@ export function carrierOutcome(error: unknown): string {
 /** The class of a status, such as `2xx`. */
 export function statusClass(status: number): string {
   return `${Math.trunc(status / 100)}xx`;
+}
+
+/** Tells the log, at the level `debug`, of each attempt that reached for the carrier. */
+export function createAttemptLog(log: Log): CarrierObserver {
+  return {
+    observeCall: (work) => work(),
+    async observeAttempt(endpoint, send) {
+      const startedAtMs = performance.now();
+      const tell = (code: string) =>
+        log.debug({ endpoint, code, durationMs: Math.round(performance.now() - startedAtMs) }, 'the carrier was asked');
+      try {
+        const answer = await send({});
+        tell(`HTTP_${answer.status}`);
+        return answer;
+      } catch (error) {
+        tell(error instanceof CarrierError ? error.code : 'UNKNOWN');
+        throw error;
+      }
+    },
+    breakerChanged: () => undefined,
+  };
 }

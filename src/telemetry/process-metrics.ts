@@ -2,8 +2,8 @@ import { readdirSync } from 'node:fs';
 import { stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
-import { beforeDeadline } from '../db/deadline';
-import { buildIdentity } from '../package-root';
+import { beforeDeadline } from '../db/errors';
+import { buildIdentity } from '../shared/build';
 
 /** A network file system may not respond, and the scrape is answered all the same. */
 const filePatienceMs = 500;

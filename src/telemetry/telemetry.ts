@@ -1,9 +1,9 @@
-import type { Config } from '../config';
+import type { Config } from '../config/settings';
 import { localPath } from '../db/client';
 import type { Log } from '../log';
-import { buildIdentity } from '../package-root';
-import { createAttemptLog } from './attempt-log';
-import type { CarrierObserver, DatabaseName, DatabaseObserver, Metrics, Tracing } from './observers';
+import { buildIdentity } from '../shared/build';
+import type { CarrierObserver, DatabaseName, DatabaseObserver, Metrics, Tracing } from './events';
+import { createAttemptLog } from './outcomes';
 
 /** What watches the service, as far as the settings ask for it. */
 export interface Telemetry {
@@ -29,7 +29,7 @@ export async function openTelemetry(
   const metrics =
     metricsToken === undefined
       ? undefined
-      : (await import('./prometheus')).createPrometheusMetrics({
+      : (await import('./metrics')).createPrometheusMetrics({
           replica: replica?.kind,
           hasJwks: auth?.key.kind === 'jwks',
           databasePath: localPath(database.url),
@@ -41,7 +41,7 @@ export async function openTelemetry(
   const tracing =
     exporter === undefined
       ? undefined
-      : (await import('./tracer')).createTracing({ ...exporter, version, onExportChange });
+      : (await import('./tracing')).createTracing({ ...exporter, version, onExportChange });
   const watchers = [tracing, metrics].filter((watcher) => watcher !== undefined);
   return {
     metrics,

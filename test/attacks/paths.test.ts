@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { problemKinds } from '../../src/problems';
+import { problemKinds } from '../../src/shared/problems';
 import { createTestApp, testToken } from '../support/app';
 import { atEnd } from '../support/cleanup';
 import { privateRoutes } from '../support/contract';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { createHmac, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
-import { createTokenVerifier, type TokenSettings } from '../../src/auth/token-verifier';
+import { createTokenVerifier, type TokenSettings } from '../../src/auth/verifier';
 import { createTestApp, testSecret } from '../support/app';
 import { atEnd } from '../support/cleanup';
 import { connectRaw } from '../support/raw-socket';

@@ -1,7 +1,7 @@
 /** `bun run bench --help`: speeds as ratios of what is measured in the same run. */
 import { cpus } from 'node:os';
 import { Command, Option } from 'commander';
-import { toTable } from '../../src/cli/print';
+import { toTable } from '../../src/cli/output';
 import { cleanUp } from '../support/cleanup';
 import { compareStarts } from './cold-start';
 import { measureCoverage } from './coverage';

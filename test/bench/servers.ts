@@ -1,9 +1,9 @@
 import { copyFileSync, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
-import { hashCatalog } from '../../src/modules/matching/seed-catalog';
-import { readShippedCatalog } from '../../src/modules/matching/shipped-catalog';
+import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../src/modules/matching/store';
+import { hashCatalog } from '../../src/seed';
 import { testSecret, testToken } from '../support/app';
 import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';

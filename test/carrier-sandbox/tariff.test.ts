@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
 import { coverages, issueAges, priceApplication } from '../../src/carrier-sandbox/tariff';
-import { stateCodes } from '../../src/states';
+import { stateCodes } from '../../src/shared/states';
 
 const prices = (ageYears: number, gender: 'Male' | 'Female', state = 'VA', coverage = 500_000) =>
   priceApplication({ ageYears, gender, state }, coverage).map(({ terms }) => terms[0]?.price);

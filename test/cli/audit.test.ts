@@ -14,7 +14,7 @@ import { startService } from '../support/service';
 import { hasSqld, startSqld } from '../support/sqld';
 
 const me = Bun.spawnSync(['id', '-un']).stdout.toString().trim();
-const operatorModule = join(import.meta.dirname, '../../src/cli/operator.ts');
+const operatorModule = join(import.meta.dirname, '../../src/cli/context.ts');
 const Trail = v.object({
   user: v.string(),
   events: v.array(

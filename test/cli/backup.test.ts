@@ -15,7 +15,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { withSoleUse } from '../../src/db/backup';
-import { knownSchemas } from '../../src/db/schema-fit';
+import { knownSchemas } from '../../src/db/schema-gate';
 import { createCommandLine, refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { programOf } from '../support/program';

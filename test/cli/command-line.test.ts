@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Command } from 'commander';
 import { decodeJwt } from 'jose';
 import packageJson from '../../package.json' with { type: 'json' };
-import { createProgram } from '../../src/cli/program';
+import { createProgram } from '../../src/cli/main';
 import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
 

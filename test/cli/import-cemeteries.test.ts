@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { cemeteriesImport } from '../../src/cli/import-cemeteries';
+import { cemeteriesImport } from '../../src/cli/import-kinds';
 import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
 import { temporaryDatabase } from '../support/database';

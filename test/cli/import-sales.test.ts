@@ -1,11 +1,10 @@
 import { beforeEach, describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { asc } from 'drizzle-orm';
-import { activitiesImport } from '../../src/cli/import-activities';
-import { staffImport } from '../../src/cli/import-staff';
+import { activitiesImport, staffImport } from '../../src/cli/import-kinds';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { activities, staff } from '../../src/db/schema';
+import { activities, staff } from '../../src/db/schema/index';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp } from '../support/app';
 import { createCommandLine } from '../support/command';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { CallFailure, type ClientSettings, createClient, dataOf } from '../../src/client';
-import { problemKinds } from '../../src/problems';
+import { problemKinds } from '../../src/shared/problems';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';

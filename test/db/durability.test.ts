@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { readlinkSync, realpathSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { openLocalClient } from '../../src/db/local-client';
-import { createLogSync } from '../../src/db/log-sync';
+import { openLocalClient } from '../../src/db/file-client';
+import { createLogSync } from '../../src/db/wal';
 import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { keys } from '../support/encryption';

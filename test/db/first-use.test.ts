@@ -1,6 +1,6 @@
 import { describe, expect, spyOn, test } from 'bun:test';
 import { SQLiteAsyncDialect } from 'drizzle-orm/sqlite-core';
-import { onFirstUse } from '../../src/db/first-use';
+import { onFirstUse } from '../../src/shared/async';
 import { createTestApp } from '../support/app';
 import { temporaryDatabase } from '../support/database';
 

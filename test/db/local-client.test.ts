@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'bun:test';
 import type { InStatement } from '@libsql/client';
 import { createClient } from '@libsql/client';
-import { countParameters } from '../../src/db/kept-statements';
+import { countParameters } from '../../src/db/connection';
 import { temporaryDatabase } from '../support/database';
 
 const { db, url } = await temporaryDatabase();

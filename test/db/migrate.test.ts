@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import journal from '../../drizzle/meta/_journal.json';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { schemaFit } from '../../src/db/schema-fit';
+import { schemaFit } from '../../src/db/schema-gate';
 import { temporaryFolder } from '../support/database';
 import { earlierMigrations, journalFolder } from '../support/journal-folder';
 import { amount } from '../support/long';

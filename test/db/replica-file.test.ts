@@ -4,7 +4,7 @@ import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
-import { openReplicaFile } from '../../src/db/replica-file';
+import { openReplicaFile } from '../../src/db/replica';
 import { atEnd, cleanUp } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
 import { filesWith, keys } from '../support/encryption';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { CallFailure, createClient, dataOf } from '../../src/client';
-import { problemKinds } from '../../src/problems';
+import { problemKinds } from '../../src/shared/problems';
 import { createTestApp, testToken } from '../support/app';
 import { appClient } from '../support/app-client';
 import { until } from '../support/until';

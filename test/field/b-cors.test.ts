@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { readConfig } from '../../src/config';
+import { readConfig } from '../../src/config/settings';
 import { createTestApp, testConfig } from '../support/app';
 
 const origin = 'https://app.example.com';

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { StateCode } from '../../src/fields';
-import { parseMonth } from '../../src/modules/sales/months';
-import { stateCodes, stateNames } from '../../src/states';
+import { parseMonth } from '../../src/modules/sales/model';
+import { StateCode } from '../../src/shared/fields';
+import { stateCodes, stateNames } from '../../src/shared/states';
 import { createTestApp } from '../support/app';
 import { privateRoutes } from '../support/contract';
 import { documentOfSources } from '../support/traffic';

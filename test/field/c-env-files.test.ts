@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { mistypedSettings, Settings } from '../../src/config';
+import { mistypedSettings, Settings } from '../../src/config/settings';
 import { createCommandLine } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { runToEnd } from '../support/run-to-end';

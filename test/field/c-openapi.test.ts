@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
-import { problemKinds } from '../../src/problems';
+import { problemKinds } from '../../src/shared/problems';
 import { createTestApp } from '../support/app';
 
 const Schema = v.looseObject({

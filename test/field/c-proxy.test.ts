@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
-import { excludeLoopback, proxyHostFor } from '../../src/start/proxies';
+import { excludeLoopback, proxyHostFor } from '../../src/start/services';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';
 import { createCommandLine } from '../support/command';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { describeZone } from '../../src/calendar';
+import { describeZone } from '../../src/shared/calendar';
 import { createCommandLine } from '../support/command';
 import { startService } from '../support/service';
 

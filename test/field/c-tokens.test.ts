@@ -1,10 +1,15 @@
 import { describe, expect, test } from 'bun:test';
 import { generateKeyPairSync } from 'node:crypto';
 import { SignJWT } from 'jose';
-import { rolesIn, type TokenRefusal, tokenRefusals } from '../../src/auth/token-claims';
-import { createTokenVerifier, type TokenSettings } from '../../src/auth/token-verifier';
+import {
+  createTokenVerifier,
+  rolesIn,
+  type TokenRefusal,
+  type TokenSettings,
+  tokenRefusals,
+} from '../../src/auth/verifier';
 import { createLog } from '../../src/log';
-import { watchTokens } from '../../src/start/tokens';
+import { watchTokens } from '../../src/start/services';
 import { createTestApp, testSecret } from '../support/app';
 import { createCommandLine } from '../support/command';
 

@@ -1,7 +1,5 @@
 import { afterEach, describe, expect, test } from 'bun:test';
-import { activitiesImport } from '../../src/cli/import-activities';
-import { cemeteriesImport } from '../../src/cli/import-cemeteries';
-import { staffImport } from '../../src/cli/import-staff';
+import { activitiesImport, cemeteriesImport, staffImport } from '../../src/cli/import-kinds';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createCommandLine } from '../support/command';
 import { temporaryDatabase } from '../support/database';

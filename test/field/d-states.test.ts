@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { cemeteriesImport } from '../../src/cli/import-cemeteries';
+import { cemeteriesImport } from '../../src/cli/import-kinds';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
 import { importContent } from '../support/import';

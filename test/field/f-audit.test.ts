@@ -1,11 +1,10 @@
 import { describe, expect, spyOn, test } from 'bun:test';
 import * as v from 'valibot';
 import { type Database, openDatabase } from '../../src/db/client';
-import { auditEvents, auditRetention } from '../../src/db/schema';
+import { auditEvents, auditRetention } from '../../src/db/schema/index';
 import { createLog } from '../../src/log';
-import { startAuditRetention } from '../../src/modules/audit/retention';
-import { planRetention, type TrailFacts } from '../../src/modules/audit/retention-plan';
-import { type AuditFilter, createAuditStore } from '../../src/modules/audit/store';
+import { planRetention, type TrailFacts } from '../../src/modules/audit/retention';
+import { type AuditFilter, createAuditStore, startAuditRetention } from '../../src/modules/audit/store';
 import { fillEvents } from '../support/audit';
 import { atEnd } from '../support/cleanup';
 import { createCommandLine } from '../support/command';

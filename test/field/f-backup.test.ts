@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 import { examineCopy } from '../../src/db/backup';
 import { closeDatabase, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { openReplicaFile } from '../../src/db/replica-file';
+import { openReplicaFile } from '../../src/db/replica';
 import type { DatabasePlace } from '../../src/db/row-store';
 import { createCommandLine } from '../support/command';
 import { copyTemplate, temporaryFolder } from '../support/database';

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'bun:test';
 import { chmodSync, existsSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { readConfig } from '../../src/config';
+import { serveOptions } from '../../src/app';
+import { readConfig } from '../../src/config/settings';
 import { openDatabase } from '../../src/db/client';
-import { clientNetwork } from '../../src/http/client-address';
-import { serveOptions } from '../../src/http/serve-options';
+import { clientNetwork } from '../../src/http/rate-limits';
 import { createLog } from '../../src/log';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';

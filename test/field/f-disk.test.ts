@@ -15,7 +15,7 @@ import { Glob } from 'bun';
 import { readMigrationFiles } from 'drizzle-orm/migrator';
 import * as v from 'valibot';
 import { closeDatabase, type Database, openServiceDatabase } from '../../src/db/client';
-import { openLocalClient } from '../../src/db/local-client';
+import { openLocalClient } from '../../src/db/file-client';
 import { migrationsFolder } from '../../src/db/migrations';
 import { runHistory } from '../soak/history';
 import { atEnd } from '../support/cleanup';

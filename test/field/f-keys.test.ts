@@ -3,7 +3,7 @@ import { generateKeyPairSync, type KeyPairKeyObjectResult } from 'node:crypto';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import * as v from 'valibot';
-import { createTokenVerifier } from '../../src/auth/token-verifier';
+import { createTokenVerifier } from '../../src/auth/verifier';
 import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
 import { createProduction, type Production, productionSettings } from '../support/production';

@@ -3,14 +3,13 @@ import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync, writeFile
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import { createProgram } from '../../src/cli/program';
+import { createProgram } from '../../src/cli/main';
 import { type CommandName, partsOf, settingsFor } from '../../src/cli/settings';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { demoCemeteries } from '../../src/modules/cemeteries/demo';
-import { demoStaff } from '../../src/modules/sales/demo';
-import { findDemoTraces } from '../../src/seed';
-import { seedDemo } from '../../src/seed-demo';
+import { demoCemeteries } from '../../src/modules/cemeteries/store';
+import { demoStaff } from '../../src/modules/sales/store';
+import { findDemoTraces, seedDemo } from '../../src/seed';
 import { atEnd } from '../support/cleanup';
 import { createCommandLine, refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';

@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { networkOf } from '../../src/http/client-address';
-import { isForThisMachine } from '../../src/http/this-machine';
+import { isForThisMachine, networkOf } from '../../src/http/rate-limits';
 
 describe('an address', () => {
   test.each([

@@ -1,6 +1,6 @@
 import * as v from 'valibot';
-import { Problem } from '../../src/http/problem';
-import { problemKinds } from '../../src/problems';
+import { Problem } from '../../src/http/problem-response';
+import { problemKinds } from '../../src/shared/problems';
 import { faultsAgainst, operationsAt, type Promised, pathAt, type ServiceDocument } from '../support/documented';
 import type { RawAnswer, RawRequest } from '../support/raw-http';
 

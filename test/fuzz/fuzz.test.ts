@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
-import { magicLastNames } from '../../src/carrier-sandbox/faults';
+import { magicLastNames } from '../../src/carrier-sandbox/server';
 import { testSecret, testToken } from '../support/app';
 import { applicant } from '../support/applicant';
 import { amount, isLong } from '../support/long';

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from 'bun:test';
 import { Elysia } from 'elysia';
-import { serveOptions } from '../../src/http/serve-options';
+import { serveOptions } from '../../src/app';
 import { createLog } from '../../src/log';
 import { type CallOptions, createTestApp, readAnswer, testConfig, testToken } from '../support/app';
 import { privateRoutes } from '../support/contract';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { createHmac, generateKeyPairSync } from 'node:crypto';
 import { SignJWT } from 'jose';
-import { createTokenVerifier, type TokenSettings } from '../../src/auth/token-verifier';
+import { createTokenVerifier, type TokenSettings } from '../../src/auth/verifier';
 import { createTestApp, testSecret } from '../support/app';
 
 const now = new Date('2026-03-10T12:00:00.000Z');

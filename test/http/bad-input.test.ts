@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
-import { users } from '../../src/db/schema';
+import { users } from '../../src/db/schema/index';
 import { createTestApp, readAnswer, testToken } from '../support/app';
 import { privateRoutes, saveRoutes } from '../support/contract';
 

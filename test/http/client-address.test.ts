@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
-import { clientNetwork, networkOf } from '../../src/http/client-address';
+import { clientNetwork, networkOf } from '../../src/http/rate-limits';
 
 const proxy = { requestIP: () => ({ address: '10.0.0.9' }) };
 const asked = (forwarded: string | undefined) =>

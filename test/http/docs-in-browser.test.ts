@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import type { AppDeps } from '../../src/deps';
-import { onceLoaded } from '../../src/once-loaded';
-import { seedDemo } from '../../src/seed-demo';
+import { seedDemo } from '../../src/seed';
+import { onceLoaded } from '../../src/shared/async';
 import { createTestApp, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';

@@ -3,9 +3,9 @@ import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
-import answers from '../../src/http/answer-examples.json';
-import { tagGroups, tags } from '../../src/http/docs-introduction';
-import { seedDemo } from '../../src/seed-demo';
+import answers from '../../src/http/docs/examples.json';
+import { tagGroups, tags } from '../../src/http/docs/introduction';
+import { seedDemo } from '../../src/seed';
 import { recordAnswers } from '../support/answer-examples';
 import { createTestApp, testConfig } from '../support/app';
 import { atEnd } from '../support/cleanup';
@@ -194,7 +194,7 @@ describe('/swagger/json', () => {
 
   test('shows as answers what the service answers to those examples, value for value', async () => {
     const recorded = await recordAnswers();
-    const file = new URL('../../src/http/answer-examples.json', import.meta.url);
+    const file = new URL('../../src/http/docs/examples.json', import.meta.url);
     // Where an answer has changed on purpose: RECORD_ANSWERS=1 bun test test/http/docs.test.ts
     if (process.env.RECORD_ANSWERS === '1') await Bun.write(file, `${JSON.stringify(recorded, null, 2)}\n`);
     else expect(recorded).toEqual(answers);

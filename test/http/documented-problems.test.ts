@@ -1,12 +1,12 @@
 import { expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { createTokenVerifier } from '../../src/auth/token-verifier';
+import { createTokenVerifier } from '../../src/auth/verifier';
 import { openServiceDatabase } from '../../src/db/client';
 import type { AppDeps } from '../../src/deps';
-import { Problem, problemsAnywhere } from '../../src/http/problem';
+import { Problem, problemsAnywhere } from '../../src/http/problem-response';
 import { createRateLimits } from '../../src/http/rate-limits';
-import { type ProblemSlug, problemKinds } from '../../src/problems';
-import { seedDemo } from '../../src/seed-demo';
+import { seedDemo } from '../../src/seed';
+import { type ProblemSlug, problemKinds } from '../../src/shared/problems';
 import {
   type Answer,
   type CallOptions,

@@ -2,14 +2,13 @@ import { afterAll, describe, expect, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
-import { users } from '../../src/db/schema';
+import { serveOptions } from '../../src/app';
+import { users } from '../../src/db/schema/index';
 import { createCors } from '../../src/http/cors';
-import { createErrorHandler } from '../../src/http/error-handler';
+import { createErrorHandler, createRouteTable } from '../../src/http/problem-response';
 import { createRequestContext } from '../../src/http/request-context';
-import { createRouteTable } from '../../src/http/route-table';
-import { serveOptions } from '../../src/http/serve-options';
 import { createLog } from '../../src/log';
-import { problemKinds } from '../../src/problems';
+import { problemKinds } from '../../src/shared/problems';
 import { createTestApp, readAnswer, testConfig } from '../support/app';
 import { connectRaw } from '../support/raw-socket';
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { createTokenVerifier } from '../../src/auth/token-verifier';
+import { createTokenVerifier } from '../../src/auth/verifier';
 import type { AppDeps } from '../../src/deps';
 import { createRateLimits } from '../../src/http/rate-limits';
 import { callerOf, createTestApp, readAnswer, type TestApp, testSecret, testToken } from '../support/app';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { seedDemo } from '../../src/seed-demo';
+import { seedDemo } from '../../src/seed';
 import { createTestApp } from '../support/app';
 import { privateRoutes } from '../support/contract';
 import { walkContract } from '../support/contract-walk';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { Elysia } from 'elysia';
-import { serveOptions } from '../../src/http/serve-options';
+import { serveOptions } from '../../src/app';
 import { createLog } from '../../src/log';
 import { createTestApp, testConfig, testToken } from '../support/app';
 import { atEnd } from '../support/cleanup';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { isForThisMachine } from '../../src/http/this-machine';
+import { isForThisMachine } from '../../src/http/rate-limits';
 
 const publicUrl = 'https://planning.example';
 const names = ['127.0.0.1:3000', 'localhost', '[::1]:3000', 'planning.example'];

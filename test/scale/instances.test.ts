@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import { randomInt } from 'node:crypto';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
-import { readShippedCatalog } from '../../src/modules/matching/shipped-catalog';
+import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../src/modules/matching/store';
 import { UserBody } from '../../src/modules/users/model';
 import { applicant } from '../support/applicant';

@@ -2,7 +2,7 @@ import { Database as SqliteDatabase } from 'bun:sqlite';
 import { copyFileSync, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { openWalIndex } from '../../src/db/wal-index';
+import { openWalIndex } from '../../src/db/wal';
 import { temporaryFolder } from '../support/database';
 import { createProduction, productionToken } from '../support/production';
 import type { EndedProcess } from '../support/run-to-end';

@@ -1,6 +1,6 @@
 /** `bun run soak --help`: checks that memory, files and response times stay stable under mixed load. */
 import { Command } from 'commander';
-import { toTable } from '../../src/cli/print';
+import { toTable } from '../../src/cli/output';
 import { cleanUp } from '../support/cleanup';
 import { runHistory } from './history';
 import { type Load, type LoadFigures, startLoad } from './load';

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { signToken } from '../../src/auth/sign-token';
+import { signToken } from '../../src/auth/signing';
 import { atEnd } from '../support/cleanup';
 import { createCommandLine } from '../support/command';
 import { startSandbox } from '../support/sandbox';

@@ -1,6 +1,6 @@
 import * as v from 'valibot';
-import { tags } from '../../src/http/docs-introduction';
-import { seedDemo } from '../../src/seed-demo';
+import { tags } from '../../src/http/docs/introduction';
+import { seedDemo } from '../../src/seed';
 import { createTestApp, testConfig } from './app';
 import { startSandbox } from './sandbox';
 

@@ -1,11 +1,11 @@
 import { type App, createApp } from '../../src/app';
-import { signToken } from '../../src/auth/sign-token';
-import { createTokenVerifier } from '../../src/auth/token-verifier';
+import { signToken } from '../../src/auth/signing';
+import { createTokenVerifier } from '../../src/auth/verifier';
 import type { Database } from '../../src/db/client';
 import { replicaOrPrimary } from '../../src/db/replica';
 import type { AppDeps } from '../../src/deps';
 import { createLog } from '../../src/log';
-import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
+import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
 import { temporaryDatabase } from './database';
 import { testCarrier } from './sandbox';
 import { watchedHandle } from './traffic';

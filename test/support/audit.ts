@@ -1,6 +1,6 @@
 import { asc, eq } from 'drizzle-orm';
 import type { Database } from '../../src/db/client';
-import { auditEvents } from '../../src/db/schema';
+import { auditEvents } from '../../src/db/schema/index';
 
 /** What the audit trail tells of a user, the oldest first. */
 export function trailOf({ db }: { readonly db: Database }, userId: string) {

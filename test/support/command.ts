@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { createProgram } from '../../src/cli/program';
+import { createProgram } from '../../src/cli/main';
 import { OperatorError } from '../../src/errors';
 import { atEnd } from './cleanup';
 import { copyTemplate, temporaryFolder } from './database';

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'bun:test';
-import { readdir } from 'node:fs/promises';
 import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
-import { problemKinds } from '../../src/problems';
+import { icons } from '../../src/modules/matching/icons';
+import { problemKinds } from '../../src/shared/problems';
 import type { Call } from './app';
 import { privateRoutes } from './contract';
 
@@ -26,7 +26,6 @@ const profile = '/v2/private/user/profile';
 const queries: Readonly<Record<string, string>> = { '/v2/private/user/salesManager/monthly-glance': '?month=1' };
 const bodiless = ['/v2/private/engine/matches'];
 const takingBody = privateRoutes.filter(({ method, path }) => method === 'POST' && !bodiless.includes(path));
-const icons = await readdir(new URL('../../src/icons', import.meta.url));
 
 /**
  * Tests of the whole contract, to be run against a service in any form: the app in this process, or one at an address.
@@ -104,7 +103,7 @@ export function walkContract(call: Call): void {
       expect(script.text.length).toBeGreaterThan(1_000_000);
     });
 
-    test.each(icons)('/icons/%s is a drawing', async (icon) => {
+    test.each([...icons.keys()])('/icons/%s is a drawing', async (icon) => {
       const answer = await call('GET', `/icons/${icon}`);
       expect(answer.status).toBe(200);
       expect(answer.headers.get('content-type')).toStartWith('image/svg+xml');

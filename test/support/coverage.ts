@@ -1,6 +1,6 @@
 import { createLog } from '../../src/log';
-import type { Carrier } from '../../src/modules/coverage/carrier/carrier';
 import { type CoverageDeps, createCoverageService } from '../../src/modules/coverage/service';
+import type { Carrier } from '../../src/shared/carrier';
 import { type TestApp, testConfig } from './app';
 
 /** The service behind the routes of a test app, as its reconciler has it, with a carrier of the test's own. */

@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { toHundredths } from '../../src/fields';
+import { toHundredths } from '../../src/shared/fields';
 
 const Parameter = v.object({
   name: v.string(),

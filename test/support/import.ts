@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type * as v from 'valibot';
-import { importRows, type RowsImport } from '../../src/cli/import-rows';
+import { importRows, type RowsImport } from '../../src/cli/import';
 import type { Database } from '../../src/db/client';
 import { OperatorError } from '../../src/errors';
 import { temporaryFolder } from './database';

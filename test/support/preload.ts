@@ -1,6 +1,6 @@
 import { afterAll, afterEach } from 'bun:test';
 import { networkInterfaces } from 'node:os';
-import { excludeLoopback } from '../../src/start/proxies';
+import { excludeLoopback } from '../../src/start/services';
 import { cleanUp } from './cleanup';
 import { faultsOfTraffic, watchFetch } from './traffic';
 

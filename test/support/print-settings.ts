@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { ConfigError } from '../../src/config';
-import { requireSettingsAsWritten } from '../../src/start/env-files';
+import { requireSettingsAsWritten } from '../../src/config/env-files';
+import { ConfigError } from '../../src/config/settings';
 
 // Prints the keys that a start refuses, and a hash of every other value, as Bun has read them from files.
 const { env, execArgv } = process;

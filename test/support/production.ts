@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { signToken } from '../../src/auth/sign-token';
+import { signToken } from '../../src/auth/signing';
 import { type Call, callerOf } from './app';
 import { createCommandLine } from './command';
 import { startSandbox } from './sandbox';

@@ -1,9 +1,8 @@
 import { join } from 'node:path';
-import { createCarrierSandbox } from '../../src/carrier-sandbox/app';
-import { createSandboxStore, type SandboxStore } from '../../src/carrier-sandbox/store';
+import { createCarrierSandbox, createSandboxStore, type SandboxStore } from '../../src/carrier-sandbox/server';
 import { openDatabase } from '../../src/db/client';
-import type { Carrier } from '../../src/modules/coverage/carrier/carrier';
-import { createHttpCarrier } from '../../src/modules/coverage/carrier/http-carrier';
+import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
+import type { Carrier } from '../../src/shared/carrier';
 import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
 

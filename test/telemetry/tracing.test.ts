@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import packageJson from '../../package.json';
 import { createRateLimits } from '../../src/http/rate-limits';
-import { createTracing, type TracerSettings } from '../../src/telemetry/tracer';
+import { createTracing, type TracerSettings } from '../../src/telemetry/tracing';
 import { callerOf, testSecret } from '../support/app';
 import { applicant, canaryApplicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';

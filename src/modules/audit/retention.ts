@@ -1,64 +1,97 @@
-import { databaseClock } from '../../db/clock';
-import { noteCompleted } from '../../db/row-counts';
-import type { AppDeps } from '../../deps';
-import { describeError } from '../../log';
-import { startRounds } from '../../rounds';
-import { dayMs, planRetention, type RetentionHold } from './retention-plan';
-import { createAuditStore } from './store';
+import type { auditRetention } from '../../db/schema/index';
 
-const everyMs = 60 * 60_000;
+export const dayMs = 24 * 60 * 60_000;
+/** A clock that differs from the retention's time by more is not followed at once. */
+const maxJumpMs = dayMs;
+/** A clock that is further ahead is not followed at all without a confirmation. */
+const maxCatchUpMs = 31 * dayMs;
+/** The longest time that one run counts as passed since the run before. */
+const maxRunMs = 2 * 60 * 60_000;
+const maxSharePerDay = 0.1;
+const smallestBoundPerDay = 1_000;
+const maxPerRun = 250_000;
+/** An earlier build kept events a little longer than the setting, because it removed them once an hour. */
+const graceDays = 2;
 
-/** What the log and `planning doctor` say of each. */
-export const holdTexts = {
-  'clock-ahead': 'the clock is ahead of the audit trail: events expire later, until `planning audit prune` confirms it',
-  'clock-behind': 'the clock is behind the audit trail: no event is removed, until `planning audit prune` confirms it',
-  shortened: 'is smaller than the retention in force: `planning audit prune` applies it',
-} as const satisfies Record<RetentionHold, string>;
+export type RetentionState = Omit<typeof auditRetention.$inferSelect, 'id'>;
+
+/** Instants are epoch milliseconds. */
+export interface TrailFacts {
+  readonly oldest: number | undefined;
+  readonly newest: number | undefined;
+  /** About how many events there are. */
+  readonly events: number;
+  /** What earlier runs have stored. */
+  readonly state: RetentionState | undefined;
+}
+
+/** Why the retention does not do all that the setting and the clock ask for. */
+export type RetentionHold = 'clock-ahead' | 'clock-behind' | 'shortened';
+
+interface RetentionPlan {
+  readonly next: RetentionState;
+  /** Events from before this instant have expired. */
+  readonly before: number;
+  /** The most that this run may remove. */
+  readonly atMost: number;
+  readonly holds: readonly RetentionHold[];
+  /** How far the clock is ahead of the retention's time; negative if it is behind. */
+  readonly aheadMs: number;
+}
 
 /**
- * Removes expired events of the audit trail at once and then every hour. `stop` waits for the step that runs. Another
- * process, or a later run, removes the rest.
+ * What a run of the retention may do. A removed event cannot be restored, so the retention goes by a time of its own,
+ * which is stored. It follows the clock by up to a day. It catches up with a clock that is further ahead, as after a
+ * stop of some days, at twice the speed of time. It does not follow a clock that is more than 31 days ahead, and
+ * removes nothing while the clock is more than a day behind.
  */
-export function startAuditRetention(
-  { db, clock, log }: Pick<AppDeps, 'db' | 'clock' | 'log'>,
-  retentionDays: number,
-): { stop(): Promise<void> } {
-  const store = createAuditStore(db);
-  let said = '';
-  /** Logs each reason once, until it has changed. */
-  const say = (holds: readonly (RetentionHold | 'clocks-differ')[], days = 0) => {
-    if (said === holds.join()) return;
-    said = holds.join();
-    for (const hold of holds) {
-      if (hold === 'shortened') {
-        log.warn({ setting: 'AUDIT_RETENTION_DAYS', rule: holdTexts[hold] }, 'a setting needs attention');
-      } else if (hold === 'clocks-differ') {
-        log.warn(
-          { days },
-          'the clock of the database differs from the clock of the service: no audit event is removed',
-        );
-      } else log.warn({ days }, holdTexts[hold]);
-    }
-  };
-  return startRounds({
-    everyMs,
-    async work(isStopping) {
-      const clocks = [clock().getTime(), Math.floor(await databaseClock(db))] as const;
-      const differenceMs = Math.abs(clocks[0] - clocks[1]);
-      if (differenceMs > dayMs) return say(['clocks-differ'], Math.floor(differenceMs / dayMs));
-      const facts = await store.findFacts();
-      // An event expires only when it is old by both clocks.
-      const { next, before, atMost, holds, aheadMs } = planRetention(facts, retentionDays, Math.min(...clocks));
-      say(holds, Math.floor(Math.abs(aheadMs) / dayMs));
-      const events = atMost === 0 ? 0 : await store.countExpired(before, atMost);
-      const isOwn = await store.advance(facts.state, { ...next, removed: next.removed + events });
-      // Otherwise another process has just begun the same run.
-      if (isOwn && events > 0) {
-        log.info({ events, days: next.days }, 'audit events that are older than this are removed');
-        await store.removeExpired({ before, atMost: events }, isStopping);
-      }
-      if (holds.every((hold) => hold === 'shortened')) await noteCompleted(db, 'audit-retention', new Date());
+export function planRetention({ state, oldest, newest, events }: TrailFacts, days: number, now: number): RetentionPlan {
+  const before = state ?? firstState({ oldest, newest }, days, now);
+  const aheadMs = now - before.asOf;
+  const isAhead = aheadMs > maxCatchUpMs;
+  const isBehind = aheadMs < -maxJumpMs;
+  const asOf = isAhead || isBehind ? before.asOf : followed(before, now);
+  const isSameDay = Math.abs(now - before.dayBeganAt) < dayMs;
+  const removed = isSameDay ? before.removed : 0;
+  const perDay = Math.max(smallestBoundPerDay, Math.floor(events * maxSharePerDay));
+  const isStopped = isAhead || isBehind;
+  return {
+    next: {
+      days: Math.max(days, before.days),
+      asOf,
+      checkedAt: now,
+      dayBeganAt: isSameDay ? before.dayBeganAt : now,
+      removed,
     },
-    onFailure: (error) => log.error(describeError(error), 'old audit events could not be removed'),
-  });
+    before: Math.min(asOf, now) - Math.max(days, before.days) * dayMs,
+    atMost: isStopped ? 0 : Math.min(maxPerRun, Math.max(0, perDay - removed)),
+    holds: [
+      ...(aheadMs > maxJumpMs ? (['clock-ahead'] as const) : []),
+      ...(isBehind ? (['clock-behind'] as const) : []),
+      ...(days < before.days ? (['shortened'] as const) : []),
+    ],
+    aheadMs,
+  };
+}
+
+/** The state after an operator has confirmed the clock and the setting. */
+export function confirmedState({ state }: TrailFacts, days: number, now: number): RetentionState {
+  const { dayBeganAt = now, removed = 0 } = state ?? {};
+  return { days, asOf: now, checkedAt: now, dayBeganAt, removed };
+}
+
+/**
+ * Before the first run nothing says what was applied. A trail that reaches further back than the setting was kept by a
+ * longer one, and its newest event is the latest time that is known to be right.
+ */
+function firstState({ oldest, newest }: Pick<TrailFacts, 'oldest' | 'newest'>, days: number, now: number) {
+  const asOf = Math.min(now, newest ?? now);
+  const age = Math.ceil((asOf - (oldest ?? asOf)) / dayMs);
+  return { days: age > days + graceDays ? age : days, asOf, checkedAt: now, dayBeganAt: now, removed: 0 };
+}
+
+function followed({ asOf, checkedAt }: RetentionState, now: number): number {
+  if (now - asOf <= maxJumpMs) return Math.max(asOf, now);
+  const passedMs = Math.min(Math.max(now - checkedAt, 0), maxRunMs);
+  return Math.min(now, asOf + 2 * passedMs);
 }

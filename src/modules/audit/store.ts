@@ -2,9 +2,13 @@ import { and, asc, desc, eq, gte, inArray, isNull, lt, lte, type SQL, type SQLWr
 import { unionAll } from 'drizzle-orm/sqlite-core';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { auditEvents, auditRetention } from '../../db/schema';
-import type { AuditEvent } from '../../db/schema/audit';
-import type { RetentionState, TrailFacts } from './retention-plan';
+import { auditEvents, auditRetention } from '../../db/schema/index';
+import type { AuditEvent } from '../../db/schema/people';
+import { databaseClock, noteCompleted } from '../../db/statements';
+import type { AppDeps } from '../../deps';
+import { describeError } from '../../log';
+import { startRounds } from '../../shared/async';
+import { dayMs, planRetention, type RetentionHold, type RetentionState, type TrailFacts } from './retention';
 
 /** The request that does something; null for what the service does by itself. */
 export type RequestId = string | null;
@@ -16,7 +20,7 @@ export interface Operator {
 }
 
 /** Something that is done to a user's data, or that a user does. */
-export interface NewEvent extends Pick<AuditEvent, 'action' | 'actor' | 'requestId'> {
+interface NewEvent extends Pick<AuditEvent, 'action' | 'actor' | 'requestId'> {
   readonly userId: string | SQLWrapper;
   readonly actorId?: string;
   readonly section?: string;
@@ -222,4 +226,61 @@ function conditionsOf({ userId, action, sinceMs, untilMs }: AuditFilter, driver:
     untilMs === undefined ? undefined : lt(auditEvents.occurredAt, untilMs),
     last && sql`(${auditEvents.occurredAt}, ${auditEvents.id}) < (${last.occurredAt}, ${last.id})`,
   ];
+}
+
+const everyMs = 60 * 60_000;
+
+/** What the log and `planning doctor` say of each. */
+export const holdTexts = {
+  'clock-ahead': 'the clock is ahead of the audit trail: events expire later, until `planning audit prune` confirms it',
+  'clock-behind': 'the clock is behind the audit trail: no event is removed, until `planning audit prune` confirms it',
+  shortened: 'is smaller than the retention in force: `planning audit prune` applies it',
+} as const satisfies Record<RetentionHold, string>;
+
+/**
+ * Removes expired events of the audit trail at once and then every hour. `stop` waits for the step that runs. Another
+ * process, or a later run, removes the rest.
+ */
+export function startAuditRetention(
+  { db, clock, log }: Pick<AppDeps, 'db' | 'clock' | 'log'>,
+  retentionDays: number,
+): { stop(): Promise<void> } {
+  const store = createAuditStore(db);
+  let said = '';
+  /** Logs each reason once, until it has changed. */
+  const say = (holds: readonly (RetentionHold | 'clocks-differ')[], days = 0) => {
+    if (said === holds.join()) return;
+    said = holds.join();
+    for (const hold of holds) {
+      if (hold === 'shortened') {
+        log.warn({ setting: 'AUDIT_RETENTION_DAYS', rule: holdTexts[hold] }, 'a setting needs attention');
+      } else if (hold === 'clocks-differ') {
+        log.warn(
+          { days },
+          'the clock of the database differs from the clock of the service: no audit event is removed',
+        );
+      } else log.warn({ days }, holdTexts[hold]);
+    }
+  };
+  return startRounds({
+    everyMs,
+    async work(isStopping) {
+      const clocks = [clock().getTime(), Math.floor(await databaseClock(db))] as const;
+      const differenceMs = Math.abs(clocks[0] - clocks[1]);
+      if (differenceMs > dayMs) return say(['clocks-differ'], Math.floor(differenceMs / dayMs));
+      const facts = await store.findFacts();
+      // An event expires only when it is old by both clocks.
+      const { next, before, atMost, holds, aheadMs } = planRetention(facts, retentionDays, Math.min(...clocks));
+      say(holds, Math.floor(Math.abs(aheadMs) / dayMs));
+      const events = atMost === 0 ? 0 : await store.countExpired(before, atMost);
+      const isOwn = await store.advance(facts.state, { ...next, removed: next.removed + events });
+      // Otherwise another process has just begun the same run.
+      if (isOwn && events > 0) {
+        log.info({ events, days: next.days }, 'audit events that are older than this are removed');
+        await store.removeExpired({ before, atMost: events }, isStopping);
+      }
+      if (holds.every((hold) => hold === 'shortened')) await noteCompleted(db, 'audit-retention', new Date());
+    },
+    onFailure: (error) => log.error(describeError(error), 'old audit events could not be removed'),
+  });
 }

@@ -1,9 +1,9 @@
 import { Elysia } from 'elysia';
-import type { CemeteryRow } from '../../db/schema/cemeteries';
+import type { CemeteryRow } from '../../db/schema/directory';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { problems, readProblems } from '../../http/problem';
-import { requestParameters } from '../../http/request-schema';
+import { problems, readProblems } from '../../http/problem-response';
+import { requestParameters } from '../../http/request-body';
 import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
 import { createCemeteryStore } from './store';
 

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import * as v from 'valibot';
-import type { CalendarDate } from '../../calendar';
-import { applicationFlows, applicationStates } from '../../db/schema/applications';
-import { fields } from '../../fields';
-import { wholeNumber } from '../../http/pagination';
+import { applicationFlows, applicationStates } from '../../db/schema/people';
+import { wholeNumber } from '../../http/response';
+import type { CalendarDate } from '../../shared/calendar';
+import type { Applicant } from '../../shared/carrier';
+import { fields } from '../../shared/fields';
 import { identityFields } from '../users/model';
-import type { Applicant } from './carrier/carrier';
 
 /** Who applies, as a frontend sends it; every field is required. */
 export function totalCoverageRequest(today: () => CalendarDate) {

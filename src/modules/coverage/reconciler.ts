@@ -1,5 +1,5 @@
 import { describeError } from '../../log';
-import { startRounds } from '../../rounds';
+import { startRounds } from '../../shared/async';
 import { type CoverageDeps, createCoverageService } from './service';
 
 const everyMs = 5_000;

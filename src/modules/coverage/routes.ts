@@ -1,18 +1,18 @@
 import { type Context, Elysia } from 'elysia';
 import * as v from 'valibot';
-import type { Caller } from '../../auth/token-verifier';
-import { calendarDateAt } from '../../calendar';
+import type { Caller } from '../../auth/verifier';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
-import { requestExamples } from '../../http/docs';
-import { readPreconditions, saveConditionParameters } from '../../http/entity-tag';
-import { problems, readProblems } from '../../http/problem';
+import { requestExamples } from '../../http/docs/routes';
+import { problems, readProblems } from '../../http/problem-response';
+import { noParameters, requestBody, requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
-import { noParameters, requestBody, requestParameters } from '../../http/request-schema';
-import { entityTag, type RecordVersion } from '../users/entity-tag';
+import { readPreconditions, saveConditionParameters } from '../../http/response';
+import { calendarDateAt } from '../../shared/calendar';
+import type { Applicant } from '../../shared/carrier';
 import { UserBody } from '../users/model';
-import { answerUser, type Exchange, saveProblems } from '../users/save-answers';
-import type { Applicant } from './carrier/carrier';
+import { answerUser, type Exchange, saveProblems } from '../users/save';
+import { entityTag, type RecordVersion } from '../users/versions';
 import {
   ApplicationsBody,
   ApplicationsQuery,

@@ -1,13 +1,13 @@
-import { acquireLease, releaseLease } from '../../db/leases';
-import type { ApplicationRow } from '../../db/schema/applications';
+import type { ApplicationRow } from '../../db/schema/people';
+import { acquireLease, releaseLease } from '../../db/statements';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
-import type { Preconditions } from '../../http/entity-tag';
+import type { Preconditions } from '../../http/response';
 import { describeError } from '../../log';
+import { type Applicant, CarrierError } from '../../shared/carrier';
 import type { RequestId } from '../audit/store';
-import { type RecordVersion, staleRecord } from '../users/entity-tag';
 import { type AnsweredRecord, createUserStore } from '../users/store';
-import { type Applicant, CarrierError } from './carrier/carrier';
+import { type RecordVersion, staleRecord } from '../users/versions';
 import { identityHash } from './model';
 import {
   type ApplicationCap,

@@ -1,10 +1,10 @@
 import { and, asc, desc, eq, gt, isNotNull, isNull, lt, ne, or, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { applications, idempotencyKeys, users } from '../../db/schema';
-import { type ApplicationRow, erasedUserId } from '../../db/schema/applications';
-import type { Applicant } from './carrier/carrier';
-import { createOutcomeStore, type Doing, eventOf, isOpen, isOpenState } from './store-outcomes';
+import { applications, idempotencyKeys, users } from '../../db/schema/index';
+import { type ApplicationRow, erasedUserId } from '../../db/schema/people';
+import type { Applicant } from '../../shared/carrier';
+import { createOutcomeStore, type Doing, eventOf, isOpen, isOpenState } from './outcomes';
 
 /** Columns that the database computes when it creates an application. */
 const openedColumns = { supersedes: applications.supersedes, createdAt: applications.createdAt };

@@ -1,9 +1,9 @@
 import { and, eq, inArray, type SQL, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import { activities, cemeteries, schemaCompatibility, staff, users } from '../../db/schema';
+import { activities, cemeteries, schemaCompatibility, staff, users } from '../../db/schema/index';
 import { eventStatement, type Operator } from '../audit/store';
-import { demoCemeteries } from '../cemeteries/demo';
-import { demoStaff } from '../sales/demo';
+import { demoCemeteries } from '../cemeteries/store';
+import { demoStaff } from '../sales/store';
 
 /** The demo data in a database. */
 export interface DemoData {

@@ -1,9 +1,19 @@
-import { careFacilityTypes, facilityLocationPriorities, type SharedQuestion, typesWithFacility } from '../../answers';
-import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
-import { stateCodes } from '../../states';
-import { billsAndDebts, familyHistories, financialPriorities, livingStatuses } from '../deep-dives/model';
-import { insuranceCovers, propertyStatuses, relationshipStatuses } from '../ltc/model';
-import type { AnswerSection, Answers, NewestAnswers } from '../users/answers';
+import { ageOn, type CalendarDate, parseCalendarDate } from '../../shared/calendar';
+import { stateCodes } from '../../shared/states';
+import {
+  billsAndDebts,
+  careFacilityTypes,
+  facilityLocationPriorities,
+  familyHistories,
+  financialPriorities,
+  insuranceCovers,
+  livingStatuses,
+  propertyStatuses,
+  relationshipStatuses,
+  type SharedQuestion,
+  typesWithFacility,
+} from '../answers/model';
+import type { AnswerSection, Answers, NewestAnswers } from '../answers/sections';
 import { genders } from '../users/model';
 
 /** A quotient of whole numbers, compared without rounding: 29.95 is below 30 whatever a division makes of it. */

@@ -1,8 +1,14 @@
-import { asciiJson } from './ascii-json';
-import type { Catalog, Condition, TextList } from './catalog-model';
+import {
+  asciiJson,
+  type Catalog,
+  type CompiledCondition,
+  type Condition,
+  compileCondition,
+  type TextList,
+  type Truth,
+} from './catalog-model';
 import { type FactName, type Facts, isAsked } from './facts';
 import type { Explanation, Match, Matches } from './model';
-import { type CompiledCondition, compileCondition, type Truth } from './rules';
 
 /** A catalogue as it is stored, inactive products included: points and penalty in hundredths, everything in the order of its position. */
 export interface StoredCatalog {
@@ -154,7 +160,7 @@ export function* compileInSteps(
 }
 
 /** A product for one person. */
-export interface Scored {
+interface Scored {
   readonly product: CompiledProduct;
   readonly score: number;
   /** The rules that are met. */
@@ -163,7 +169,7 @@ export interface Scored {
   readonly held: readonly string[];
 }
 
-export interface Ranking {
+interface Ranking {
   /** The highest-scored match, even if every product is disqualified; undefined without products. */
   readonly best: Scored | undefined;
   readonly others: readonly Scored[];
@@ -210,7 +216,7 @@ function score(product: CompiledProduct, truths: readonly Truth[], penaltyHundre
 }
 
 /** Whether no disqualifier of the product holds for the person. */
-export function isEligible({ held }: Scored): boolean {
+function isEligible({ held }: Scored): boolean {
   return held.length === 0;
 }
 
@@ -254,4 +260,29 @@ function toExplanation({ product, held }: Scored, facts: Facts, catalog: Compile
 /** Hundredths as the number with at most two decimals that JSON shows; never -0. */
 function toPoints(hundredths: number): number {
   return hundredths === 0 ? 0 : hundredths / 100;
+}
+
+/**
+ * A ranking as the JSON of its matches, which is stored and answered. It is put together of what the catalogue has printed
+ * already: to make the matches and print them takes five times as long.
+ */
+export function printMatches({ best, others }: Ranking): string {
+  const bestMatch = best === undefined ? 'null' : `${printMatch(best)}}`;
+  const remainingMatches = others.map(
+    (scored) => `${printMatch(scored)},"negatives":${printTexts(scored, 'negatives')}}`,
+  );
+  return `{"bestMatch":${bestMatch},"remainingMatches":[${remainingMatches.join(',')}]}`;
+}
+
+function printMatch(scored: Scored): string {
+  const lists = `"highlights":${printTexts(scored, 'highlights')},"objectives":${printTexts(scored, 'objectives')}`;
+  return `${scored.product.printedStart},"score":${scored.score},"isEligible":${isEligible(scored)},${lists}`;
+}
+
+function printTexts({ met }: Scored, list: TextList): string {
+  let texts = '';
+  for (const { textList, printedText } of met) {
+    if (textList === list) texts += texts === '' ? printedText : `,${printedText}`;
+  }
+  return `[${texts}]`;
 }

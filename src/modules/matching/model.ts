@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { anyCase } from '../../fields';
+import { anyCase } from '../../shared/fields';
 
 export const Explanation = v.object({
   catalogVersion: v.number(),

@@ -1,21 +1,54 @@
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
-import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
-import { fields } from '../../fields';
 import { createAuth } from '../../http/auth';
-import { requestExamples } from '../../http/docs';
-import { readPreconditions, saveConditionParameters } from '../../http/entity-tag';
-import { bodyProblems, problems } from '../../http/problem';
+import { requestExamples } from '../../http/docs/routes';
+import { bodyProblems, problems } from '../../http/problem-response';
+import { noParameters, requestBody, requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
-import { noParameters, requestBody, requestParameters } from '../../http/request-schema';
-import { UserBody } from '../users/model';
-import { answerUser } from '../users/save-answers';
-import type { AnsweredRecord } from '../users/store';
-import { toUserJson } from '../users/view';
-import { type Matches, MatchesQuery } from './model';
-import { PreviewBody, previewAnswers, previewExamples, toPatches } from './preview-model';
+import { readPreconditions, saveConditionParameters } from '../../http/response';
+import { type CalendarDate, calendarDateAt } from '../../shared/calendar';
+import { fields } from '../../shared/fields';
+import {
+  LifeInsuranceAnswers,
+  LifetimeCareAnswers,
+  LtcLifetimeCareAnswers,
+  toLifeInsurancePatch,
+  toLifetimeCarePatch,
+  toLtcLifetimeCarePatch,
+} from '../answers/model';
+import { profileAnswers, UserBody } from '../users/model';
+import { answerUser, toUserJson } from '../users/save';
+import type { AnsweredRecord, AnswerPatches } from '../users/store';
+import { Matches, MatchesQuery } from './model';
 import { createMatchingService } from './service';
+
+/** What if: each member is the body of the endpoint that would save it. */
+export function previewAnswers(today: () => CalendarDate) {
+  return fields({
+    profile: v.optional(profileAnswers(today)),
+    ltc: v.optional(LtcLifetimeCareAnswers),
+    lifeInsurance: v.optional(LifeInsuranceAnswers),
+    lifetimeCare: v.optional(LifetimeCareAnswers),
+  });
+}
+type PreviewAnswers = v.InferOutput<ReturnType<typeof previewAnswers>>;
+
+const previewExamples = {
+  'what if care cost more': { ltc: { careCosts: 9000 }, profile: { seriousIllness: true } },
+} satisfies Record<string, v.InferInput<ReturnType<typeof previewAnswers>>>;
+
+export const PreviewBody = v.object({ data: v.object({ matches: Matches }) });
+
+/** The merge patches that these answers would make. */
+function toPatches({ profile, ltc, lifeInsurance, lifetimeCare }: PreviewAnswers): AnswerPatches {
+  return {
+    ...(profile && { profile }),
+    ...(ltc && { ltcLifetimeCare: toLtcLifetimeCarePatch(ltc) }),
+    ...(lifeInsurance && { lifeInsurance: toLifeInsurancePatch(lifeInsurance) }),
+    ...(lifetimeCare && { lifetimeCare: toLifetimeCarePatch(lifetimeCare) }),
+  };
+}
 
 export function createMatchingRoutes(deps: AppDeps) {
   const service = createMatchingService(deps);

@@ -1,22 +1,75 @@
-import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
-import { isPreconditionMet, type Preconditions } from '../../http/entity-tag';
-import { parseAnswers } from '../users/answers';
-import { entityTag, staleRecord } from '../users/entity-tag';
+import { isPreconditionMet, type Preconditions } from '../../http/response';
+import { describeError } from '../../log';
+import { inSlices } from '../../shared/async';
+import { calendarDateAt } from '../../shared/calendar';
+import { parseAnswers } from '../answers/sections';
 import { type AnsweredRecord, type AnswerPatches, createUserStore } from '../users/store';
-import { createCurrentCatalog } from './current-catalog';
+import { entityTag, staleRecord } from '../users/versions';
 import { deriveFacts } from './facts';
-import { match, rank } from './match';
+import { type CompiledCatalog, compileInSteps, match, printMatches, rank } from './match';
 import type { Matches } from './model';
-import { printMatches } from './print-matches';
-import { createCatalogStore } from './store';
+import { type CatalogStore, createCatalogStore } from './store';
+
+/** How long an import by another process may stay unseen here. */
+const checkedEveryMs = 5_000;
+
+/**
+ * The catalogue in force, compiled once a version. Whether there is a newer one is asked with the first request after
+ * some seconds, so that no request pays for it twice and an idle process asks nothing.
+ *
+ * @throws AppError `database-unavailable` before any catalogue was stored
+ */
+function createCurrentCatalog({
+  store,
+  machineClock,
+  publicUrl,
+  log,
+  metrics,
+}: { store: CatalogStore } & Pick<AppDeps, 'machineClock' | 'publicUrl' | 'log' | 'metrics'>) {
+  let compiled: CompiledCatalog | undefined;
+  let checkedAtMs = Number.NEGATIVE_INFINITY;
+  let checking: Promise<void> | undefined;
+
+  const check = async () => {
+    const latest = await store.findLatestVersion();
+    if (latest !== undefined && latest.id !== compiled?.version) {
+      const stored = await store.find(latest.id);
+      if (stored !== undefined) {
+        compiled = await inSlices(compileInSteps(stored, absolute));
+        metrics?.catalogLoaded(compiled.version);
+      }
+    }
+    checkedAtMs = machineClock().getTime();
+  };
+  const absolute = (icon: string) => new URL(icon, `${publicUrl()}/`).href;
+
+  /** A clock that was set back must not keep an import unseen. */
+  const isDue = () => Math.abs(machineClock().getTime() - checkedAtMs) >= checkedEveryMs;
+
+  return async (): Promise<CompiledCatalog> => {
+    if (isDue()) {
+      checking ??= check().finally(() => {
+        checking = undefined;
+      });
+      try {
+        await checking;
+      } catch (error) {
+        if (compiled === undefined) throw error;
+        log.warn(describeError(error), 'products are matched by the catalogue as it was');
+      }
+    }
+    if (compiled === undefined) throw new AppError('database-unavailable', { detail: 'There is no catalogue yet.' });
+    return compiled;
+  };
+}
 
 /** Attempts to store a match before another request changes the record. */
 const maxAttempts = 12;
 const backoffStepMs = 10;
 
-export interface MatchRequest {
+interface MatchRequest {
   readonly userId: string;
   readonly preconditions: Preconditions;
   readonly requestId: string;

@@ -1,7 +1,7 @@
 import { and, asc, desc, eq, getTableColumns, gt, lt, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema';
-import { inSlices, nextTurn } from '../../rounds';
+import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema/index';
+import { inSlices, nextTurn } from '../../shared/async';
 import type { Catalog, CatalogProduct, Condition, TextList } from './catalog-model';
 import { penaltyOf, type StoredCatalog, type StoredProduct } from './match';
 

@@ -1,8 +1,163 @@
 import { asc, eq, sql } from 'drizzle-orm';
+import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { referenceLists, referenceOptions } from '../../db/schema';
-import { type ReferenceListName, referenceListTitles } from './lists';
-import type { ReferenceLists } from './model';
+import { referenceLists, referenceOptions } from '../../db/schema/index';
+import { Envelope } from '../../http/response';
+
+/** The titles of the reference lists; an option's id is its place. Titles may be reworded, places never change. */
+const referenceListTitles = {
+  climate: ['Warm and sunny all year', 'Mild with four seasons', 'Cool summers and snowy winters', 'Dry desert air'],
+  hobbies: [
+    'Gardening',
+    'Reading',
+    'Walking',
+    'Hiking',
+    'Fishing',
+    'Golf',
+    'Tennis',
+    'Pickleball',
+    'Swimming',
+    'Cycling',
+    'Yoga',
+    'Tai chi',
+    'Dancing',
+    'Bowling',
+    'Boating',
+    'Camping',
+    'Birdwatching',
+    'Photography',
+    'Painting',
+    'Drawing',
+    'Pottery',
+    'Woodworking',
+    'Knitting',
+    'Quilting',
+    'Sewing',
+    'Jewelry making',
+    'Scrapbooking',
+    'Calligraphy',
+    'Playing an instrument',
+    'Singing in a choir',
+    'Listening to music',
+    'Going to concerts',
+    'Theater',
+    'Movies',
+    'Museums and galleries',
+    'Cooking',
+    'Baking',
+    'Wine tasting',
+    'Home brewing',
+    'Card games',
+    'Board games',
+    'Chess',
+    'Crossword puzzles',
+    'Jigsaw puzzles',
+    'Genealogy',
+    'Local history',
+    'Writing',
+    'Learning a language',
+    'Volunteering',
+    'Mentoring',
+    'Church activities',
+    'Caring for pets',
+    'Collecting',
+    'Restoring classic cars',
+    'Time with grandchildren',
+  ],
+  travel: ['I love to travel', 'I prefer to stay close to home'],
+  food: [
+    'American',
+    'Barbecue',
+    'Southern comfort food',
+    'Cajun and Creole',
+    'Tex-Mex',
+    'Mexican',
+    'Cuban',
+    'Puerto Rican',
+    'Jamaican',
+    'Brazilian',
+    'Peruvian',
+    'Argentinian',
+    'Italian',
+    'Pizza',
+    'French',
+    'Spanish',
+    'Portuguese',
+    'Greek',
+    'Mediterranean',
+    'Turkish',
+    'Lebanese',
+    'Israeli',
+    'Moroccan',
+    'Ethiopian',
+    'West African',
+    'German',
+    'Polish',
+    'Russian',
+    'Hungarian',
+    'Scandinavian',
+    'British',
+    'Irish',
+    'Indian',
+    'Pakistani',
+    'Thai',
+    'Vietnamese',
+    'Chinese',
+    'Japanese',
+    'Sushi',
+    'Korean',
+    'Filipino',
+    'Indonesian',
+    'Hawaiian',
+    'Seafood',
+    'Steakhouse',
+    'Soups and stews',
+    'Salads',
+    'Vegetarian',
+    'Vegan',
+    'Gluten-free',
+    'Kosher',
+    'Halal',
+    'Desserts',
+  ],
+  rest: [
+    'Afternoon naps',
+    'Sleeping in',
+    'Early nights',
+    'Meditation',
+    'Breathing exercises',
+    'Prayer',
+    'Massage',
+    'Spa days',
+    'Hot baths',
+    'Sauna',
+    'Hot tub',
+    'Sunbathing',
+    'Sitting on the porch',
+    'Watching the sunset',
+    'Stargazing',
+    'A day at the beach',
+    'A day at the lake',
+    'A cabin in the mountains',
+    'Walks in the woods',
+    'Quiet time in the garden',
+    'Reading a good book',
+    'Audiobooks',
+    'Podcasts',
+    'Calm music',
+    'Watching television',
+    'A movie night',
+    'Coffee with friends',
+    'Afternoon tea',
+    'A glass of wine',
+    'Family dinners',
+    'Cuddling a pet',
+    'Coloring books',
+    'Doing nothing at all',
+  ],
+} as const;
+
+type ReferenceListName = keyof typeof referenceListTitles;
 
 export function createReferenceStore(db: Database) {
   /** Whether every shipped option is there as it is shipped, and its list. */
@@ -59,3 +214,23 @@ export function createReferenceStore(db: Database) {
 }
 
 export type ReferenceStore = ReturnType<typeof createReferenceStore>;
+
+export const ReferenceOption = v.object({ id: v.number(), title: v.string() });
+
+const ReferenceOptions = v.array(ReferenceOption);
+
+const ReferenceLists = v.object({
+  climate: ReferenceOptions,
+  hobbies: ReferenceOptions,
+  travel: ReferenceOptions,
+  food: ReferenceOptions,
+  rest: ReferenceOptions,
+});
+type ReferenceLists = v.InferOutput<typeof ReferenceLists>;
+
+const ChatTokens = v.object({
+  'chat-id': v.pipe(v.string(), v.description('Identifier for the embedded chat widget')),
+  'chat-token': v.pipe(v.string(), v.description('Token for the same widget')),
+});
+
+export const HealthAndCareBody = Envelope(ReferenceLists, ChatTokens);

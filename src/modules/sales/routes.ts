@@ -2,15 +2,14 @@ import { Elysia } from 'elysia';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth, managerRole, requireRole } from '../../http/auth';
-import { problems, readProblems } from '../../http/problem';
+import { problems, readProblems } from '../../http/problem-response';
+import { requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
-import { requestParameters } from '../../http/request-schema';
 import { describeError } from '../../log';
 import { createAuditStore } from '../audit/store';
-import type { Exchange } from '../users/save-answers';
-import { toMonthlyGlance } from './glance';
-import { MonthlyGlanceBody, MonthlyGlanceQuery } from './model';
-import { monthEdges, resolveMonth } from './months';
+import type { Exchange } from '../users/save';
+import { MonthlyGlanceBody, MonthlyGlanceQuery, monthEdges, resolveMonth } from './model';
+import { toMonthlyGlance } from './report';
 import { createSalesStore } from './store';
 
 export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps) {

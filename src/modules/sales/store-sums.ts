@@ -1,10 +1,10 @@
 import { getTableColumns, isNotNull, type SQL, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import { activities, activitySums, activitySumsProgress } from '../../db/schema';
-import { type activityKinds, sumSpansMs } from '../../db/schema/sales';
+import { type activityKinds, sumSpansMs } from '../../db/schema/directory';
+import { activities, activitySums, activitySumsProgress } from '../../db/schema/index';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
-import { startRounds } from '../../rounds';
+import { startRounds } from '../../shared/async';
 
 /** One step holds the event loop for some milliseconds. */
 const activitiesAStep = 500;

@@ -1,9 +1,16 @@
 import * as v from 'valibot';
-import { ageOn, type CalendarDate, parseCalendarDate } from '../../calendar';
-import { anyCase, fields, line, personName, roundedToHundredths, StateCode, withoutInvisible } from '../../fields';
-import { StoredPricing } from '../coverage/carrier/carrier';
-import { LifeInsurance, LifetimeCare } from '../deep-dives/model';
-import { LtcLifetimeCare } from '../ltc/model';
+import { ageOn, type CalendarDate, parseCalendarDate } from '../../shared/calendar';
+import { StoredPricing } from '../../shared/carrier';
+import {
+  anyCase,
+  fields,
+  line,
+  personName,
+  roundedToHundredths,
+  StateCode,
+  withoutInvisible,
+} from '../../shared/fields';
+import { LifeInsurance, LifetimeCare, LtcLifetimeCare } from '../answers/model';
 import { Matches } from '../matching/model';
 
 const maxAgeYears = 120;

@@ -1,14 +1,13 @@
 import { Elysia } from 'elysia';
-import { calendarDateAt } from '../../calendar';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
-import { ifNoneMatchParameter, notModified, readIfNoneMatch } from '../../http/entity-tag';
-import { problems, readProblems } from '../../http/problem';
-import { noParameters, requestBody } from '../../http/request-schema';
+import { problems, readProblems } from '../../http/problem-response';
+import { noParameters, requestBody } from '../../http/request-body';
+import { ifNoneMatchParameter, notModified, readIfNoneMatch } from '../../http/response';
+import { calendarDateAt } from '../../shared/calendar';
 import { profileAnswers, profileExamples, UserBody } from './model';
-import { createReadRecord } from './read-record';
-import { answerUser, createSaveAnswers, saveDetail, saveResponses } from './save-answers';
+import { answerUser, createReadRecord, createSaveAnswers, saveDetail, saveResponses } from './save';
 
 export function createUserRoutes(deps: AppDeps) {
   const readRecord = createReadRecord(deps);

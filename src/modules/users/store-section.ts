@@ -1,8 +1,8 @@
 import { type Placeholder, type SQL, sql } from 'drizzle-orm';
-import { users } from '../../db/schema';
-import { randomRevision } from '../../db/schema/users';
+import { users } from '../../db/schema/index';
+import { randomRevision } from '../../db/schema/people';
+import { type AnswerSection, sharesQuestions } from '../answers/sections';
 import type { RequestId } from '../audit/store';
-import { type AnswerSection, sharesQuestions } from './answers';
 
 /** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
 export type MergePatch = Readonly<Record<string, unknown>>;

@@ -1,12 +1,11 @@
 import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
-import { onFirstUse } from '../../db/first-use';
-import { users } from '../../db/schema';
-import { randomRevision, type UserRow } from '../../db/schema/users';
-import type { Preconditions, TagList } from '../../http/entity-tag';
+import { users } from '../../db/schema/index';
+import { randomRevision, type UserRow } from '../../db/schema/people';
+import type { Preconditions, TagList } from '../../http/response';
+import { onFirstUse } from '../../shared/async';
+import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from '../answers/sections';
 import type { RequestId } from '../audit/store';
-import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from './answers';
-import type { RecordVersion } from './entity-tag';
 import type { Purchase } from './model';
 import {
   changedBy,
@@ -20,7 +19,8 @@ import {
   savedColumns,
   savedRow,
 } from './store-section';
-import { noteWritten } from './written-versions';
+import type { RecordVersion } from './versions';
+import { noteWritten } from './versions';
 
 interface SectionSave {
   readonly userId: string;

@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { type Database, openServiceDatabase } from '../../../src/db/client';
 import { createLog } from '../../../src/log';
-import { startAuditRetention } from '../../../src/modules/audit/retention';
-import { createAuditStore } from '../../../src/modules/audit/store';
+import { createAuditStore, startAuditRetention } from '../../../src/modules/audit/store';
 import { createUserStore } from '../../../src/modules/users/store';
 import { fillEvents } from '../../support/audit';
 import { temporaryDatabase } from '../../support/database';

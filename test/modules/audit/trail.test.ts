@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import type { InStatement } from '@libsql/client';
 import { drizzle } from 'drizzle-orm/libsql';
 import { DatabaseError } from '../../../src/db/errors';
-import { createHttpCarrier } from '../../../src/modules/coverage/carrier/http-carrier';
+import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { type CallOptions, createTestApp, type TestApp } from '../../support/app';
 import { applicant, canaryApplicant } from '../../support/applicant';

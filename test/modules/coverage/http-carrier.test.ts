@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
-import { CarrierError } from '../../../src/modules/coverage/carrier/carrier';
-import { createHttpCarrier } from '../../../src/modules/coverage/carrier/http-carrier';
+import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
+import { CarrierError } from '../../../src/shared/carrier';
 import { applicant } from '../../support/applicant';
 import { atEnd } from '../../support/cleanup';
 import { testCarrier } from '../../support/sandbox';

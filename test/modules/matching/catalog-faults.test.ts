@@ -1,9 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import Ajv2020 from 'ajv/dist/2020';
-import { diffCatalogs } from '../../../src/modules/matching/catalog-diff';
-import { parseCatalog } from '../../../src/modules/matching/catalog-faults';
-import { catalogJsonSchema } from '../../../src/modules/matching/catalog-schema';
-import { readShippedCatalog } from '../../../src/modules/matching/shipped-catalog';
+import { catalogJsonSchema, diffCatalogs, parseCatalog } from '../../../src/modules/matching/catalog-check';
+import { readShippedCatalog } from '../../../src/modules/matching/catalog-model';
 
 const shippedCatalog = readShippedCatalog();
 const rule = {

@@ -1,17 +1,17 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
 import type { Condition } from '../../../src/modules/matching/catalog-model';
+import { compileCondition } from '../../../src/modules/matching/catalog-model';
 import type { FactName, Facts, FactValue } from '../../../src/modules/matching/facts';
 import {
   compileCatalog,
   match,
   penaltyOf,
+  printMatches,
   rank,
   type StoredProduct,
   type StoredRule,
 } from '../../../src/modules/matching/match';
-import { printMatches } from '../../../src/modules/matching/print-matches';
-import { compileCondition } from '../../../src/modules/matching/rules';
 
 /** Few facts with few values, so that rules often apply. */
 const factValues: Record<'age' | 'tobacco' | 'gender' | 'lifeInsurance.billsAndDebt', fc.Arbitrary<FactValue>> = {

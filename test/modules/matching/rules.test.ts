@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import type { Comparison, Condition } from '../../../src/modules/matching/catalog-model';
+import { compileCondition } from '../../../src/modules/matching/catalog-model';
 import type { FactName, Facts, FactValue } from '../../../src/modules/matching/facts';
 import { deriveFacts } from '../../../src/modules/matching/facts';
-import { compileCondition } from '../../../src/modules/matching/rules';
 
 const facts = (entries: readonly (readonly [FactName, FactValue])[]): Facts => new Map(entries);
 const holds = (condition: Condition, known: Facts) => compileCondition(condition).holds(known);

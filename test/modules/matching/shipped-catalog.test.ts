@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
-import { parseCatalog } from '../../../src/modules/matching/catalog-faults';
+import type { Answers } from '../../../src/modules/answers/sections';
+import { parseCatalog } from '../../../src/modules/matching/catalog-check';
+import { readShippedCatalog, shippedFile } from '../../../src/modules/matching/catalog-model';
 import { deriveFacts, factNames } from '../../../src/modules/matching/facts';
 import { compileCatalog, match, penaltyOf, type StoredProduct } from '../../../src/modules/matching/match';
-import { readShippedCatalog, shippedFile } from '../../../src/modules/matching/shipped-catalog';
-import type { Answers } from '../../../src/modules/users/answers';
 
 const shippedCatalog = readShippedCatalog();
 const today = '2026-03-10';

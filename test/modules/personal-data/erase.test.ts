@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { createAuditStore } from '../../../src/modules/audit/store';
 import { createApplicationStore } from '../../../src/modules/coverage/store';
-import { createPersonalDataStore } from '../../../src/modules/personal-data/store';
+import { createPersonalDataStore } from '../../../src/modules/privacy/store';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createTestApp } from '../../support/app';

@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
-import { referenceLists, referenceOptions } from '../../../src/db/schema';
-import { HealthAndCareBody } from '../../../src/modules/reference/model';
-import { createReferenceStore } from '../../../src/modules/reference/store';
+import { referenceLists, referenceOptions } from '../../../src/db/schema/index';
+import { createReferenceStore, HealthAndCareBody } from '../../../src/modules/reference/store';
 import { createTestApp } from '../../support/app';
 
 const path = '/v2/private/healthAndCare/';

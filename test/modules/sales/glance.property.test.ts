@@ -1,9 +1,9 @@
 import { expect, test } from 'bun:test';
 import fc from 'fast-check';
-import { calendarDateAt } from '../../../src/calendar';
-import { activityKinds } from '../../../src/db/schema/sales';
+import { activityKinds } from '../../../src/db/schema/directory';
 import type { ActivityRecord } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
+import { calendarDateAt } from '../../../src/shared/calendar';
 import { createTestApp, testConfig } from '../../support/app';
 import { amount } from '../../support/long';
 import { activity, counselor, manager } from '../../support/sales';

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { calendarDateAt } from '../../../src/calendar';
-import { monthEdges, parseMonth, resolveMonth } from '../../../src/modules/sales/months';
+import { monthEdges, parseMonth, resolveMonth } from '../../../src/modules/sales/model';
+import { calendarDateAt } from '../../../src/shared/calendar';
 
 const english = [
   'January',
@@ -147,7 +147,7 @@ describe('monthEdges', () => {
   });
 
   test('returns the same months for every locale and time zone of the machine', async () => {
-    const module = join(import.meta.dirname, '../../../src/modules/sales/months.ts');
+    const module = join(import.meta.dirname, '../../../src/modules/sales/model.ts');
     const script = `import { monthEdges, parseMonth, resolveMonth } from ${JSON.stringify(module)};
       const spelled = ['september', 'Sept', 'May', 'mai', 'Dezember', 'İ'].map((text) => parseMonth(text) ?? null);
       const now = new Date('2026-01-01T02:00:00Z');

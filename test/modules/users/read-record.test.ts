@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { DatabaseError } from '../../../src/db/errors';
-import { readThrough } from '../../../src/db/read-through';
+import { readThrough } from '../../../src/db/replica';
 import { createUserStore } from '../../../src/modules/users/store';
-import { noteWritten, writtenVersions } from '../../../src/modules/users/written-versions';
+import { noteWritten, writtenVersions } from '../../../src/modules/users/versions';
 import { createTestApp } from '../../support/app';
 import { applicant } from '../../support/applicant';
 import { saveRoutes } from '../../support/contract';

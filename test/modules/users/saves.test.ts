@@ -1,9 +1,12 @@
 import { describe, expect, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
-import { users } from '../../../src/db/schema';
-import { lifeInsuranceExamples, lifetimeCareExamples } from '../../../src/modules/deep-dives/model';
-import { ltcLifetimeCareExamples } from '../../../src/modules/ltc/model';
+import { users } from '../../../src/db/schema/index';
+import {
+  lifeInsuranceExamples,
+  lifetimeCareExamples,
+  ltcLifetimeCareExamples,
+} from '../../../src/modules/answers/model';
 import { profileExamples, UserBody } from '../../../src/modules/users/model';
 import { type CallOptions, createTestApp } from '../../support/app';
 import { saveRoutes } from '../../support/contract';

@@ -1,0 +1,81 @@
+import { createSecretKey, randomBytes } from 'node:crypto';
+import { chmodSync, existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { SignJWT } from 'jose/jwt/sign';
+
+export const keptSecretPath = 'data/development-auth-secret';
+
+/** The secret that an earlier start in development has made in this folder, if any. */
+export function keptDevelopmentSecret(): string | undefined {
+  return existsSync(keptSecretPath) ? readFileSync(keptSecretPath, 'utf8') : undefined;
+}
+
+/** Signs an HS256 token for `id` that is good for `ttlSeconds` from `now`. */
+export function signToken(options: {
+  secret: string;
+  issuer: string | undefined;
+  audience: string | undefined;
+  audienceClaim?: string;
+  rolesClaim: string;
+  id: string;
+  roles: readonly string[];
+  ttlSeconds: number;
+  now: Date;
+}): Promise<string> {
+  const issuedAt = Math.floor(options.now.getTime() / 1000);
+  const { audience, audienceClaim = 'aud' } = options;
+  const claims = audience === undefined ? {} : { [audienceClaim]: audience };
+  const jwt = new SignJWT({ ...claims, [options.rolesClaim]: options.roles })
+    .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
+    .setSubject(options.id)
+    .setIssuedAt(issuedAt)
+    .setExpirationTime(issuedAt + options.ttlSeconds);
+  if (options.issuer !== undefined) jwt.setIssuer(options.issuer);
+  return jwt.sign(createSecretKey(options.secret, 'utf8'));
+}
+
+const demoTokenTtlSeconds = 2 * 365 * 24 * 60 * 60;
+
+/** The HS256 secret of a development machine: made by whoever asks first, kept for every later start. */
+export function developmentSecret(): string {
+  const known = keptDevelopmentSecret();
+  if (known !== undefined) return known;
+  mkdirSync(dirname(keptSecretPath), { recursive: true, mode: 0o700 });
+  const draft = `${keptSecretPath}.${process.pid}`;
+  writeFileSync(draft, randomBytes(32).toString('base64url'), { mode: 0o600 });
+  try {
+    // A link never replaces a file, so of two processes that start at once both read the same key.
+    linkSync(draft, keptSecretPath);
+  } catch (error) {
+    if (!isErrno(error, 'EEXIST')) throw error;
+  } finally {
+    rmSync(draft, { force: true });
+  }
+  return readFileSync(keptSecretPath, 'utf8');
+}
+
+export interface DemoTokens {
+  readonly 'demo-user': string;
+  readonly 'demo-manager': string;
+}
+
+/** Signs the tokens that the start prints, and leaves them in a file that its owner alone can read. */
+export async function writeDemoTokens(
+  path: string,
+  claims: Omit<Parameters<typeof signToken>[0], 'id' | 'roles' | 'ttlSeconds' | 'now'>,
+  now: Date,
+): Promise<DemoTokens> {
+  const sign = (id: string, roles: readonly string[]) =>
+    signToken({ ...claims, id, roles, ttlSeconds: demoTokenTtlSeconds, now });
+  const tokens = {
+    'demo-user': await sign('demo-user', []),
+    'demo-manager': await sign('demo-manager', ['salesManager']),
+  };
+  writeFileSync(path, `${JSON.stringify(tokens, null, 2)}\n`, { mode: 0o600 });
+  chmodSync(path, 0o600);
+  return tokens;
+}
+
+function isErrno(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code;
+}

@@ -1,0 +1,274 @@
+import { createSecretKey } from 'node:crypto';
+import type { JWTPayload } from 'jose';
+import {
+  JOSEAlgNotAllowed,
+  JOSEError,
+  JWKSMultipleMatchingKeys,
+  JWKSNoMatchingKey,
+  JWSSignatureVerificationFailed,
+  JWTClaimValidationFailed,
+  JWTExpired,
+} from 'jose/errors';
+import { type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
+import { importSPKI } from 'jose/key/import';
+import { LRUCache } from 'lru-cache';
+import * as v from 'valibot';
+import type { AuthKey } from '../config/settings';
+import { signatureAlgorithm } from '../config/validators';
+import { AppError } from '../errors';
+import { Subject } from '../shared/fields';
+import type { KeysWatch, RemoteKeys } from './remote-keys';
+
+const Members = v.record(v.string(), v.unknown());
+const Texts = v.array(v.string());
+
+/**
+ * Returns the roles in a claim: an array of texts, or one text separated by spaces or commas. Any other shape has no roles.
+ * Undefined if the token lacks the claim.
+ *
+ * @param path the claim's exact name, or the names of nested members with dots between, which may hold dots themselves
+ */
+export function rolesIn(payload: JWTPayload, path: string): readonly string[] | undefined {
+  const value = memberAt(payload, path);
+  if (value === undefined) return undefined;
+  if (typeof value === 'string') return value.split(/[\s,]+/).filter((role) => role !== '');
+  return v.is(Texts, value) ? value : [];
+}
+
+/** Reads own members only, so that no name leads to a prototype. */
+function memberAt(value: unknown, path: string): unknown {
+  if (!v.is(Members, value)) return undefined;
+  if (Object.hasOwn(value, path)) return value[path];
+  for (let dot = path.indexOf('.'); dot !== -1; dot = path.indexOf('.', dot + 1)) {
+    const name = path.slice(0, dot);
+    const found = Object.hasOwn(value, name) ? memberAt(value[name], path.slice(dot + 1)) : undefined;
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+/** Whether a claim names an audience, as one text or in an array; undefined if the token lacks the claim. */
+function namesAudience(payload: JWTPayload, claim: string, audience: string): boolean | undefined {
+  const value = memberAt(payload, claim);
+  if (value === undefined) return undefined;
+  return Array.isArray(value) ? value.includes(audience) : value === audience;
+}
+
+/** Reasons to refuse a token, with the text for the caller, which names the failed check and no value. */
+export const tokenRefusals = {
+  malformed: 'The token is not a signed JWT whose payload is a JSON object.',
+  algorithm: 'The `alg` of the token is not one that this service accepts.',
+  key: 'No key of the issuer has the `kid` and the `alg` of the token.',
+  signature: 'The signature of the token does not verify with the key of this service.',
+  expired: 'The token has expired.',
+  'not-yet-valid': 'The token is not valid yet: its `nbf` is in the future.',
+  'issuer-missing': 'The token has no `iss`.',
+  issuer: 'The `iss` of the token is not the issuer that this service accepts.',
+  'audience-missing': 'The token lacks the claim that names its audience, which is `aud` by default.',
+  audience: 'The token is meant for another audience than this service.',
+  'expiry-missing': 'The token has no `exp`.',
+  expiry: 'The `exp` of the token is not a time.',
+  'start-invalid': 'The `nbf` of the token is not a time.',
+  'subject-missing': 'The token has no `sub`.',
+  subject: 'The `sub` of the token is not text of 1 to 255 characters.',
+} as const;
+export type TokenRefusal = keyof typeof tokenRefusals;
+
+const byClaim: Readonly<Record<string, Readonly<Record<string, TokenRefusal>>>> = {
+  iss: { missing: 'issuer-missing', check_failed: 'issuer' },
+  exp: { missing: 'expiry-missing', invalid: 'expiry' },
+  nbf: { check_failed: 'not-yet-valid', invalid: 'start-invalid' },
+  sub: { missing: 'subject-missing' },
+};
+
+/** Maps an error of jose to the failed check. */
+function refusalBy(error: unknown): TokenRefusal {
+  if (error instanceof JWTExpired) return 'expired';
+  if (error instanceof JWTClaimValidationFailed) return byClaim[error.claim]?.[error.reason] ?? 'malformed';
+  if (error instanceof JOSEAlgNotAllowed) return 'algorithm';
+  if (error instanceof JWSSignatureVerificationFailed) return 'signature';
+  if (error instanceof JWKSNoMatchingKey || error instanceof JWKSMultipleMatchingKeys) return 'key';
+  // For a published key that it does not accept, such as a short one, jose throws no JOSEError.
+  return error instanceof JOSEError ? 'malformed' : 'key';
+}
+
+/** Who sent a request, as the token says. */
+export interface Caller {
+  readonly id: string;
+  readonly roles: readonly string[];
+}
+
+/**
+ * @param onUnseen called before the signature of a token is checked that has never passed; it may throw to refuse that
+ * @throws AppError `unauthenticated` or `auth-keys-unavailable`
+ */
+export type VerifyToken = (token: string, onUnseen?: () => void) => Promise<Caller>;
+
+export interface TokenVerifier extends VerifyToken {
+  /** False while a JWKS gives no key to check tokens with. */
+  hasKeys(): boolean;
+  /**
+   * Replaces the secret or the public key, or fetches the JWKS again, and forgets the tokens that have passed.
+   *
+   * @returns false if the JWKS cannot be fetched: the keys of the last fetch stay in use
+   */
+  reload(key: TokenSettings['key']): Promise<boolean>;
+}
+
+export interface TokenSettings {
+  readonly key: Exclude<AuthKey, { kind: 'development' }>;
+  readonly issuer: string | undefined;
+  readonly audience: string | undefined;
+  /** The claim that must name `audience`; `aud` without it. */
+  readonly audienceClaim?: string;
+  /** A claim's exact name, or the names of nested members with dots between. */
+  readonly rolesClaim: string;
+}
+
+/** Observations about tokens, for the operator. */
+export interface TokenWatch extends KeysWatch {
+  readonly onRefused?: (reason: TokenRefusal) => void;
+  /** Called once if the first valid tokens all lack the claim for roles. */
+  readonly onRolesMissing?: () => void;
+}
+
+/** Base64url without padding. Jose accepts padding, but a token must have one spelling. */
+const signedJwt = /^[\w-]+\.[\w-]+\.[\w-]+$/;
+const clockToleranceSeconds = 5;
+const cachedTokens = 10_000;
+/** How long a revoked key may go on working for a token already seen. */
+const cacheTtlMs = 60_000;
+
+/** Tokens without the claim for roles after which its name is probably wrong. */
+const tokensWithoutRoles = 100;
+
+/**
+ * Checks bearer tokens against the configured key. A token that passed is remembered, for a minute and never past
+ * its `exp`: a signature check costs more than everything else in a light request.
+ *
+ * @param clock tells whether a token has expired
+ * @param machineClock tells how old copies are, of keys and of what has passed; another one where `clock` stands still
+ */
+export async function createTokenVerifier(
+  settings: TokenSettings,
+  clock: () => Date,
+  machineClock: () => Date,
+  watch: TokenWatch = {},
+): Promise<TokenVerifier> {
+  const options: JWTVerifyOptions = {
+    requiredClaims: ['exp', 'sub'],
+    clockTolerance: clockToleranceSeconds,
+    ...(settings.issuer === undefined ? {} : { issuer: settings.issuer }),
+  };
+  let check = await createSignatureCheck(settings.key, machineClock, watch);
+  const refuse = (reason: TokenRefusal, cause?: unknown) => {
+    watch.onRefused?.(reason);
+    return unauthenticated(tokenRefusals[reason], cause, reason);
+  };
+  let leftWithoutRoles = tokensWithoutRoles;
+  const countRoles = (roles: readonly string[] | undefined) => {
+    leftWithoutRoles = roles === undefined ? leftWithoutRoles - 1 : Number.POSITIVE_INFINITY;
+    if (leftWithoutRoles === 0) watch.onRolesMissing?.();
+  };
+  const createCache = () =>
+    new LRUCache<string, { caller: Caller; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
+  let cache = createCache();
+
+  const verify: VerifyToken = async (token, onUnseen) => {
+    const now = clock();
+    // A token that passes while the keys are reloaded is not put into the cache of the new keys.
+    const seen = cache;
+    const known = seen.get(token);
+    if (known !== undefined && now.getTime() < known.expiresAtMs) {
+      const ageMs = machineClock().getTime() - known.seenAtMs;
+      // A clock that was set back must not lengthen the minute.
+      if (ageMs >= 0 && ageMs < cacheTtlMs) return known.caller;
+    }
+    if (known === undefined) onUnseen?.();
+    seen.delete(token);
+    if (!signedJwt.test(token)) throw refuse('malformed');
+
+    let payload: JWTPayload;
+    try {
+      payload = await check.payloadOf(token, { ...options, currentDate: now });
+    } catch (error) {
+      if (error instanceof AppError) throw error;
+      seen.delete(token);
+      throw refuse(refusalBy(error), error);
+    }
+    if (settings.audience !== undefined) {
+      const isOurs = namesAudience(payload, settings.audienceClaim ?? 'aud', settings.audience);
+      if (isOurs !== true) throw refuse(isOurs === undefined ? 'audience-missing' : 'audience');
+    }
+    const subject = v.safeParse(Subject, payload.sub);
+    if (!subject.success) throw refuse('subject');
+    // JSON has numbers that are read as Infinity.
+    if (!Number.isFinite(payload.exp)) throw refuse('expiry');
+
+    const roles = rolesIn(payload, settings.rolesClaim);
+    if (known === undefined) countRoles(roles);
+    const caller = { id: subject.output, roles: roles ?? [] };
+    const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
+    seen.set(token, { caller, seenAtMs: machineClock().getTime(), expiresAtMs });
+    return caller;
+  };
+  return Object.assign(verify, {
+    hasKeys: () => check.remote?.hasKeys() ?? true,
+    async reload(key: TokenSettings['key']) {
+      const isFetched = (await check.remote?.refresh()) ?? true;
+      if (check.remote === undefined) check = await createSignatureCheck(key, machineClock, watch);
+      cache = createCache();
+      return isFetched;
+    },
+  });
+}
+
+/** The header follows RFC 6750. `detail` must be ASCII without quotes. */
+export function unauthenticated(detail: string, cause?: unknown, reason?: TokenRefusal): AppError {
+  const challenge = `Bearer realm="personal-planning", error="invalid_token", error_description="${detail}"`;
+  return new AppError('unauthenticated', { detail, cause, reason, headers: { 'www-authenticate': challenge } });
+}
+
+interface SignatureCheck {
+  readonly payloadOf: (token: string, options: JWTVerifyOptions) => Promise<JWTPayload>;
+  /** The keys of a JWKS. */
+  readonly remote?: RemoteKeys;
+}
+
+/** The algorithms are pinned to the kind of key, so a public key is never taken for an HMAC secret. */
+async function createSignatureCheck(
+  key: TokenSettings['key'],
+  machineClock: () => Date,
+  watch: KeysWatch,
+): Promise<SignatureCheck> {
+  switch (key.kind) {
+    case 'secret': {
+      const secret = createSecretKey(key.secret, 'utf8');
+      return {
+        payloadOf: async (token, options) =>
+          (await jwtVerify(token, secret, { ...options, algorithms: ['HS256'] })).payload,
+      };
+    }
+    case 'public-key': {
+      const algorithm = signatureAlgorithm(key.pem);
+      if (algorithm === undefined) throw new Error('The public key is of no supported kind');
+      const publicKey = await importSPKI(key.pem, algorithm);
+      return {
+        payloadOf: async (token, options) =>
+          (await jwtVerify(token, publicKey, { ...options, algorithms: [algorithm] })).payload,
+      };
+    }
+    case 'jwks': {
+      const [{ createRemoteKeys }, { keySetAlgorithms }] = await Promise.all([
+        import('./remote-keys'),
+        import('./key-set'),
+      ]);
+      const remote = createRemoteKeys(new URL(key.url), machineClock, watch);
+      return {
+        payloadOf: async (token, options) =>
+          (await remote(token, { ...options, algorithms: [...keySetAlgorithms] })).payload,
+        remote,
+      };
+    }
+  }
+}

@@ -1,0 +1,140 @@
+import { and, eq, getTableColumns, like, type SQL, sql } from 'drizzle-orm';
+import { SQLiteAsyncDialect, type SQLiteTable } from 'drizzle-orm/sqlite-core';
+import * as v from 'valibot';
+import { type Database, type Statement, writeBatch } from './client';
+import { completedTasks, leases, rowCounts } from './schema/index';
+
+const dialect = new SQLiteAsyncDialect();
+const Stored = v.array(v.object({ version: v.number() }));
+
+export interface UpsertCounts {
+  readonly added: number;
+  readonly changed: number;
+  readonly unchanged: number;
+}
+
+interface Upsert {
+  /** Has the columns `version`, `createdAt` and `updatedAt` beside those named here. */
+  readonly table: SQLiteTable;
+  /** The column that a row is known by. */
+  readonly key: string;
+  /** What a row is made of, by column; a row of which all this is the same already is left alone. */
+  readonly content: Readonly<Record<string, SQL>>;
+  /** What is set when a row is added, and never again. */
+  readonly origin?: Readonly<Record<string, SQL>>;
+  /** One value a row, which the expressions above take apart as `value`. */
+  readonly records: readonly object[];
+  /** Leaves alone what is stored, also where it differs: what somebody changed is not taken back by a seed. */
+  readonly keepsStored?: boolean;
+  /** Joined to the values, for expressions that look elsewhere. */
+  readonly joins?: SQL;
+  /** A condition without which nothing is stored. */
+  readonly onlyIf?: SQL;
+  readonly now: Date;
+  /** Run after it in the same transaction, also where `onlyIf` does not hold. */
+  readonly after?: readonly Statement[];
+}
+
+/** The condition of an upsert does not hold, so nothing was stored. */
+export class UnmetConditionError extends Error {
+  override readonly name = 'UnmetConditionError';
+}
+
+/**
+ * Inserts or updates rows in one statement, which takes them as JSON. A changed row's `version` is incremented.
+ *
+ * @throws UnmetConditionError
+ */
+export async function upsertRows(db: Database, upsert: Upsert): Promise<UpsertCounts> {
+  const { table, key, content, origin = {}, records, keepsStored = false, joins = sql``, now, after = [] } = upsert;
+  const { onlyIf } = upsert;
+  const columns = getTableColumns(table);
+  const nameOf = (column: string) => sql.identifier(columns[column]?.name ?? column);
+  const instant = sql`${now.getTime()}`;
+  const values = { ...origin, ...content, createdAt: instant, updatedAt: instant, version: sql`0` };
+  const contentColumns = Object.keys(content).filter((column) => column !== key);
+  const list = (parts: SQL[], separator = sql`, `) => sql.join(parts, separator);
+  const update = sql`UPDATE SET
+    ${list(contentColumns.map((column) => sql`${nameOf(column)} = excluded.${nameOf(column)}`))},
+    updated_at = excluded.updated_at, version = ${table}.version + 1
+    WHERE ${list(
+      contentColumns.map((column) => sql`${table}.${nameOf(column)} IS NOT excluded.${nameOf(column)}`),
+      sql` OR `,
+    )}`;
+  const upserting = sql`
+    INSERT INTO ${table} (${list(Object.keys(values).map((column) => sql`${nameOf(column)}`))})
+    SELECT ${list(Object.values(values))} FROM json_each(${JSON.stringify(records)}) AS record ${joins} WHERE ${onlyIf ?? sql`true`}
+    ON CONFLICT (${nameOf(key)}) DO ${keepsStored ? sql`NOTHING` : update}
+    RETURNING version`;
+  const condition = onlyIf === undefined ? [] : [toStatement(sql`SELECT ${onlyIf} AS holds`)];
+  const [rows, conditions] = await writeBatch(db, [toStatement(upserting), ...condition, ...after]);
+  if (onlyIf !== undefined && conditions?.[0]?.holds !== 1) throw new UnmetConditionError('Nothing was stored');
+  const stored = v.parse(Stored, rows);
+  const added = stored.filter(({ version }) => version === 0).length;
+  return { added, changed: stored.length - added, unchanged: records.length - stored.length };
+}
+
+function toStatement(query: SQL): Statement {
+  return { toSQL: () => dialect.sqlToQuery(query) };
+}
+
+/** A member of the record at hand. */
+export function member(name: string): SQL {
+  return sql`record.value ->> ${sql.raw(`'${name}'`)}`;
+}
+
+/** The time that the database's machine has, in epoch milliseconds. */
+export async function databaseClock(db: Database): Promise<number> {
+  const { now } = await db.get<{ now: number }>(sql`SELECT unixepoch('subsec') * 1000 AS now`);
+  return now;
+}
+
+type RecurringTask = (typeof completedTasks.$inferSelect)['task'];
+
+/** How many rows a table has, by the parts of it that triggers count (`applications:submitted`), without a scan. */
+export async function countParts(db: Database, tableName: string): Promise<Record<string, number>> {
+  const prefix = `${tableName}:`;
+  const rows = await db
+    .select()
+    .from(rowCounts)
+    .where(like(rowCounts.tableName, `${prefix}%`));
+  return Object.fromEntries(rows.map((row) => [row.tableName.slice(prefix.length), row.rowCount]));
+}
+
+/** Records that a recurring task has succeeded. */
+export async function noteCompleted(db: Database, task: RecurringTask, now: Date): Promise<void> {
+  const completedAt = now.getTime();
+  await db
+    .insert(completedTasks)
+    .values({ task, completedAt })
+    .onConflictDoUpdate({ target: completedTasks.task, set: { completedAt } });
+}
+
+/** When each recurring task last succeeded, in epoch milliseconds. */
+export async function listCompletedTasks(db: Database): Promise<Record<string, number>> {
+  const rows = await db.select().from(completedTasks);
+  return Object.fromEntries(rows.map(({ task, completedAt }) => [task, completedAt]));
+}
+
+/**
+ * Whether this holder may do the named work for so many seconds, by the clock of the database. A lease that ends
+ * later than one of now would was taken before that clock was set back, and holds nobody up.
+ */
+export async function acquireLease(db: Database, name: string, holder: string, seconds: number): Promise<boolean> {
+  const expiresAt = sql`unixepoch() + ${seconds}`;
+  const rows = await db
+    .insert(leases)
+    .values({ name, holder, expiresAt })
+    .onConflictDoUpdate({
+      target: leases.name,
+      set: { holder, expiresAt },
+      setWhere: sql`${leases.expiresAt} NOT BETWEEN unixepoch() + 1 AND unixepoch() + ${seconds}
+        OR ${leases.holder} = ${holder}`,
+    })
+    .returning();
+  return rows.length > 0;
+}
+
+export async function releaseLease(db: Database, name: string, holder: string): Promise<void> {
+  await db.delete(leases).where(and(eq(leases.name, name), eq(leases.holder, holder)));
+}

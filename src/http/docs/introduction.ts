@@ -1,0 +1,111 @@
+import type * as v from 'valibot';
+import type { AppDeps } from '../../deps';
+import { problemsAnywhere } from '../problem-response';
+
+export type Models = Readonly<Record<string, v.GenericSchema>>;
+
+export interface DocumentedRoute {
+  readonly method: string;
+  readonly path: string;
+  readonly hooks: {
+    readonly body?: unknown;
+    readonly query?: unknown;
+    readonly response?: unknown;
+    readonly detail?: { readonly hide?: boolean } & Record<string, unknown>;
+  };
+}
+
+/** What is documented. */
+export interface DocsSubject {
+  readonly config: Pick<AppDeps['config'], 'publicUrl' | 'bodyLimitBytes'>;
+  readonly models: Models;
+  readonly routes: readonly DocumentedRoute[];
+}
+
+export const swaggerPath = '/swagger';
+export const specPath = '/swagger/json';
+export const scriptPath = '/swagger/scalar.js';
+
+/** The introduction for frontend developers. `base` is the base of each link. */
+export function introduction(base: string): string {
+  const anywhere = problemsAnywhere.map((slug) => `[\`${slug}\`](${base}/problems/${slug})`).join(', ');
+  return `
+The API leads from a person's answers to matched insurance products and an application at the carrier. Each step is one
+JSON request.
+
+## First call
+
+Every path below \`/v2/private/\` requires a JWT as \`Authorization: Bearer <token>\`. Its \`sub\` identifies the record.
+Paths and bodies cannot name another person. In development the start creates two tokens and prints the path of their
+file as \`tokens\`: \`demo-user\`, and \`demo-manager\`, which may read the sales report.
+
+## The journey
+
+1. **Profile**: \`POST /v2/private/user/profile\`. The first save of any section creates the record.
+2. **Long-term care**: \`POST /v2/private/ltc/lifetimeCare\`.
+3. **Deep dives**: \`POST /v2/private/deepDives/lifeInsurance\` and \`…/lifetimeCare\`.
+4. **Matches**: \`POST /v2/private/engine/matches\`, with \`?explain=true\` for explanations; \`…/preview\` for hypothetical answers.
+5. **Coverage**: \`POST /v2/private/ltc/totalCoverage\` or \`/life/totalCoverage\` starts the application.
+6. **User object**: \`GET /v2/private/user\` returns everything.
+
+Each save returns the whole user object, so a frontend needs no second request. A field that is left out does not change,
+\`null\` clears a field, and a list replaces the stored list. A save also accepts a section in the form of a response.
+
+Values are normalised. Each text is trimmed and composed (NFC). Invisible characters, such as U+200B, are removed from names
+and e-mail. Duplicate list items are removed. Numbers are rounded to two decimals. Query values and \`gender\` may have any
+case. Unknown fields and query parameters are refused with 422.
+
+## When it fails
+
+Every failure is \`application/problem+json\`. Use \`type\` or \`code\`, which never change, to choose your own text. A 422
+\`invalid-input\` lists all faults, each with the \`pointer\` of its field. Each operation lists its problems, and
+[a page for each](${base}/problems) explains the remedy. Every address may return ${anywhere}.
+Quote \`requestId\`, or the header \`X-Request-Id\`, to the operator of the service.
+
+## Preventing lost updates
+
+Each response to a change has the \`ETag\` of the record, and so has a 412 if the record exists. A save with this tag as
+\`If-Match\` fails with 412 if the record has changed since. A read with it as \`If-None-Match\` returns 304 if the record has
+not changed. A save with \`If-None-Match: *\` only creates a record. A tag is unique across users, records and restarts. The
+forms of compressing proxies (\`W/"…"\`, \`"…-gzip"\`) are accepted. Conditions follow RFC 9110 §13, without dates.
+
+## Repeating
+
+Every save may be repeated. Repeated requests with the same person and data start one application only. Your own
+\`Idempotency-Key\` is also kept for a day. After a 409, 429, 502, 503 or 504, wait for the seconds in \`Retry-After\`.
+
+## Limits
+
+If limits are on, \`RateLimit\` has the remaining requests of the minute, and \`RateLimit-Policy\` has the limit. Requests
+beyond it get 429. Starting an application has a stricter limit.
+`.trim();
+}
+
+/** The groups of operations in the order of the journey. */
+export const tags = [
+  {
+    name: 'Profile',
+    description: 'Step 1. The person’s data. Age, state and health decide which products they may have.',
+  },
+  { name: 'Long-term care', description: 'Step 2. The care that the person wants, its place and its cost.' },
+  { name: 'Deep dives', description: 'Step 3. Further answers for life insurance and lifetime care, in any order.' },
+  {
+    name: 'Matches',
+    description:
+      'Step 4. Products by score, the best first, with explanations; or a preview with hypothetical answers.',
+  },
+  {
+    name: 'Coverage',
+    description: 'Step 5. An application at the partner carrier, started once, with its number and pricing.',
+  },
+  { name: 'User object', description: 'Step 6. All answers, matches and prices in one object.' },
+  { name: 'Lists', description: 'Options for forms, and cemeteries.' },
+  { name: 'Sales', description: 'For sales managers: the sales of their team in a month.' },
+  { name: 'Operation', description: 'For monitoring. No token is needed.' },
+];
+
+export const tagGroups = [
+  { name: 'The journey', tags: ['Profile', 'Long-term care', 'Deep dives', 'Matches', 'Coverage', 'User object'] },
+  { name: 'Lists and reports', tags: ['Lists', 'Sales'] },
+  { name: 'Watching it', tags: ['Operation'] },
+];

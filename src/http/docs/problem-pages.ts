@@ -1,0 +1,213 @@
+import { STATUS_CODES } from 'node:http';
+import { Elysia } from 'elysia';
+import * as v from 'valibot';
+import type { AppDeps } from '../../deps';
+import { AppError } from '../../errors';
+import { isProblemSlug, type ProblemSlug, problemKinds } from '../../shared/problems';
+import { managerRole, withoutRole, withoutToken } from '../auth';
+import {
+  notFound,
+  problemMediaType,
+  problemResponse,
+  problemsAnywhere,
+  type RouteTable,
+  slugsOf,
+  toProblem,
+} from '../problem-response';
+import { overLimit } from '../rate-limits';
+import { requestParameters, tooLarge, tooLate } from '../request-body';
+import { withTooManyParameters } from '../request-context';
+import { isValibotSchema } from '../response';
+import { type DocumentedRoute, swaggerPath } from './introduction';
+
+/** The `requestId` of every problem that is shown as an example. */
+export const exampleRequestId = '0198c2f4-6b1e-7d3a-9c54-2f0a8e71b6d3';
+
+interface Met {
+  readonly hooks: DocumentedRoute['hooks'];
+  readonly bodyLimitBytes: number;
+}
+
+/** Those that say more than their kind does. */
+const failures: Partial<Record<ProblemSlug, (met: Met) => AppError>> = {
+  'malformed-request': withTooManyParameters,
+  'invalid-input': ({ hooks }) => refusalOf(hooks),
+  'payload-too-large': ({ bodyLimitBytes }) => tooLarge(bodyLimitBytes),
+  'request-timeout': tooLate,
+  unauthenticated: withoutToken,
+  forbidden: () => withoutRole(managerRole),
+  'rate-limited': () => overLimit('default', 60),
+};
+
+/** An example of a failure of a route, for the documentation. */
+export function exampleFailure(slug: ProblemSlug, met: Met): AppError {
+  return failures[slug]?.(met) ?? new AppError(slug);
+}
+
+/** The response to unknown fields, or to bad parameters on routes without a body. */
+function refusalOf({ body, query }: DocumentedRoute['hooks']): AppError {
+  if (isValibotSchema(body)) return errorOf(() => body['~standard'].validate({ unknownField: true }));
+  if (!isValibotSchema(query) || !('entries' in query)) return new AppError('invalid-input');
+  const known = Object.keys(Object(query.entries));
+  const names = known.length === 0 ? ['unknown'] : known;
+  return errorOf(() => query['~standard'].validate(Object.fromEntries(names.map((name) => [name, '?']))));
+}
+
+function errorOf(validate: () => unknown): AppError {
+  try {
+    validate();
+  } catch (error) {
+    if (error instanceof AppError) return error;
+  }
+  return new AppError('invalid-input');
+}
+
+const style = `
+  :root { color-scheme: light dark; background: canvas; color: canvastext; }
+  body { font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+  h2 { font-size: 1.125rem; margin: 2rem 0 0.5rem; }
+  h1, p { margin: 0.5rem 0; }
+  ul { padding-left: 1.25rem; }
+  li { margin: 0.25rem 0; }
+  code, pre { font: 0.875rem/1.5 ui-monospace, monospace; }
+  pre { white-space: pre-wrap; padding: 0.75rem; border: 1px solid; border-radius: 0.25rem; }
+`;
+const styleHash = new Bun.CryptoHasher('sha256').update(style).digest('base64');
+const headers = {
+  'content-type': 'text/html; charset=utf-8',
+  'content-security-policy': `default-src 'none'; style-src 'sha256-${styleHash}'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+  'cache-control': 'public, max-age=3600',
+};
+
+interface Subject {
+  readonly config: Pick<AppDeps['config'], 'bodyLimitBytes'>;
+}
+
+/** The page behind each problem's `type`: what happened, and how to fix it; and one that lists them all. */
+export function createProblemPages({ config }: Subject, routeTable: RouteTable) {
+  const { bodyLimitBytes } = config;
+  let routes: readonly DocumentedRoute[] = [];
+  const plugin = new Elysia({ name: 'http.problem-pages' })
+    .get(
+      '/problems',
+      ({ set }) => {
+        Object.assign(set.headers, headers);
+        return indexPage();
+      },
+      { detail: { hide: true } },
+    )
+    .get(
+      '/problems/:slug',
+      ({ params, set }) => {
+        if (!isProblemSlug(params.slug)) throw new AppError('route-not-found');
+        Object.assign(set.headers, headers);
+        return problemPage(params.slug, { routes, routeTable, bodyLimitBytes });
+      },
+      { params: requestParameters(v.object({ slug: v.string() })), detail: { hide: true } },
+    );
+  return {
+    plugin,
+    describe(all: readonly DocumentedRoute[]): void {
+      routes = all;
+    },
+  };
+}
+
+function indexPage(): string {
+  const byStatus = Map.groupBy(Object.entries(problemKinds), ([, { status }]) => status);
+  const sections = [...byStatus]
+    .sort(([a], [b]) => a - b)
+    .map(([status, kinds]) => {
+      const items = kinds.map(
+        ([slug, { title, code }]) =>
+          `<li><a href="/problems/${slug}"><code>${slug}</code></a>: ${title} (code ${code})</li>`,
+      );
+      return `<h2>${status} ${STATUS_CODES[status]}</h2>\n<ul>\n${items.join('\n')}\n</ul>`;
+    });
+  return page(
+    'Problems',
+    `<nav><a href="${swaggerPath}">Documentation</a></nav>
+<h1>Problems</h1>
+<p>Every failure is answered as <code>${problemMediaType}</code>. Decide by its <code>type</code> or <code>code</code>, which
+never change; the texts may.</p>
+${sections.join('\n')}`,
+  );
+}
+
+interface Known {
+  readonly routes: readonly DocumentedRoute[];
+  readonly routeTable: RouteTable;
+  readonly bodyLimitBytes: number;
+}
+
+function problemPage(slug: ProblemSlug, known: Known): string {
+  const kind = problemKinds[slug];
+  const asked = routesThatAnswer(slug, known.routes);
+  const anywhere = problemsAnywhere.some((each) => each === slug) ? ['<li>Any address</li>'] : [];
+  const places = asked.map(({ method, path, hooks }) => {
+    const tag = [hooks.detail?.tags].flat()[0];
+    const anchor = `tag/${String(tag).toLowerCase().replaceAll(' ', '-')}/${method}${path}`;
+    return `<li><a href="${swaggerPath}#${anchor}"><code>${method} ${path}</code></a></li>`;
+  });
+  return page(
+    kind.title,
+    `<nav><a href="/problems">All problems</a> · <a href="${swaggerPath}">Documentation</a></nav>
+<h1>${kind.title}</h1>
+<p><code>${slug}</code> · HTTP ${kind.status} ${STATUS_CODES[kind.status]} · code ${kind.code}</p>
+<h2>What happened</h2>
+<p>${withCode(kind.meaning)}</p>
+<h2>How to fix it</h2>
+<p>${withCode(kind.remedy)}</p>
+${'advice' in kind ? `<h2>What to show the person</h2>\n<p>${withCode(kind.advice)}</p>\n` : ''}<h2>The answer</h2>
+<pre>${escaped(exampleAnswer(slug, asked[0], known))}</pre>
+<h2>Where it can happen</h2>
+<ul>
+${[...places, ...anywhere].join('\n')}
+</ul>`,
+  );
+}
+
+function routesThatAnswer(slug: ProblemSlug, routes: readonly DocumentedRoute[]): DocumentedRoute[] {
+  return routes.filter(({ hooks }) =>
+    Object.values(hooks.response ?? {}).some((entry) => slugsOf(entry).includes(slug)),
+  );
+}
+
+/** As the first route answers it that may; what any address may answer, as an address that does. */
+function exampleAnswer(slug: ProblemSlug, route: DocumentedRoute | undefined, known: Known): string {
+  const path = route?.path ?? (slug === 'method-not-allowed' ? '/v2/private/user' : '/v2/private/nowhere');
+  const failure =
+    route === undefined
+      ? notFound(known.routeTable.allowedMethods(path))
+      : exampleFailure(slug, { hooks: route.hooks, bodyLimitBytes: known.bodyLimitBytes });
+  const request = new Request(`http://localhost${path}`);
+  const { status, headers } = problemResponse(failure, request, exampleRequestId);
+  return [
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    ...[...headers].map(([name, value]) => `${name}: ${value}`),
+    '',
+    JSON.stringify(toProblem(failure, request, exampleRequestId), null, 2),
+  ].join('\n');
+}
+
+function page(title: string, content: string): string {
+  return `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${title}</title>
+<style>${style}</style>
+<main>
+${content}
+</main>
+</html>
+`;
+}
+
+function withCode(text: string): string {
+  return escaped(text).replace(/`([^`]+)`/g, '<code>$1</code>');
+}
+
+function escaped(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
+}

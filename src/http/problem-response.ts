@@ -1,0 +1,216 @@
+import { Elysia, NotFoundError } from 'elysia';
+import * as v from 'valibot';
+import { findDatabaseError } from '../db/errors';
+import { gateCodes, unfitDetail } from '../db/schema-gate';
+import type { AppDeps, LimitedExchange } from '../deps';
+import { AppError, causeChain } from '../errors';
+import { describeError } from '../log';
+import { isProblemSlug, type ProblemSlug, problemKinds } from '../shared/problems';
+import type { Cors } from './cors';
+import { pathOf, requestIdOf } from './request-context';
+
+export const Problem = v.object({
+  type: v.pipe(v.string(), v.description('A page that explains this kind of problem')),
+  title: v.string(),
+  status: v.number(),
+  detail: v.string(),
+  instance: v.pipe(v.string(), v.description('The path of the request')),
+  code: v.pipe(v.number(), v.description('A number for this kind of problem that never changes')),
+  http_code: v.number(),
+  requestId: v.string(),
+  errors: v.optional(
+    v.pipe(
+      v.array(v.object({ pointer: v.string(), rule: v.string(), message: v.string() })),
+      v.description('Every broken rule, by JSON pointer into the body or name of a query parameter'),
+    ),
+  ),
+});
+export type Problem = v.InferOutput<typeof Problem>;
+
+export const problemMediaType = 'application/problem+json';
+
+/** Problems of every private route; below, those of routes with a body. */
+export const readProblems = [
+  'malformed-request',
+  'unauthenticated',
+  'invalid-input',
+  'rate-limited',
+  'internal-error',
+  'auth-keys-unavailable',
+  'database-unavailable',
+] as const satisfies ProblemSlug[];
+export const bodyProblems = [
+  ...readProblems,
+  'malformed-json',
+  'request-timeout',
+  'payload-too-large',
+  'unsupported-media-type',
+] as const satisfies ProblemSlug[];
+
+/** What any address may answer, whether it is a route's or not. */
+export const problemsAnywhere = [
+  'route-not-found',
+  'method-not-allowed',
+  'malformed-request',
+] as const satisfies ProblemSlug[];
+
+type ProblemAnswers<Slug extends ProblemSlug> = {
+  readonly [Status in (typeof problemKinds)[Slug]['status']]: typeof Problem;
+};
+
+/** The `response` entries of a route for all that it may refuse or fail with, by status. */
+export function problems<const Slug extends ProblemSlug>(...slugs: Slug[]): ProblemAnswers<Slug>;
+export function problems(...slugs: ProblemSlug[]): Record<number, typeof Problem> {
+  const byStatus = Map.groupBy(slugs, (slug) => problemKinds[slug].status);
+  return Object.fromEntries(
+    [...byStatus].map(([status, slugs]) => [status, { ...Problem, documents: Problem, slugs }]),
+  );
+}
+
+/** Which problems an entry that `problems` has made stands for; none for another. */
+export function slugsOf(response: unknown): readonly ProblemSlug[] {
+  return v.is(DocumentedProblem, response) ? response.slugs : [];
+}
+
+const DocumentedProblem = v.object({
+  slugs: v.array(v.custom<ProblemSlug>(isProblemSlug)),
+});
+
+/** The body of RFC 9457 with the contract's own words `code` and `http_code`. */
+export function toProblem(error: AppError, request: Request, requestId: string): Problem {
+  const kind = problemKinds[error.slug];
+  return {
+    type: `/problems/${error.slug}`,
+    title: kind.title,
+    status: kind.status,
+    detail: error.detail,
+    instance: pathOf(request).slice(0, 200),
+    code: kind.code,
+    http_code: kind.status,
+    requestId,
+    ...(error.errors === undefined ? {} : { errors: [...error.errors] }),
+  };
+}
+
+/**
+ * Turns whatever was thrown into a problem body. It must be mounted before every module: a hook applies only to
+ * routes that come after it.
+ */
+export function createErrorHandler(
+  { log, rateLimits }: Pick<AppDeps, 'log' | 'rateLimits'>,
+  { routeTable, cors }: { routeTable: RouteTable; cors: Cors },
+) {
+  /** The refusal of somebody who has asked too often for what is not there. */
+  const visitorFailure = (exchange: LimitedExchange): AppError | undefined => {
+    try {
+      rateLimits?.takeVisitor(exchange);
+      return undefined;
+    } catch (error) {
+      return toAppError(error);
+    }
+  };
+
+  return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function answerProblem(context) {
+    const { error, request, server, set } = context;
+    const requestId = requestIdOf(set);
+    let failure: AppError;
+    if (error instanceof NotFoundError) {
+      const preflight = cors.answerPreflight(request);
+      if (preflight !== undefined) {
+        set.status = preflight.status;
+        return preflight;
+      }
+      failure =
+        visitorFailure({ request, server, set }) ??
+        notFound(routeTable.allowedMethods(pathOf(request)), cors.preflightRefusal(request));
+    } else {
+      failure = toAppError(error);
+    }
+    const kind = problemKinds[failure.slug];
+    // A probe during a stop finds no fault.
+    const isFault = kind.status >= 500 && failure.slug !== 'shutting-down';
+    if (isFault) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
+    else if (log.isDebug) log.debug({ requestId, problem: failure.slug, ...refusalOf(failure) }, 'request refused');
+    set.status = kind.status;
+    return problemResponse(failure, request, requestId);
+  });
+}
+
+/** Lists broken rules and the failed token check. Pointers are left out, because callers choose field names. */
+function refusalOf(failure: AppError) {
+  if (failure.errors !== undefined) return { rules: [...new Set(failure.errors.map(({ rule }) => rule))] };
+  const { reason, cause } = failure;
+  return { reason, ...(cause === undefined ? {} : { errors: describeError(cause).errors }) };
+}
+
+export function problemResponse(failure: AppError, request: Request, requestId: string): Response {
+  const kind = problemKinds[failure.slug];
+  return new Response(JSON.stringify(toProblem(failure, request, requestId)), {
+    status: kind.status,
+    headers: {
+      'content-type': problemMediaType,
+      'cache-control': 'no-store',
+      ...('retryAfterSeconds' in kind ? { 'retry-after': String(kind.retryAfterSeconds) } : {}),
+      // Otherwise Bun reads all remaining chunks of a refused body.
+      ...(request.headers.has('transfer-encoding') && !request.bodyUsed ? { connection: 'close' } : {}),
+      ...failure.headers,
+    },
+  });
+}
+
+/** @param detail replaces the problem's general text */
+export function notFound(allowedMethods: readonly string[], detail?: string): AppError {
+  const options = detail === undefined ? {} : { detail };
+  return allowedMethods.length === 0
+    ? new AppError('route-not-found', options)
+    : new AppError('method-not-allowed', { ...options, headers: { allow: allowedMethods.join(', ') } });
+}
+
+/** Decides by class, never by `code`: any error may carry a `code` that looks like one of Elysia's. */
+function toAppError(error: unknown): AppError {
+  for (const cause of causeChain(error)) if (cause instanceof AppError) return cause;
+  const failure = findDatabaseError(error);
+  const unfit = gateCodes.find(({ code }) => code === failure?.code);
+  if (unfit !== undefined)
+    return new AppError('database-unavailable', { detail: unfitDetail[unfit.fit], cause: error });
+  return new AppError(failure?.isUnavailable ? 'database-unavailable' : 'internal-error', { cause: error });
+}
+
+/** The methods of every path, for 405 and `Allow`; Elysia itself answers 404 to a wrong method. */
+export interface RouteTable {
+  fill(routes: readonly { method: string; path: string }[]): void;
+  allowedMethods(path: string): string[];
+}
+
+export function createRouteTable(): RouteTable {
+  const methodsByPattern = new Map<string, { segments: string[]; methods: Set<string> }>();
+  return {
+    fill(routes) {
+      for (const { method, path } of routes) {
+        // For probes only.
+        if (method === 'OPTIONS') continue;
+        const segments = segmentsOf(path);
+        const key = segments.join('/');
+        const known = methodsByPattern.get(key) ?? { segments, methods: new Set<string>() };
+        known.methods.add(method);
+        if (method === 'GET') known.methods.add('HEAD');
+        methodsByPattern.set(key, known);
+      }
+    },
+    allowedMethods(path) {
+      const asked = segmentsOf(path);
+      const methods = [...methodsByPattern.values()]
+        .filter(({ segments }) => segments.length === asked.length && segments.every(matches(asked)))
+        .flatMap((pattern) => [...pattern.methods]);
+      return [...new Set(methods)].sort();
+    },
+  };
+}
+
+function segmentsOf(path: string): string[] {
+  return path.replace(/\/$/, '').split('/');
+}
+
+function matches(asked: readonly string[]) {
+  return (segment: string, index: number) => segment.startsWith(':') || segment === asked[index];
+}

@@ -1,0 +1,241 @@
+import { BlockList, isIP } from 'node:net';
+import { resolve } from 'node:path';
+import type { DemoTokens } from '../auth/signing';
+import type { TokenRefusal, TokenSettings, TokenVerifier, TokenWatch } from '../auth/verifier';
+import type { SecretSetting } from '../config/secrets';
+import { type Config, ConfigError } from '../config/settings';
+import { keyRemedy } from '../db/encryption';
+import { findDatabaseError } from '../db/errors';
+import { OperatorError } from '../errors';
+import type { Log } from '../log';
+import type { HttpCarrierSettings } from '../modules/coverage/http-carrier';
+import { onceLoaded } from '../shared/async';
+import { type Carrier, carrierId } from '../shared/carrier';
+import type { Metrics } from '../telemetry/events';
+import type { Telemetry } from '../telemetry/telemetry';
+
+/** The tokens that a start in development has made, and the file that they are in. */
+export interface KeptTokens {
+  readonly tokens: DemoTokens;
+  readonly path: string;
+}
+
+/**
+ * How tokens are checked; where no key is configured, by one that is kept in `data/`, with two tokens to try it.
+ *
+ * @param issuedAt when those tokens say that they were made
+ * @param path the file that they are kept in
+ */
+export async function tokenSettings(
+  config: Config,
+  { issuedAt, path = 'data/demo-tokens.json' }: { readonly issuedAt: Date; readonly path?: string },
+): Promise<{ settings: TokenSettings; kept?: KeptTokens }> {
+  const { key, ...claims } = config.auth;
+  if (key.kind !== 'development') return { settings: { key, ...claims } };
+  const { developmentSecret, writeDemoTokens } = await import('../auth/signing');
+  const secret = developmentSecret();
+  const kept = { tokens: await writeDemoTokens(path, { secret, ...claims }, issuedAt), path: resolve(path) };
+  return { settings: { key: { kind: 'secret', secret }, ...claims }, kept };
+}
+
+/** The setting to compare with a refused token. Other reasons are faults of the caller. */
+const settingOf: Partial<Record<TokenRefusal, string>> = {
+  issuer: 'AUTH_ISSUER',
+  'issuer-missing': 'AUTH_ISSUER',
+  audience: 'AUTH_AUDIENCE',
+  'audience-missing': 'AUTH_AUDIENCE_CLAIM',
+  key: 'AUTH_JWKS_URL',
+};
+const warnedEveryMs = 60 * 60_000;
+/** A fetch that fails for the same reason is logged at most this often. */
+const keysWarnedEveryMs = 60_000;
+
+/**
+ * Logs tokens that suggest a wrong setting, and each failed fetch of the JWKS. A reason to refuse tokens is logged once an
+ * hour, because anyone can send tokens.
+ */
+export function watchTokens(log: Log, metrics?: Pick<Metrics, 'keysFetched'>): TokenWatch {
+  const warnedAtMs = new Map<TokenRefusal, number>();
+  let lastFailure: { readonly kind: string; readonly loggedAtMs: number } | undefined;
+  return {
+    onRefused(reason) {
+      const setting = settingOf[reason];
+      const nowMs = performance.now();
+      if (setting === undefined || nowMs - (warnedAtMs.get(reason) ?? Number.NEGATIVE_INFINITY) < warnedEveryMs) return;
+      warnedAtMs.set(reason, nowMs);
+      log.warn({ reason, setting }, 'a token was refused; this setting may be wrong');
+    },
+    onKeysFetched() {
+      metrics?.keysFetched();
+      if (lastFailure !== undefined) log.info('the JWKS is fetched again');
+      lastFailure = undefined;
+    },
+    onKeysFailed({ reason, code }, hasKeys) {
+      const kind = `${reason} ${hasKeys}`;
+      const nowMs = performance.now();
+      if (lastFailure?.kind === kind && nowMs - lastFailure.loggedAtMs < keysWarnedEveryMs) return;
+      lastFailure = { kind, loggedAtMs: nowMs };
+      const fields = { setting: 'AUTH_JWKS_URL', reason, code: code === '' ? undefined : code };
+      if (hasKeys) log.warn(fields, 'the JWKS cannot be fetched: its last keys stay in use for up to an hour');
+      else log.error(fields, 'the JWKS cannot be fetched: no token can be checked');
+    },
+    onRolesMissing() {
+      log.warn({ setting: 'AUTH_ROLES_CLAIM' }, 'none of the first tokens has this claim, so no caller has a role');
+    },
+  };
+}
+
+/** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
+export async function openCarrier(
+  config: Config,
+  clock: () => Date,
+  { carrierObservers: observers }: Telemetry,
+  carrierKey: () => string | undefined,
+) {
+  const { url } = config.carrier;
+  if (url !== undefined) {
+    return { ...carrierOnceListening({ ...config.carrier, url, apiKey: carrierKey, observers }), sandbox: undefined };
+  }
+  const { listenCarrierSandbox } = await import('../carrier-sandbox/server');
+  const apiKey = crypto.randomUUID();
+  const sandbox = await listenCarrierSandbox({ config, clock, apiKey, port: 0 }).catch((error: unknown) => {
+    const code = findDatabaseError(error)?.code ?? 'UNKNOWN';
+    const setting = 'The sandbox carrier’s database SANDBOX_DATABASE_URL';
+    throw new OperatorError(`${setting} cannot be used (${code}).${keyRemedy(code)}`);
+  });
+  return { ...carrierOnceListening({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
+}
+
+/**
+ * Loads the carrier modules once the service listens. The start does not wait for them, and an application does not fail
+ * because no file descriptor is free to load them.
+ */
+function carrierOnceListening(settings: HttpCarrierSettings) {
+  const load = onceLoaded(async () => {
+    const { createHttpCarrier } = await import('../modules/coverage/http-carrier');
+    // Bun starts its HTTP client with the first call, and exits if no file descriptor is free then.
+    await fetch('http://127.0.0.1:0').catch(() => undefined);
+    return createHttpCarrier(settings);
+  });
+  const carrier: Carrier = {
+    id: carrierId(settings.url),
+    start: async (application, mayBeKnown) => (await load()).start(application, mayBeKnown),
+  };
+  return { carrier, loadCarrier: load };
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** The addresses of this machine, in the form of NO_PROXY. */
+const loopback = ['localhost', '127.0.0.0/8', '::1', '0.0.0.0', '::'];
+
+/**
+ * Excludes this machine from the proxies of an environment. Bun's `fetch` sends loopback calls through `HTTP_PROXY` too;
+ * it reads these variables at each call, and the lower-case one first.
+ */
+export function excludeLoopback(environment: Record<string, string | undefined>): void {
+  const known = read(environment, 'no_proxy');
+  const list = [...(known === undefined ? [] : [known]), ...loopback].join(',');
+  environment.NO_PROXY = list;
+  environment.no_proxy = list;
+}
+
+/**
+ * Returns the host of the proxy that Bun's `fetch` uses for an http or https address, without credentials, or undefined
+ * if it uses none.
+ */
+export function proxyHostFor(address: string, environment: Environment): string | undefined {
+  const { protocol, hostname, port } = new URL(address);
+  const proxy =
+    read(environment, protocol === 'http:' ? 'http_proxy' : 'https_proxy') ??
+    // In all_proxy, Bun ignores other schemes, such as socks5.
+    read(environment, 'all_proxy')?.replace(/^(?!https?:)\w+:.*/, '');
+  if (!proxy) return undefined;
+  const target = { host: bare(hostname), port: port || (protocol === 'http:' ? '80' : '443') };
+  if ((read(environment, 'no_proxy') ?? '').split(/[\s,]+/).some((entry) => excludes(entry, target))) return undefined;
+  return URL.parse(proxy.includes('://') ? proxy : `http://${proxy}`)?.host ?? 'an unreadable address';
+}
+
+/** Reads a variable as Bun does: the lower-case name first; an empty pair of quotes is empty. */
+function read(environment: Environment, name: string): string | undefined {
+  return [environment[name], environment[name.toUpperCase()]].find((text) => text && !/^(?:""|'')$/.test(text));
+}
+
+/** Whether an entry of NO_PROXY (a name with its subdomains, an address or a network, with or without a port) matches. */
+function excludes(entry: string, target: { readonly host: string; readonly port: string }): boolean {
+  if (entry === '*') return true;
+  const { name = '', port = target.port } = /^(?<name>\[.*\]|[^:]*):(?<port>\d+)$/.exec(entry)?.groups ?? {
+    name: entry,
+  };
+  const host = bare(name.replace(/^\*?\./, ''));
+  if (host === '' || port !== target.port) return false;
+  if (isIP(target.host) === 0) return `.${target.host}`.endsWith(`.${host}`);
+  const [network = '', bits = isIP(host) === 6 ? '128' : '32'] = host.split('/');
+  const list = new BlockList();
+  try {
+    list.addSubnet(network, Number(bits), family(network));
+    return list.check(target.host, family(target.host));
+  } catch {
+    return false;
+  }
+}
+
+function bare(host: string): string {
+  return host.toLowerCase().replace(/^\[|\]$|\.$/g, '');
+}
+
+function family(address: string): 'ipv4' | 'ipv6' {
+  return isIP(address) === 6 ? 'ipv6' : 'ipv4';
+}
+
+/** Where each secret is in the settings, and whether a new value takes effect while the service runs. */
+const secrets: Readonly<Record<SecretSetting, { of: (config: Config) => string | undefined; isLive: boolean }>> = {
+  DATABASE_AUTH_TOKEN: { of: ({ database }) => database.authToken, isLive: true },
+  CARRIER_API_KEY: { of: ({ carrier }) => carrier.apiKey, isLive: true },
+  AUTH_SECRET: { of: ({ auth: { key } }) => (key.kind === 'secret' ? key.secret : undefined), isLive: true },
+  AUTH_PUBLIC_KEY: { of: ({ auth: { key } }) => (key.kind === 'public-key' ? key.pem : undefined), isLive: true },
+  METRICS_TOKEN: { of: ({ metricsToken }) => metricsToken, isLive: true },
+  DATABASE_ENCRYPTION_KEY: { of: ({ database }) => database.encryptionKey, isLive: false },
+  CHAT_TOKEN: { of: ({ chat }) => chat.token, isLive: false },
+  OTEL_EXPORTER_OTLP_HEADERS: { of: ({ tracing }) => JSON.stringify(tracing?.headers), isLive: false },
+};
+
+/** The secrets that a running service can replace, each as it is now. */
+export function createSecrets(started: Config) {
+  let current = started;
+  return {
+    databaseToken: () => current.database.authToken,
+    carrierKey: () => current.carrier.apiKey,
+    metricsToken: () => current.metricsToken,
+
+    /**
+     * Reads the secrets again, puts into use those that can be, and logs each that has changed. After a fault everything
+     * stays as it is.
+     */
+    async reload(
+      read: () => Config,
+      verifier: TokenVerifier,
+      log: Pick<Log, 'info' | 'warn' | 'error'>,
+    ): Promise<void> {
+      let next: Config;
+      try {
+        next = read();
+      } catch (error) {
+        if (!(error instanceof ConfigError)) throw error;
+        for (const { key, rule } of error.faults) {
+          log.error({ setting: key, rule }, 'the secrets are not read again, because this setting cannot be used');
+        }
+        return;
+      }
+      const changed = Object.entries(secrets).filter(([, { of }]) => of(next) !== of(current));
+      current = next;
+      const { key } = next.auth;
+      if (key.kind !== 'development') await verifier.reload(key);
+      for (const [setting, { isLive }] of changed) {
+        if (isLive) log.info({ setting }, 'the new value is in use');
+        else log.warn({ setting }, 'the new value takes effect after a restart');
+      }
+      if (changed.length === 0) log.info('the secrets were read again: none has changed');
+    },
+  };
+}

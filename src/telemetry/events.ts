@@ -1,0 +1,101 @@
+/** What a call of the database is for; `other` is neither a read nor a write, such as a PRAGMA. */
+export type CallKind = 'read' | 'write' | 'other';
+
+/** Which database a call goes to. */
+export type DatabaseName = 'primary' | 'replica';
+
+/** Watches the calls of a database. What it is told holds no SQL and no values. */
+export interface DatabaseObserver {
+  /** Runs a call; what becomes of it is the caller's. */
+  observe<Result>(kind: CallKind, work: () => Promise<Result>): Promise<Result>;
+  /** A unit of writes waits, in the context of its caller; what is given back is called when its transaction begins. */
+  unitAdded(): () => void;
+  /** A transaction of several units begins. */
+  groupBegun(units: number, statements: number): void;
+  /** So many units wait, for their turn or for their outcome. */
+  waitingChanged(units: number): void;
+  /** A checkpoint was due; one that is not complete is tried again. */
+  checkpointEnded(isComplete: boolean): void;
+}
+
+export type CarrierEndpoint = 'start' | 'find';
+export type BreakerState = 'closed' | 'half-open' | 'open';
+type CarrierDecisionKind = 'accepted' | 'declined';
+
+/** Watches the calls of the carrier. What it is told holds nothing of the applicant. */
+export interface CarrierObserver {
+  /** Runs a call, with all its attempts. */
+  observeCall<Decision extends { readonly kind: CarrierDecisionKind }>(
+    work: () => Promise<Decision>,
+  ): Promise<Decision>;
+  /** Runs one attempt, which sends the headers beside its own. */
+  observeAttempt<Answer extends { readonly status: number }>(
+    endpoint: CarrierEndpoint,
+    send: (headers: Readonly<Record<string, string>>) => Promise<Answer>,
+  ): Promise<Answer>;
+  breakerChanged(endpoint: CarrierEndpoint, state: BreakerState): void;
+}
+
+/** A request that was answered. */
+export interface AnsweredRequest {
+  readonly requestId: string;
+  /** One that HTTP has, or `other`. */
+  readonly method: string;
+  /** The pattern of the route, never the address; undefined where there is none. */
+  readonly route: string | undefined;
+  readonly status: number;
+  readonly durationMs: number;
+}
+
+/** What the database says at a scrape. */
+export interface DatabaseFacts {
+  /** Applications by state. */
+  readonly applications: Readonly<Record<string, number>>;
+  /** The age of the oldest application that has no decision and is not abandoned. */
+  readonly oldestUnknownSeconds?: number | undefined;
+  /** When each recurring task last succeeded, in epoch milliseconds. */
+  readonly completedTasks: Readonly<Record<string, number>>;
+}
+
+/** What a scrape reads, beside what has been counted. */
+export interface Scrape {
+  readonly inFlight: number;
+  /** Undefined while the database cannot be read. */
+  readonly database: DatabaseFacts | undefined;
+  readonly isWritable: boolean;
+  readonly hasLostDatabase: boolean;
+}
+
+/** What is counted and measured, as text for whoever asks. */
+export interface Metrics {
+  answered(request: AnsweredRequest): void;
+  /** A request has failed in a way that nothing is known of it any more. */
+  escaped(): void;
+  database(name: DatabaseName): DatabaseObserver;
+  readonly carrier: CarrierObserver;
+  /** The carrier gave a number that another application holds. */
+  applicationNumberTaken(): void;
+  catalogLoaded(version: number): void;
+  replicaChanged(isInSync: boolean): void;
+  replicaSynced(): void;
+  /** The JWKS was fetched. */
+  keysFetched(): void;
+  print(scrape: Scrape): Promise<string>;
+  readonly contentType: string;
+}
+
+/** The spans of what goes on, for an exporter. */
+export interface Tracing {
+  /** Runs what answers a request inside of the request's span. */
+  inSpanOf<Result>(request: Request, work: () => Result): Result;
+  /** The id by which the log and the trace of a request are found together. */
+  traceIdOf(request: Request): string | undefined;
+  /** The request is somebody's whose token is good. */
+  callerKnown(request: Request): void;
+  /** Ends the span of a request. */
+  answered(request: Request, answer: AnsweredRequest): void;
+  database(name: DatabaseName): DatabaseObserver;
+  readonly carrier: CarrierObserver;
+  /** Exports what is left, for as long as it may take. */
+  stop(): Promise<void>;
+}

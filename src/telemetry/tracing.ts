@@ -1,0 +1,207 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, TraceFlags, trace } from '@opentelemetry/api';
+import { type ExportResult, ExportResultCode, parseTraceParent } from '@opentelemetry/core';
+import { JsonTraceSerializer } from '@opentelemetry/otlp-transformer';
+import { resourceFromAttributes } from '@opentelemetry/resources';
+import {
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  type ReadableSpan,
+  type SpanExporter,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
+import type { CarrierObserver, DatabaseName, DatabaseObserver, Tracing } from './events';
+import { carrierOutcome, databaseOutcome } from './outcomes';
+
+export interface ExporterSettings {
+  /** Without `/v1/traces`. */
+  readonly endpoint: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly timeoutMs: number;
+  /** Called when the receiver does not take spans any more, with a reason, and without one when it does again. */
+  readonly onChange: (reason?: string) => void;
+}
+
+/**
+ * Sends spans as OTLP in JSON. What cannot be sent is dropped, and never sent again: spans are worth less than memory.
+ * Unlike the SDK's own exporters it reads no environment.
+ */
+export function createOtlpExporter({ endpoint, headers, timeoutMs, onChange }: ExporterSettings): SpanExporter {
+  let lastReason: string | undefined;
+
+  /** @returns why the spans were not taken */
+  const send = async (spans: ReadableSpan[]): Promise<string | undefined> => {
+    try {
+      const response = await fetch(`${endpoint}/v1/traces`, {
+        method: 'POST',
+        headers: { ...headers, 'content-type': 'application/json' },
+        body: Buffer.from(JsonTraceSerializer.serializeRequest(spans) ?? []),
+        // Headers may hold a key.
+        redirect: 'manual',
+        signal: AbortSignal.timeout(timeoutMs),
+      });
+      await response.body?.cancel();
+      return response.ok ? undefined : `status-${response.status}`;
+    } catch (error) {
+      return error instanceof Error && error.name === 'TimeoutError' ? 'timeout' : 'unreachable';
+    }
+  };
+
+  return {
+    export(spans: ReadableSpan[], done: (result: ExportResult) => void) {
+      void send(spans).then((reason) => {
+        if (reason !== lastReason) onChange(reason);
+        lastReason = reason;
+        done({ code: reason === undefined ? ExportResultCode.SUCCESS : ExportResultCode.FAILED });
+      });
+    },
+    shutdown: async () => undefined,
+  };
+}
+
+/** Spans that wait for the receiver at most, of less than a kilobyte each; the others are dropped. */
+const maxWaitingSpans = 4096;
+const batch = { maxExportBatchSize: 512, scheduledDelayMillis: 1_000 };
+const exportTimeoutMs = 5_000;
+const stopTimeoutMs = 1_000;
+const privatePath = /^[a-z]+:\/\/[^/]*\/v2\/private\//;
+
+export interface TracerSettings {
+  readonly endpoint: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly serviceName: string;
+  readonly version: string;
+  /** The part of traces that is exported, of those that no caller has begun. */
+  readonly ratio: number;
+  readonly onExportChange: (reason?: string) => void;
+}
+
+interface RequestSpan {
+  readonly span: Span;
+  /** Whether somebody whose token nobody has seen yet has decided that it is exported. */
+  isOfStranger: boolean;
+}
+
+/**
+ * Spans of requests, of what they ask of the database and of the carrier: times, statuses and words of our own, never
+ * an address, a header, a message of an error or anything that was sent.
+ */
+export function createTracing(settings: TracerSettings): Tracing {
+  const exporter = createOtlpExporter({ ...settings, timeoutMs: exportTimeoutMs, onChange: settings.onExportChange });
+  const processor = new BatchSpanProcessor({
+    exporter,
+    ...batch,
+    maxQueueSize: maxWaitingSpans,
+    exportTimeoutMillis: 2 * exportTimeoutMs,
+  });
+  const provider = new TracerProvider({
+    resource: resourceFromAttributes({ 'service.name': settings.serviceName, 'service.version': settings.version }),
+    sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(settings.ratio) }),
+    spanProcessors: [processor],
+  });
+  const tracer = provider.getTracer('personal-planning-service');
+  const contexts = new AsyncLocalStorage<Context>();
+  const begun = new WeakMap<Request, RequestSpan>();
+
+  const databaseObserver = (name: DatabaseName): DatabaseObserver => ({
+    async observe(kind, work) {
+      const parent = contexts.getStore();
+      // What nobody has asked for, such as the reconciler's look every few seconds, is no trace.
+      if (parent === undefined || trace.getSpan(parent)?.isRecording() !== true) return work();
+      const attributes = { 'db.system.name': 'sqlite', 'db.operation.name': kind, 'planning.database': name };
+      const span = tracer.startSpan(`database ${kind}`, { kind: SpanKind.CLIENT, attributes }, parent);
+      try {
+        return await contexts.run(trace.setSpan(parent, span), work);
+      } catch (error) {
+        fail(span, databaseOutcome(error));
+        throw error;
+      } finally {
+        span.end();
+      }
+    },
+    unitAdded() {
+      const context = contexts.getStore();
+      const span = context === undefined ? undefined : trace.getSpan(context);
+      return () => void span?.addEvent('transaction begins');
+    },
+    groupBegun: () => undefined,
+    waitingChanged: () => undefined,
+    checkpointEnded: () => undefined,
+  });
+
+  const carrier: CarrierObserver = {
+    observeCall: (work) => work(),
+    async observeAttempt(endpoint, send) {
+      const [method, template] =
+        endpoint === 'start' ? ['POST', '/applications'] : ['GET', '/applications/{reference}'];
+      const attributes = { 'http.request.method': method, 'url.template': template };
+      const parent = contexts.getStore() ?? ROOT_CONTEXT;
+      const span = tracer.startSpan(`${method} ${template}`, { kind: SpanKind.CLIENT, attributes }, parent);
+      try {
+        const answer = await send({ traceparent: traceParentOf(span) });
+        span.setAttribute('http.response.status_code', answer.status);
+        if (answer.status >= 400) fail(span, String(answer.status));
+        return answer;
+      } catch (error) {
+        fail(span, carrierOutcome(error));
+        throw error;
+      } finally {
+        span.end();
+      }
+    },
+    breakerChanged: () => undefined,
+  };
+
+  return {
+    inSpanOf(request, work) {
+      const parent = parentOf(request);
+      const span = tracer.startSpan('request', { kind: SpanKind.SERVER }, parent ?? ROOT_CONTEXT);
+      begun.set(request, { span, isOfStranger: parent !== undefined });
+      return contexts.run(trace.setSpan(ROOT_CONTEXT, span), work);
+    },
+    traceIdOf: (request) => begun.get(request)?.span.spanContext().traceId,
+    callerKnown(request) {
+      const requestSpan = begun.get(request);
+      if (requestSpan !== undefined) requestSpan.isOfStranger = false;
+    },
+    answered(request, { method, route, status, requestId }) {
+      const { span, isOfStranger } = begun.get(request) ?? {};
+      // One that is never ended is never exported: whoever has no token decides nothing.
+      if (span?.isRecording() !== true || isOfStranger) return;
+      span.setAttribute('http.request.method', method);
+      span.updateName(route === undefined ? method : `${method} ${route}`);
+      span.setAttribute('http.response.status_code', status);
+      span.setAttribute('planning.request_id', requestId);
+      if (route !== undefined) span.setAttribute('http.route', route);
+      if (status >= 500) fail(span, String(status));
+      span.end();
+    },
+    database: databaseObserver,
+    carrier,
+    async stop() {
+      await Promise.race([provider.shutdown().catch(() => undefined), Bun.sleep(stopTimeoutMs)]);
+    },
+  };
+}
+
+/** What the span of a request continues: of `tracestate`, which may hold any text, nothing is taken. */
+function parentOf({ url, headers }: Request): Context | undefined {
+  const sent = headers.get('traceparent');
+  const parsed = sent === null || !privatePath.test(url) ? null : parseTraceParent(sent);
+  if (parsed === null) return undefined;
+  const { traceId, spanId, traceFlags } = parsed;
+  const context = { traceId, spanId, traceFlags: traceFlags & TraceFlags.SAMPLED, isRemote: true };
+  return trace.setSpanContext(ROOT_CONTEXT, context);
+}
+
+function traceParentOf(span: Span): string {
+  const { traceId, spanId, traceFlags } = span.spanContext();
+  return `00-${traceId}-${spanId}-0${traceFlags & TraceFlags.SAMPLED}`;
+}
+
+/** The outcome is one of few words of our own; the error itself may say anything. */
+function fail(span: Span, outcome: string): void {
+  span.setAttribute('error.type', outcome);
+  span.setStatus({ code: SpanStatusCode.ERROR });
+}
