@@ -160,7 +160,7 @@ describe('no secret is seen', () => {
       [line, 'restore', 'bad.json', '--yes'],
       [line, 'backup', 'data/planning.db'],
       [line, 'import', 'products', 'bad.json'],
-      [line, 'user', 'show', 'nobody'],
+      [line, 'user', 'show', 'unknown'],
       [other, 'doctor'],
       [other, 'migrate'],
     ] as const) {

@@ -98,7 +98,7 @@ describe('planning audit', () => {
     });
     expect(await audit('boss')).toEqual(['read audit …', 'read monthlyGlance/2026-03 request-1']);
     const refused = await Promise.all([
-      line.planning('audit', 'nobody'),
+      line.planning('audit', 'unknown'),
       line.planning('audit', 'boss', '--since', 'yesterday'),
       line.planning('audit', 'boss', '--limit', '0'),
       line.planning('audit'),
@@ -106,7 +106,7 @@ describe('planning audit', () => {
     expect(refused.map(({ exitCode, stdout }) => [exitCode, stdout])).toEqual(Array(4).fill([1, '']));
     expect(refused[0]?.stderr).toBe('The audit trail has nothing about this user.\n');
     expect(refused[1]?.stderr).toStartWith('--since must be a date that exists');
-    expect(await storyOf({ db }, 'nobody')).toEqual([]);
+    expect(await storyOf({ db }, 'unknown')).toEqual([]);
   }, 30_000);
 
   test.skipIf(!hasSqld)(

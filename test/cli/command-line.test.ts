@@ -80,7 +80,7 @@ describe('planning', () => {
   test.each([
     [['nonsense'], 'unknown command'],
     [['import', 'cemeteries', 'nowhere.csv'], 'not a file'],
-    [['user', 'show', 'nobody'], 'Nothing is kept'],
+    [['user', 'show', 'unknown'], 'Nothing is kept'],
   ])('%p fails without a stack, and prints nothing else', async (args, message) => {
     const { exitCode, stdout, stderr } = await (await createCommandLine()).planning(...args);
     expect(exitCode).toBe(1);

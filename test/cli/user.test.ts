@@ -140,17 +140,17 @@ describe('planning user', () => {
   test('explains what cannot be', async () => {
     const { planning, databaseUrl } = await setUp();
     const cases: [string[], string][] = [
-      [['show', 'nobody'], 'Nothing is kept about this person.'],
-      [['export', 'nobody'], 'Nothing is kept about this person.'],
+      [['show', 'unknown'], 'Nothing is kept about this person.'],
+      [['export', 'unknown'], 'Nothing is kept about this person.'],
       [['assign', 'ada'], 'Name a counselor, or say --none.'],
       [['assign', 'ada', 'c1', '--none'], 'Name a counselor, or say --none.'],
       [['assign', 'ada', 'c9'], 'The staff have no member with this id: run `bun planning import staff` first.'],
-      [['assign', 'nobody', 'c1'], 'There is no record of this person yet: the first save makes it.'],
+      [['assign', 'unknown', 'c1'], 'There is no record of this person yet: the first save makes it.'],
     ];
     for (const [args, message] of cases) {
       expect(await refusalOf({ DATABASE_URL: databaseUrl }, 'user', ...args)).toBe(message);
     }
-    expect(await planning('user', 'show', 'nobody')).toEqual(refused('Nothing is kept about this person.'));
+    expect(await planning('user', 'show', 'unknown')).toEqual(refused('Nothing is kept about this person.'));
   }, 15_000);
 });
 

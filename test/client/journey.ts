@@ -37,7 +37,7 @@ export async function journey({ createClient, dataOf, CallFailure }: typeof Libr
   const lists = await dataOf(client.getHealthAndCare());
   const glance = await client.getMonthlyGlance({ month: 'March' });
   const aborted = await client.getUser({ signal: abortedSignal() });
-  const stranger = await createClient({ baseUrl, token: 'nobody' }).getUser();
+  const stranger = await createClient({ baseUrl, token: 'unknown' }).getUser();
   const nowhere = await createClient({ baseUrl: 'http://127.0.0.1:1', token, attempts: 1 }).getUser();
   const thrown = await dataOf(client.getMonthlyGlance({ month: 'Smarch' })).catch((error: unknown) => error);
 

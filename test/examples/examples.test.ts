@@ -107,8 +107,8 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
 
   test('ends with clear words where it is refused, nobody answers, or there is no token', async () => {
     const [refused, alone, nameless] = await Promise.all([
-      run({ TOKEN: 'nobody' }),
-      run({ TOKEN: 'nobody', BASE: 'http://127.0.0.1:1' }),
+      run({ TOKEN: 'unknown' }),
+      run({ TOKEN: 'unknown', BASE: 'http://127.0.0.1:1' }),
       run({}),
     ]);
     expect([refused.exitCode, alone.exitCode, nameless.exitCode]).toEqual([1, 1, 1]);
@@ -116,7 +116,7 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
     expect(alone.stderr).toContain('npm start');
     expect(nameless.stderr).toMatch(/^\nSet TOKEN, or start the service/);
     if (!program[1]?.endsWith('.sh')) {
-      const { exitCode, stderr } = await run({ TOKEN: 'nobody' }, unbuilt);
+      const { exitCode, stderr } = await run({ TOKEN: 'unknown' }, unbuilt);
       expect([exitCode, stderr]).toEqual([1, '\nThe client is not built: npm run build:client\n']);
     } else {
       expect(refused.stderr).toContain(`See ${service.address}/problems/unauthenticated`);
@@ -193,7 +193,7 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
     const notice = page.getByRole('alert');
     const profile = async (): Promise<Answer> => call('GET', '/v2/private/user', { as: 'on-a-page' });
 
-    await field('Token').fill('nobody');
+    await field('Token').fill('unknown');
     await press('Sign in');
     await notice.getByText('The token is not valid').waitFor();
     expect(await notice.getByRole('link').getAttribute('href')).toBe(`${service.address}/problems/unauthenticated`);

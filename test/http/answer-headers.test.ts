@@ -11,8 +11,8 @@ afterAll(() => testApp.app.stop(true));
 const address = `http://127.0.0.1:${testApp.app.server?.port}`;
 const token = await testToken({ id: 'reader', roles: ['salesManager'], now: testApp.now });
 
-/** Over a real socket: what the server itself adds is part of the answer. */
-async function ask(method: string, path: string, { body, headers }: CallOptions = {}) {
+/** Sends over a real socket, so the response includes the headers that the server adds. */
+async function send(method: string, path: string, { body, headers }: CallOptions = {}) {
   const sent = typeof body === 'string' ? { body } : {};
   return readAnswer(await fetch(`${address}${path}`, { method, headers: { ...headers }, ...sent }));
 }
@@ -35,7 +35,7 @@ function expectHardened(headers: Headers) {
     expect(headers.has(name)).toBeFalse();
 }
 
-describe('every answer says what browsers and caches must not do with it', () => {
+describe('security headers', () => {
   const json = { 'content-type': 'application/json', authorization: `Bearer ${token}` };
   const cases: [method: string, path: string, status: number, options?: CallOptions][] = [
     ['GET', '/health/live', 200],
@@ -62,48 +62,48 @@ describe('every answer says what browsers and caches must not do with it', () =>
     ['GET', '/v2/private/cemetery/all?page=0', 422, { headers: json }],
   ];
   test.each(cases.map(([method, path, status, options = {}]) => ({ method, path, status, options })))(
-    '$method $path, $status',
+    'are on $method $path with status $status',
     async ({ method, path, status, options }) => {
-      const answer = await ask(method, path, options);
-      expect(answer.status).toBe(status);
-      expectHardened(answer.headers);
+      const response = await send(method, path, options);
+      expect(response.status).toBe(status);
+      expectHardened(response.headers);
     },
   );
 
-  test.each(privateRoutes)('$method $path, with and without a token', async ({ method, path }) => {
+  test.each(privateRoutes)('are on $method $path with and without a token', async ({ method, path }) => {
     for (const headers of [{}, { authorization: `Bearer ${token}` }])
-      expectHardened((await ask(method, path, { headers })).headers);
+      expectHardened((await send(method, path, { headers })).headers);
   });
 });
 
-describe('a cache', () => {
+describe('Cache-Control', () => {
   test.each(privateRoutes)(
-    'keeps nothing of $method $path but the lists, and those for their reader alone',
+    'forbids storage of $method $path, except private storage of the reference lists',
     async ({ method, path }) => {
-      const { headers } = await ask(method, path, { headers: { authorization: `Bearer ${token}` } });
+      const { headers } = await send(method, path, { headers: { authorization: `Bearer ${token}` } });
       const expected = path.endsWith('/healthAndCare/') ? 'private, max-age=300' : /no-store/;
       expect(headers.get('cache-control')).toMatch(expected);
-      expect((await ask(method, path)).headers.get('cache-control')).toBe('no-store');
+      expect((await send(method, path)).headers.get('cache-control')).toBe('no-store');
     },
   );
 
-  test('keeps no health, no failure, and no page with a nonce', async () => {
+  test('is no-store for health, errors and pages with a nonce, and public for static files', async () => {
     for (const path of ['/health/live', '/health/ready', '/nowhere', '/swagger'])
-      expect((await ask('GET', path)).headers.get('cache-control')).toBe('no-store');
+      expect((await send('GET', path)).headers.get('cache-control')).toBe('no-store');
     for (const path of ['/icons/term-life.svg', '/swagger/scalar.js', '/problems/forbidden'])
-      expect((await ask('GET', path)).headers.get('cache-control')).toStartWith('public, ');
+      expect((await send('GET', path)).headers.get('cache-control')).toStartWith('public, ');
   });
 });
 
-test('icons may be shown by pages of other hosts, and nothing else', async () => {
-  const policyOf = async (path: string) => (await ask('GET', path)).headers.get('cross-origin-resource-policy');
+test('Cross-Origin-Resource-Policy is cross-origin for icons only', async () => {
+  const policyOf = async (path: string) => (await send('GET', path)).headers.get('cross-origin-resource-policy');
   expect(await policyOf('/icons/term-life.svg')).toBe('cross-origin');
   for (const path of ['/v2/private/user', '/swagger/scalar.js', '/health/live'])
     expect(await policyOf(path)).toBe('same-origin');
 });
 
-describe('a service behind https', () => {
-  test('tells browsers to stay there, on failures as well', async () => {
+describe('Strict-Transport-Security', () => {
+  test('is on every response, also on errors, when PUBLIC_URL is https', async () => {
     const config = { ...testConfig, publicUrl: 'https://planning.example' };
     const secure = await createTestApp({ config });
     for (const path of ['/health/live', '/nowhere', '/swagger', '/icons/term-life.svg'])
@@ -111,7 +111,7 @@ describe('a service behind https', () => {
   });
 });
 
-test('the answer to what escapes the error handler has the same headers', async () => {
+test('last-resort error response has the security headers', async () => {
   const log = createLog('silent', { write() {} });
   const broken = new Elysia({
     serve: serveOptions({ config: testConfig, log, newRequestId: () => crypto.randomUUID() }),
@@ -121,8 +121,8 @@ test('the answer to what escapes the error handler has the same headers', async 
       return 'ok';
     })
     .listen({ port: 0, hostname: '127.0.0.1' });
-  const answer = await fetch(`http://127.0.0.1:${broken.server?.port}/`);
-  expect(answer.status).toBe(500);
-  expectHardened(answer.headers);
+  const response = await fetch(`http://127.0.0.1:${broken.server?.port}/`);
+  expect(response.status).toBe(500);
+  expectHardened(response.headers);
   await broken.stop(true);
 });

@@ -6,7 +6,7 @@ import { createTestApp, testSecret } from '../support/app';
 
 const now = new Date('2026-03-10T12:00:00.000Z');
 const nowSeconds = Math.floor(now.getTime() / 1000);
-const good = { sub: 'somebody', exp: nowSeconds + 60, iss: 'issuer', aud: 'audience' };
+const good = { sub: 'plain-user', exp: nowSeconds + 60, iss: 'issuer', aud: 'audience' };
 const secret = new TextEncoder().encode(testSecret);
 const ed25519 = generateKeyPairSync('ed25519');
 const publicPem = ed25519.publicKey.export({ type: 'spki', format: 'pem' }).toString();
@@ -38,7 +38,7 @@ function base64url(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url');
 }
 
-/** What an attacker sends who takes the public key's text for an HMAC secret. */
+/** A forged token that uses the text of the public key as the HMAC secret. */
 function signedWithPublicKeyText(): string {
   const content = `${base64url({ alg: 'HS256' })}.${base64url(good)}`;
   return `${content}.${createHmac('sha256', publicPem).update(content).digest('base64url')}`;
@@ -50,7 +50,7 @@ const { sub: _sub, ...withoutSub } = good;
 const refused: Record<string, string> = {
   'an alg of none': `${base64url({ alg: 'none' })}.${base64url(good)}.`,
   'an alg of none with a signature': `${base64url({ alg: 'none' })}.${base64url(good)}.c2ln`,
-  'another key': await hs256(good, new TextEncoder().encode('another secret that nobody here knows')),
+  'another key': await hs256(good, new TextEncoder().encode('another secret that this service does not know')),
   'HS512 with the right key': await hs256(good, new Uint8Array(64).fill(7), 'HS512'),
   'an expired token': await hs256({ ...good, exp: nowSeconds - 6 }),
   'a token that is not valid yet': await hs256({ ...good, nbf: nowSeconds + 6 }),
@@ -60,50 +60,50 @@ const refused: Record<string, string> = {
   'a sub with NUL': await hs256({ ...good, sub: 'a\u0000b' }),
   'a sub of 256 characters': await hs256({ ...good, sub: 'a'.repeat(256) }),
   'a number as sub': await hs256({ ...good, sub: 5 }),
-  'a wrong issuer': await hs256({ ...good, iss: 'somebody else' }),
+  'a wrong issuer': await hs256({ ...good, iss: 'another issuer' }),
   'a wrong audience': await hs256({ ...good, aud: 'another service' }),
   'a broken signature': `${(await hs256(good)).slice(0, -4)}AAAA`,
-  'text that is no token': 'x',
+  'text that is not a token': 'x',
   'two parts': 'a.b',
 };
 
 const goodToken = await hs256(good);
 
-describe('a token', () => {
-  test.each(Object.entries(refused))('is refused: %s', async (_, token) => {
-    const answer = await sharedSecret.call('GET', '/v2/private/healthAndCare/', {
+describe('token verification', () => {
+  test.each(Object.entries(refused))('returns 401 without the token in the response: %s', async (_, token) => {
+    const response = await sharedSecret.call('GET', '/v2/private/healthAndCare/', {
       headers: { authorization: `Bearer ${token}` },
     });
-    expect(answer.status).toBe(401);
-    expect(answer.headers.get('www-authenticate')).toContain('error="invalid_token"');
-    expect(answer.text).not.toContain(token === 'x' ? '"x"' : token);
+    expect(response.status).toBe(401);
+    expect(response.headers.get('www-authenticate')).toContain('error="invalid_token"');
+    expect(response.text).not.toContain(token === 'x' ? '"x"' : token);
   });
 
   test.each([
     ['Basic', 'Basic dXNlcjpwYXNz'],
     ['an empty Bearer', 'Bearer '],
     ['two tokens', `Bearer ${goodToken} ${goodToken}`],
-    ['a token with a word behind it', `Bearer ${goodToken} x`],
-    ['a token with a comma behind it', `Bearer ${goodToken}, realm="x"`],
+    ['a token followed by a word', `Bearer ${goodToken} x`],
+    ['a token followed by a comma', `Bearer ${goodToken}, realm="x"`],
     ['a word before Bearer', `x Bearer ${goodToken}`],
     ['a bare token', 'abc'],
-  ])('is refused in a header that is %s', async (_, authorization) => {
-    const answer = await sharedSecret.call('GET', '/v2/private/healthAndCare/', { headers: { authorization } });
-    expect(answer.status).toBe(401);
+  ])('returns 401 when the Authorization header has %s', async (_, authorization) => {
+    const response = await sharedSecret.call('GET', '/v2/private/healthAndCare/', { headers: { authorization } });
+    expect(response.status).toBe(401);
   });
 
   test.each([
-    ['as it should be', good],
-    ['within 5 seconds of its expiry', { ...good, exp: nowSeconds - 4 }],
-    ['with one role as text', { ...good, roles: 'salesManager' }],
-  ])('passes %s', async (_, payload) => {
-    const answer = await sharedSecret.call('GET', '/v2/private/healthAndCare/', {
+    ['valid claims', good],
+    ['an expiry less than 5 seconds ago', { ...good, exp: nowSeconds - 4 }],
+    ['one role as text', { ...good, roles: 'salesManager' }],
+  ])('accepts a token with %s', async (_, payload) => {
+    const response = await sharedSecret.call('GET', '/v2/private/healthAndCare/', {
       headers: { authorization: `bearer ${await hs256(payload)}` },
     });
-    expect(answer.status).toBe(200);
+    expect(response.status).toBe(200);
   });
 
-  test('of a public key passes, and one signed with the text of that key does not', async () => {
+  test('accepts a token of the private key and rejects an HMAC of the public key text', async () => {
     const right = await new SignJWT(good).setProtectedHeader({ alg: 'EdDSA' }).sign(ed25519.privateKey);
     const call = (token: string) =>
       publicKey.call('GET', '/v2/private/healthAndCare/', { headers: { authorization: `Bearer ${token}` } });
@@ -113,8 +113,8 @@ describe('a token', () => {
   });
 });
 
-describe('a verified token', () => {
-  test('stops working at its expiry, although it is remembered', async () => {
+describe('verified-token cache', () => {
+  test('rejects a cached token after its expiry', async () => {
     let time = now;
     const verify = await createTokenVerifier(
       settings({ kind: 'secret', secret: testSecret }),
@@ -122,14 +122,14 @@ describe('a verified token', () => {
       () => time,
     );
     const token = await hs256({ ...good, exp: nowSeconds + 30 });
-    expect(await verify(token)).toEqual({ id: 'somebody', roles: [] });
+    expect(await verify(token)).toEqual({ id: 'plain-user', roles: [] });
     time = new Date(now.getTime() + 34_000);
-    expect(await verify(token)).toEqual({ id: 'somebody', roles: [] });
+    expect(await verify(token)).toEqual({ id: 'plain-user', roles: [] });
     time = new Date(now.getTime() + 35_001);
     await expect(verify(token)).rejects.toMatchObject({ slug: 'unauthenticated' });
   });
 
-  test('fails within a minute after its key was revoked', async () => {
+  test('rejects a cached token within a minute after its key was revoked', async () => {
     let time = now;
     const [revoked, current] = [generateKeyPairSync('ed25519'), generateKeyPairSync('ed25519')];
     let published = { ...revoked.publicKey.export({ format: 'jwk' }), kid: 'revoked' };
@@ -146,10 +146,10 @@ describe('a verified token', () => {
       await verify(token);
       published = { ...current.publicKey.export({ format: 'jwk' }), kid: 'current' };
       time = new Date(now.getTime() + 31_000);
-      // An unknown key has the keys fetched again.
+      // An unknown key id triggers a new fetch of the keys.
       await verify(await sign('current', current));
       time = new Date(now.getTime() + 59_999);
-      expect(await verify(token)).toMatchObject({ id: 'somebody' });
+      expect(await verify(token)).toMatchObject({ id: 'plain-user' });
       time = new Date(now.getTime() + 60_000);
       await expect(verify(token)).rejects.toMatchObject({ slug: 'unauthenticated', reason: 'key' });
     } finally {

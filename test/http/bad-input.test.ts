@@ -4,7 +4,7 @@ import { users } from '../../src/db/schema/index';
 import { createTestApp, readAnswer, testToken } from '../support/app';
 import { privateRoutes, saveRoutes } from '../support/contract';
 
-/** Over a real socket: what Bun does before the app sees a request is part of the answer. */
+/** Listens on a real socket, because Bun handles some invalid requests before the app. */
 const testApp = await createTestApp();
 testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
 afterAll(() => testApp.app.stop(true));
@@ -37,7 +37,7 @@ const large = JSON.stringify({ selections: [{ id: 1, title: 'x'.repeat(300_000) 
 const deep = `${'['.repeat(1000)}${']'.repeat(1000)}`;
 const selection = (value: string) => `{"selections":[${value}]}`;
 
-describe('a bad body', () => {
+describe('invalid body', () => {
   const cases: [
     name: string,
     body: BodyInit | undefined,
@@ -97,11 +97,11 @@ describe('a bad body', () => {
     ['1,000 levels under an unknown field', `{"x":${deep}}`, json, 422, 'invalid-input'],
   ];
 
-  test.each(cases)('of %s is a clear refusal, and nothing is stored', async (_, body, headers, status, slug) => {
-    const answer = await post(ltc, body, headers);
-    expect(answer.status).toBe(status);
-    expect(answer.headers.get('content-type')).toBe('application/problem+json');
-    expect(answer.body).toMatchObject({
+  test.each(cases)('returns a problem and stores nothing for %s', async (_, body, headers, status, slug) => {
+    const response = await post(ltc, body, headers);
+    expect(response.status).toBe(status);
+    expect(response.headers.get('content-type')).toBe('application/problem+json');
+    expect(response.body).toMatchObject({
       type: `/problems/${slug}`,
       status,
       http_code: status,
@@ -109,32 +109,32 @@ describe('a bad body', () => {
       detail: expect.any(String),
       instance: ltc,
       code: expect.any(Number),
-      requestId: answer.headers.get('x-request-id'),
+      requestId: response.headers.get('x-request-id'),
     });
     if (status === 422) {
-      expect(answer.body).toMatchObject({
+      expect(response.body).toMatchObject({
         errors: expect.arrayContaining([
           { pointer: expect.any(String), rule: expect.any(String), message: expect.any(String) },
         ]),
       });
     }
-    expect(answer.text.length).toBeLessThan(20_000);
+    expect(response.text.length).toBeLessThan(20_000);
     expect(await testApp.db.$count(users)).toBe(0);
   });
 
-  test.each(saveRoutes)('at $path is refused whole, with a good field beside a bad one', async ({ path }) => {
+  test.each(saveRoutes)('stores nothing of a valid field beside an invalid one at $path', async ({ path }) => {
     expect(
       (await post(path, JSON.stringify({ careSafety: 1, firstName: 'a', livingStatus: 'rent', nope: 1 }))).status,
     ).toBe(422);
     expect(await testApp.db.$count(users)).toBe(0);
   });
 
-  test('names every fault at once, with the name that was probably meant', async () => {
-    const answer = await post(
+  test('lists every error in one response and suggests similar field names', async () => {
+    const response = await post(
       ltc,
       JSON.stringify({ carecost: 1, careFacilityType: 'x', zzz: 1, selections: [{ id: -1, title: '', colour: 1 }] }),
     );
-    expect(answer.body).toMatchObject({
+    expect(response.body).toMatchObject({
       errors: [
         {
           pointer: '/careFacilityType',
@@ -150,7 +150,7 @@ describe('a bad body', () => {
     });
   });
 
-  test('never has its values in the answer or the log', async () => {
+  test('has no sent value in the response or the log', async () => {
     const canary = 'canary-4711';
     const bodies = [
       { careFacilityType: canary },
@@ -161,9 +161,9 @@ describe('a bad body', () => {
       { insuranceCover: canary },
     ];
     for (const body of bodies) {
-      const answer = await post(ltc, JSON.stringify(body));
-      expect(answer.status).toBe(422);
-      expect(answer.text).not.toContain(canary);
+      const response = await post(ltc, JSON.stringify(body));
+      expect(response.status).toBe(422);
+      expect(response.text).not.toContain(canary);
     }
     await post(ltc, `{"${canary}`);
     expect(testApp.logLines.join('\n')).not.toContain(canary);
@@ -172,24 +172,24 @@ describe('a bad body', () => {
   test.each([
     ['9,000 numbers for a list', `{"insuranceCover":[${Array(9_000).fill('1').join()}]}`],
     ['9,000 numbers for one or many', `{"relationshipStatus":[${Array(9_000).fill('1').join()}]}`],
-    ['4,000 bad selections', selection(Array(4_000).fill('{"id":-1}').join())],
-  ])('of %s is refused by one error', async (_, body) => {
-    const answer = await post(ltc, body);
-    expect(answer.status).toBe(422);
-    expect(answer.body).toMatchObject({ errors: [{ rule: 'max_length', message: 'must have at most 100 items' }] });
+    ['4,000 invalid selections', selection(Array(4_000).fill('{"id":-1}').join())],
+  ])('returns one error for %s', async (_, body) => {
+    const response = await post(ltc, body);
+    expect(response.status).toBe(422);
+    expect(response.body).toMatchObject({ errors: [{ rule: 'max_length', message: 'must have at most 100 items' }] });
   });
 
   test.each([
-    ['100,000 lists in each other', '['.repeat(100_000) + ']'.repeat(100_000)],
-    ['130,000 lists that are never closed', '['.repeat(130_000)],
-    ['40,000 objects in each other', `${'{"a":'.repeat(40_000)}1${'}'.repeat(40_000)}`],
-    ['40,000 objects in each other in a known field', `{"selections":${'{"a":'.repeat(30_000)}1${'}'.repeat(30_000)}}`],
+    ['100,000 nested lists', '['.repeat(100_000) + ']'.repeat(100_000)],
+    ['130,000 unclosed lists', '['.repeat(130_000)],
+    ['40,000 nested objects', `${'{"a":'.repeat(40_000)}1${'}'.repeat(40_000)}`],
+    ['30,000 nested objects in a known field', `{"selections":${'{"a":'.repeat(30_000)}1${'}'.repeat(30_000)}}`],
     ['20,000 unknown fields', `{${Array.from({ length: 20_000 }, (_, index) => `"u${index}":1`).join()}}`],
     ['an unknown field of 250,000 letters', `{"${'a'.repeat(250_000)}":1}`],
     ['a number of 250,000 digits', `{"careCosts":${'9'.repeat(250_000)}}`],
     ['an exponent of 200,000 digits', `{"careCosts":1e${'9'.repeat(200_000)}}`],
-    ['the same bad field 15,000 times', `{${Array(15_000).fill('"careCosts":"x"').join()}}`],
-  ])('of %s is refused quickly by every route that takes one', async (_, body) => {
+    ['the same invalid field 15,000 times', `{${Array(15_000).fill('"careCosts":"x"').join()}}`],
+  ])('returns 400 or 422 within bounds from every POST route for %s', async (_, body) => {
     for (const { path } of privateRoutes.filter(({ method }) => method === 'POST')) {
       const startedAtMs = performance.now();
       const { status, text } = await post(path, body);
@@ -200,42 +200,42 @@ describe('a bad body', () => {
     expect(await testApp.db.$count(users)).toBe(0);
   });
 
-  test('with the same field twice counts by the last one', async () => {
-    const answer = await post(ltc, '{"careCosts":1,"careCosts":2}');
-    expect(answer.body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 2 } } } });
+  test('uses the last of two equal fields', async () => {
+    const response = await post(ltc, '{"careCosts":1,"careCosts":2}');
+    expect(response.body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 2 } } } });
     await testApp.db.delete(users);
   });
 
-  test('with more faults than anybody reads is answered by the first hundred', async () => {
+  test('returns the first 100 of 150 errors', async () => {
     const fields = Object.fromEntries(Array.from({ length: 150 }, (_, index) => [`unknown${index}`, 1]));
     expect((await post(ltc, JSON.stringify(fields))).body).toMatchObject({ errors: { length: 100 } });
   });
 });
 
-describe('a good body', () => {
+describe('valid body', () => {
   test.each([
     ['application/json', '{}'],
     ['application/json; charset=utf-8', '{}'],
     ['Application/JSON;charset="UTF-8"', '{}'],
     ['application/json', '\ufeff{}'],
     ['application/json', ' {\n} '],
-  ])('of type %s is taken', async (type, body) => {
+  ])('is accepted with type %s: %j', async (type, body) => {
     expect((await post(ltc, body, { 'content-type': type })).status).toBe(200);
   });
 
-  test('may come without a length', async () => {
-    const answer = await post(ltc, chunked('{"careCosts":7}'));
-    expect(answer.body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 7 } } } });
+  test('is accepted without Content-Length', async () => {
+    const response = await post(ltc, chunked('{"careCosts":7}'));
+    expect(response.body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 7 } } } });
   });
 
-  test('may be as large as the limit', async () => {
+  test('is accepted at exactly the size limit', async () => {
     expect((await post(ltc, `{}${' '.repeat(262_142)}`)).status).toBe(200);
     expect((await post(ltc, `{}${' '.repeat(262_143)}`)).status).toBe(413);
   });
 });
 
-describe('a body that breaks off', () => {
-  test('harms nobody else', async () => {
+describe('aborted body', () => {
+  test('does not affect other requests', async () => {
     const socket = connect(port, '127.0.0.1');
     socket.write(
       `POST ${ltc} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"careCosts":`,

@@ -12,38 +12,38 @@ const preflight = {
   'access-control-request-headers': 'authorization,content-type,if-match',
 };
 
-describe('a page of a listed origin', () => {
+describe('CORS for a listed origin', () => {
   test.each([...privateRoutes.map(({ path }) => path), '/nowhere', '/v2/private/nowhere', '/health/live'])(
-    'may ask whether it may call %s',
+    'returns 204 for a preflight of %s',
     async (path) => {
-      const answer = await testApp.call('OPTIONS', path, { headers: preflight });
-      expect(answer.status).toBe(204);
-      expect(answer.text).toBe('');
-      expect(answer.headers.get('access-control-allow-origin')).toBe(origin);
-      expect(answer.headers.get('access-control-allow-methods')).toBe('GET, HEAD, POST');
-      expect(answer.headers.get('access-control-allow-headers')).toBe('authorization, content-type, if-match');
-      expect(Number(answer.headers.get('access-control-max-age'))).toBeGreaterThan(600);
-      expect(answer.headers.get('vary')).toContain('Origin');
+      const response = await testApp.call('OPTIONS', path, { headers: preflight });
+      expect(response.status).toBe(204);
+      expect(response.text).toBe('');
+      expect(response.headers.get('access-control-allow-origin')).toBe(origin);
+      expect(response.headers.get('access-control-allow-methods')).toBe('GET, HEAD, POST');
+      expect(response.headers.get('access-control-allow-headers')).toBe('authorization, content-type, if-match');
+      expect(Number(response.headers.get('access-control-max-age'))).toBeGreaterThan(600);
+      expect(response.headers.get('vary')).toContain('Origin');
     },
   );
 
-  test('can read every answer, a failure as well', async () => {
+  test('adds CORS headers to every response, also to errors', async () => {
     const limited = await createTestApp({
       config,
       rateLimits: createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => new Date()),
     });
-    const ask = (as?: string) =>
+    const read = (as?: string) =>
       limited.call('GET', '/v2/private/user', { headers: { origin }, ...(as === undefined ? {} : { as }) });
     const save = () => limited.call('POST', '/v2/private/user/profile', { as: 'ada', body: {}, headers: { origin } });
-    const answers = [await ask('ada'), await ask(), await ask(), await ask(), await ask()];
+    const responses = [await read('ada'), await read(), await read(), await read(), await read()];
     await limited.db.$client.execute(
       "CREATE TRIGGER refused BEFORE INSERT ON users BEGIN SELECT RAISE(ABORT, 'refused'); END",
     );
-    answers.push(await save());
+    responses.push(await save());
     limited.db.$client.close();
-    answers.push(await ask('ada'));
-    expect(answers.map(({ status }) => status)).toEqual([404, 401, 401, 401, 429, 500, 503]);
-    for (const { headers } of answers) {
+    responses.push(await read('ada'));
+    expect(responses.map(({ status }) => status)).toEqual([404, 401, 401, 401, 429, 500, 503]);
+    for (const { headers } of responses) {
       expect(headers.get('access-control-allow-origin')).toBe(origin);
       const exposed = headers.get('access-control-expose-headers')?.toLowerCase().split(', ');
       expect(exposed).toEqual(
@@ -53,18 +53,18 @@ describe('a page of a listed origin', () => {
     }
   });
 
-  test('is not held up by an address that has used up its requests', async () => {
+  test('returns 204 for a preflight when the address has reached its rate limit', async () => {
     const limited = await createTestApp({
       config,
       rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date()),
     });
-    for (let turn = 0; turn < 3; turn += 1) await limited.call('GET', '/nowhere');
+    for (let count = 0; count < 3; count += 1) await limited.call('GET', '/nowhere');
     expect((await limited.call('GET', '/nowhere')).status).toBe(429);
     expect((await limited.call('OPTIONS', '/v2/private/user', { headers: preflight })).status).toBe(204);
   });
 });
 
-describe('a page of another origin', () => {
+describe('CORS for another origin', () => {
   test.each([
     'https://evil.example',
     'null',
@@ -76,19 +76,19 @@ describe('a page of another origin', () => {
     `${origin}/`,
     `${origin}, https://evil.example`,
     '',
-  ])('is told nothing: %p', async (other) => {
+  ])('adds no CORS headers: %p', async (other) => {
     for (const method of ['GET', 'OPTIONS']) {
-      const answer = await testApp.call(method, '/v2/private/healthAndCare/', {
+      const response = await testApp.call(method, '/v2/private/healthAndCare/', {
         as: 'ada',
         headers: { ...preflight, origin: other },
       });
-      expect(answer.status).toBe(method === 'GET' ? 200 : 405);
-      expect([...answer.headers.keys()].filter((name) => name.startsWith('access-control-'))).toEqual([]);
+      expect(response.status).toBe(method === 'GET' ? 200 : 405);
+      expect([...response.headers.keys()].filter((name) => name.startsWith('access-control-'))).toEqual([]);
     }
   });
 });
 
-test('every answer says that it depends on the origin, so that no cache gives one page the answer of another', async () => {
+test('Vary contains Origin on every response when CORS is on', async () => {
   for (const [method, path] of [
     ['GET', '/v2/private/user'],
     ['GET', '/health/live'],
@@ -101,7 +101,7 @@ test('every answer says that it depends on the origin, so that no cache gives on
   expect(lists.headers.get('vary')).toBe('Authorization, Origin');
 });
 
-test('without a list no answer has a word of it', async () => {
+test('responses have no CORS headers and no Vary: Origin when no origin is configured', async () => {
   const plain = await createTestApp();
   for (const method of ['GET', 'OPTIONS']) {
     const { headers } = await plain.call(method, '/v2/private/user', { headers: preflight });

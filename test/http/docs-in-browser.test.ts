@@ -7,7 +7,7 @@ import { noBrowser, openInBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';
 import { until } from '../support/until';
 
-if (noBrowser !== undefined) console.warn(`The pages were not opened in a browser: ${noBrowser}.`);
+if (noBrowser !== undefined) console.warn(`Browser tests skipped: ${noBrowser}.`);
 
 async function listen(overrides: Partial<AppDeps> = {}): Promise<string> {
   const { app, db, now } = await createTestApp(overrides);
@@ -17,10 +17,10 @@ async function listen(overrides: Partial<AppDeps> = {}): Promise<string> {
   return `http://127.0.0.1:${app.server?.port}`;
 }
 
-/** A page of five megabytes of script takes its time where others load the machine. */
-const patienceMs = 120_000;
+/** A page with five megabytes of script loads slowly on a busy machine. */
+const hangTimeoutMs = 120_000;
 
-/** The page with the demo tokens, at an operation. */
+/** Opens the documentation with demo tokens at one operation. */
 async function openDocs() {
   const now = new Date();
   const demoTokens = {
@@ -31,28 +31,25 @@ async function openDocs() {
   return { address, ...(await openInBrowser(`${address}/swagger#tag/profile/POST/v2/private/user/profile`)) };
 }
 
-/**
- * One walk over one page for all tests of it, since it takes its time. What breaks
- * the page comes last.
- */
+/** One walk over one page, shared by the tests because it is slow. Steps that break the page come last. */
 const walkDocs = onceLoaded(async () => {
   const { address, page, requests, complaints } = await openDocs();
-  /** Opens the request of an operation, sends it, and gives what is then shown of the answer. */
+  /** Sends the example request of an operation and returns the response and its displayed text. */
   const send = async (path: string) => {
     await page.getByRole('button', { name: new RegExp(`^Test Request.*${path}`) }).click();
     const answered = page.waitForResponse((response) => new URL(response.url()).pathname === path);
     await page.getByRole('button', { name: /^Send/ }).first().click();
-    const answer = await answered;
+    const response = await answered;
     const shown = page.locator('.cm-content').last();
     await shown.getByText('{').first().waitFor();
-    const sent = { status: answer.status(), body: await answer.json(), shown: await shown.textContent() };
+    const sent = { status: response.status(), body: await response.json(), shown: await shown.textContent() };
     await page.getByRole('button', { name: 'Close Client' }).click();
     return sent;
   };
   const overhangs: unknown[] = [];
   const measure = async () => overhangs.push(await page.evaluate('document.documentElement.scrollWidth - innerWidth'));
 
-  await page.getByRole('button', { name: 'Test Request' }).first().waitFor({ timeout: patienceMs });
+  await page.getByRole('button', { name: 'Test Request' }).first().waitFor({ timeout: hangTimeoutMs });
   await measure();
   const saved = await send('/v2/private/user/profile');
 
@@ -71,7 +68,7 @@ const walkDocs = onceLoaded(async () => {
     return ofEachKind.size;
   })()`);
   await page.evaluate('new Promise((done) => requestAnimationFrame(() => requestIdleCallback(done)))');
-  // What is sent once a button has taken the token away is refused, and Chromium complains of each such answer.
+  // A button may remove the token; Chromium then reports each 401 response as a console error.
   const violations = () =>
     complaints.filter((text) => !text.startsWith('Failed to load resource: the server responded'));
   const ownViolations = violations();
@@ -105,39 +102,39 @@ const walkDocs = onceLoaded(async () => {
 
 describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
   test(
-    'the documentation sends requests with the demo tokens as it stands, shows what is answered, and fits a phone',
+    'documentation page sends requests with demo tokens, shows the responses and fits a phone',
     async () => {
       const { saved, glance, overhangs, complaintsOfUse, barTop } = await walkDocs();
       expect(saved).toMatchObject({ status: 200, body: { user: { id: 'demo-user', profile: { firstName: 'Ada' } } } });
       expect(saved.shown).toContain('"id": "demo-user"');
       expect(glance).toMatchObject({ status: 200, body: { data: { teamGlance: {}, managerReport: {} } } });
       expect(glance.shown).toContain('"teamGlance"');
-      // The bar can be reached from an operation far below, too.
+      // The token bar stays visible at an operation far down the page.
       expect(barTop).toBe(0);
       expect(overhangs).toEqual([0, 0]);
       expect(complaintsOfUse).toEqual([]);
     },
-    patienceMs,
+    hangTimeoutMs,
   );
 
   test(
-    'a token that is chosen is sent whatever was typed before, and the list says whose it is not',
+    'documentation page sends the selected token, and the list clears when a token is typed',
     async () => {
       const { page } = await openDocs();
       const path = '/v2/private/user';
       const list = page.getByLabel('Token of');
       const open = async () => {
-        // The page follows what is scrolled to.
+        // The page opens the operation of the URL fragment.
         await page.evaluate(`location.hash = 'tag/user-object/GET/v2/private/user'`);
         const button = page.getByRole('button', { name: new RegExp(`^Test Request.*${path}\\)?$`) });
-        await button.click({ timeout: patienceMs });
+        await button.click({ timeout: hangTimeoutMs });
       };
       const close = () => page.getByRole('button', { name: 'Close Client' }).click();
       const senderOf = async () => {
         await open();
-        const asked = page.waitForRequest((request) => new URL(request.url()).pathname === path);
+        const sent = page.waitForRequest((request) => new URL(request.url()).pathname === path);
         await page.getByRole('button', { name: /^Send/ }).first().click();
-        const token = (await (await asked).headerValue('authorization'))?.replace('Bearer ', '') ?? '';
+        const token = (await (await sent).headerValue('authorization'))?.replace('Bearer ', '') ?? '';
         await close();
         return token.includes('.')
           ? JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()).sub
@@ -146,7 +143,7 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
       await page.setViewportSize({ width: 1280, height: 900 });
 
       const isChangedByHand = () => until(async () => (await list.inputValue()) === '');
-      // Nothing of it has to be answered.
+      // The responses do not matter here.
       await page.route(`**${path}`, (route) => route.fulfill({ json: {} }));
 
       await list.selectOption('demo-user');
@@ -163,11 +160,11 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
       await list.selectOption('demo-manager');
       expect([await senderOf(), await list.inputValue()]).toEqual(['demo-manager', 'demo-manager']);
     },
-    patienceMs,
+    hangTimeoutMs,
   );
 
   test(
-    'the documentation obeys its policy whatever is clicked, asks no other host, and runs nothing that is brought in',
+    'documentation page violates no CSP on clicks, contacts no other host and blocks injected scripts',
     async () => {
       const { address, requests, ownViolations, countClicked, hasAllStyles, isIntruded } = await walkDocs();
       expect(countClicked).toBeGreaterThan(20);
@@ -176,11 +173,11 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
       expect(hasAllStyles).toBe(true);
       expect(isIntruded).toBeUndefined();
     },
-    patienceMs,
+    hangTimeoutMs,
   );
 
   test(
-    'the pages about problems obey their policy, have their looks, lead to each other, and fit a phone',
+    'problem pages violate no CSP, load their styles, link to each other and fit a phone',
     async () => {
       const address = await listen();
       const { page, complaints } = await openInBrowser(`${address}/problems/rate-limited`);
@@ -198,15 +195,15 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
       expect(await page.title()).toBe('The carrier declines the application');
       expect(complaints).toEqual([]);
     },
-    patienceMs,
+    hangTimeoutMs,
   );
 });
 
-test('the policy of the documentation allows nothing in general, and is made anew for each answer', async () => {
+test('documentation CSP denies by default and has a new nonce for each response', async () => {
   const { call } = await createTestApp();
-  const policies = [await call('GET', '/swagger'), await call('GET', '/swagger')].map((answer) => ({
-    policy: answer.headers.get('content-security-policy') ?? '',
-    text: answer.text,
+  const policies = [await call('GET', '/swagger'), await call('GET', '/swagger')].map((response) => ({
+    policy: response.headers.get('content-security-policy') ?? '',
+    text: response.text,
   }));
   for (const { policy, text } of policies) {
     expect(policy).toStartWith("default-src 'none'; ");

@@ -66,7 +66,7 @@ const operations = async () =>
   );
 
 describe('/swagger/json', () => {
-  test('is a valid OpenAPI 3.1 document, the same each time', async () => {
+  test('is a valid OpenAPI 3.1 document and stable between requests', async () => {
     const first = await document();
     const result = await new Validator().validate(JSON.parse(JSON.stringify(first)));
     expect(result).toEqual({ valid: true });
@@ -74,18 +74,18 @@ describe('/swagger/json', () => {
     expect(await document()).toEqual(first);
   });
 
-  test('passes every recommended rule of a linter, but where there is a reason', async () => {
+  test('passes the recommended lint rules with three deliberate exceptions', async () => {
     const config = await createConfig({ extends: ['recommended-strict'] });
     const lint = async (json: unknown) =>
       (await lintFromString({ source: JSON.stringify(json), absoluteRef: '/openapi.json', config })).map(
         ({ ruleId, location: [at] }) => `${ruleId} ${at?.pointer}`,
       );
     const deliberate = [
-      // The service is private: there is no licence, and to make one up would grant something.
+      // The service is private and has no licence.
       'info-license #/info',
-      // The contract's own path.
+      // The contract defines this path.
       'no-path-trailing-slash #/paths/~1v2~1private~1healthAndCare~1',
-      // What clients call a problem of any kind; each response names its own kinds.
+      // Client code refers to the generic problem; each response lists specific ones.
       'no-unused-components #/components/schemas/Problem',
     ];
     expect(await lint(await document())).toEqual(deliberate);
@@ -95,7 +95,7 @@ describe('/swagger/json', () => {
     expect(await lint({ ...untagged, paths })).toContain('operation-4xx-response #/paths/~1unkempt/get/responses');
   });
 
-  test('says of every operation and header what it is', async () => {
+  test('describes every operation, tag and header', async () => {
     const text = v.pipe(v.string(), v.minLength(10));
     const Described = v.object({
       info: v.object({ description: text }),
@@ -121,13 +121,13 @@ describe('/swagger/json', () => {
     expect(tags.map(({ name }) => name).sort()).toEqual([...new Set(used)].sort());
   });
 
-  test('has no example that is not of its schema', async () => {
+  test('has only examples that match their schema', async () => {
     const json = v.parse(v.looseObject({}), await document());
     const ajv = new Ajv2020({ strict: false, validateFormats: false, validateSchema: false, inlineRefs: false });
     ajv.addSchema(json, 'document');
-    const unfit: string[] = [];
+    const mismatches: string[] = [];
     let count = 0;
-    const look = (at: unknown, pointer: string): void => {
+    const visit = (at: unknown, pointer: string): void => {
       if (typeof at !== 'object' || at === null) return;
       const { schema, example, examples } = v.parse(WithExamples, at);
       const $ref = `document${pointer}${schema === undefined ? '' : '/schema'}`;
@@ -135,19 +135,19 @@ describe('/swagger/json', () => {
         const named = v.safeParse(v.object({ value: v.unknown() }), each);
         count += 1;
         if (!ajv.validate({ $ref }, named.success ? named.output.value : each))
-          unfit.push(`${$ref} ${ajv.errorsText()}`);
+          mismatches.push(`${$ref} ${ajv.errorsText()}`);
       }
       for (const [key, inner] of Object.entries(at)) {
         const step = encodeURIComponent(key.replaceAll('~', '~0').replaceAll('/', '~1'));
-        if (key !== 'examples' && key !== 'example') look(inner, `${pointer}/${step}`);
+        if (key !== 'examples' && key !== 'example') visit(inner, `${pointer}/${step}`);
       }
     };
-    look(json, '#');
-    expect(unfit).toEqual([]);
+    visit(json, '#');
+    expect(mismatches).toEqual([]);
     expect(count).toBeGreaterThan(5);
   });
 
-  test('holds no schema that could not be converted', async () => {
+  test('has no unconverted schema and no dangling $ref', async () => {
     const text = JSON.stringify(await document());
     for (const trace of ['"vendor"', '"schema":{}', '$schema', '$defs']) expect(text.includes(trace)).toBeFalse();
     for (const [, name] of text.matchAll(/"#\/components\/schemas\/(\w+)"/g)) {
@@ -169,7 +169,7 @@ describe('/swagger/json', () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  test('tells what a model means where its own form does not', async () => {
+  test('keeps descriptions of fields behind a transform', async () => {
     const text = JSON.stringify(await document());
     for (const part of [
       '"name":"page","in":"query","required":false,"schema":{"description":"Page number from 1","type":"integer","minimum":1',
@@ -184,7 +184,7 @@ describe('/swagger/json', () => {
     expect(await document()).toHaveProperty(['paths', '/v2/private/user', 'get', 'responses', '304']);
   });
 
-  test('shows examples that the service accepts', async () => {
+  test('has request examples that the service accepts', async () => {
     for (const { path, operation } of await operations()) {
       for (const { value } of Object.values(operation.requestBody?.content['application/json'].examples ?? {})) {
         expect((await testApp.call('POST', path, { as: 'example', body: value })).status).toBe(200);
@@ -192,10 +192,10 @@ describe('/swagger/json', () => {
     }
   });
 
-  test('shows as answers what the service answers to those examples, value for value', async () => {
+  test('has response examples equal to the responses of the service', async () => {
     const recorded = await recordAnswers();
     const file = new URL('../../src/http/docs/examples.json', import.meta.url);
-    // Where an answer has changed on purpose: RECORD_ANSWERS=1 bun test test/http/docs.test.ts
+    // After a deliberate change of a response: RECORD_ANSWERS=1 bun test test/http/docs.test.ts
     if (process.env.RECORD_ANSWERS === '1') await Bun.write(file, `${JSON.stringify(recorded, null, 2)}\n`);
     else expect(recorded).toEqual(answers);
     for (const { operation } of await operations()) {
@@ -206,7 +206,7 @@ describe('/swagger/json', () => {
     }
   });
 
-  test('has each operation in one group that says what it is for, the groups in the order of the journey', async () => {
+  test('has each operation under one tag, and the tags in the documented order', async () => {
     const named = tags.map(({ name }) => name);
     expect(await document()).toMatchObject({ tags, 'x-tagGroups': tagGroups });
     expect(tagGroups.flatMap((group) => group.tags)).toEqual(named);
@@ -215,7 +215,7 @@ describe('/swagger/json', () => {
     expect(new Set(used)).toEqual(new Set(named));
   });
 
-  test('tells of an ETag wherever one is answered', async () => {
+  test('documents ETag exactly on the operations that return one', async () => {
     const { call, db, now } = await createTestApp({ carrier: sandbox.carrier() });
     await seedDemo(db, now);
     await call('POST', '/v2/private/user/profile', { as: 'demo-manager', body: {} });
@@ -223,13 +223,13 @@ describe('/swagger/json', () => {
       const [first] = Object.values(operation.requestBody?.content['application/json'].examples ?? {});
       const options = { as: 'demo-manager', roles: ['salesManager'], body: first?.value };
       const query = path.endsWith('/monthly-glance') ? '?month=1' : '';
-      const answer = await call(method.toUpperCase(), `${path}${query}`, options);
-      const isTold = operation.responses['200']?.headers?.ETag !== undefined;
-      expect([path, answer.status, answer.headers.has('etag')]).toEqual([path, 200, isTold]);
+      const response = await call(method.toUpperCase(), `${path}${query}`, options);
+      const isDocumented = operation.responses['200']?.headers?.ETag !== undefined;
+      expect([path, response.status, response.headers.has('etag')]).toEqual([path, 200, isDocumented]);
     }
   });
 
-  test('lists every status that the tests of bad input meet', async () => {
+  test('lists every status that a save can return', async () => {
     const save = (await operations()).find(({ path }) => path === '/v2/private/ltc/lifetimeCare');
     expect(Object.keys(save?.operation.responses ?? {})).toEqual([
       '200',
@@ -248,11 +248,11 @@ describe('/swagger/json', () => {
 });
 
 describe('/swagger', () => {
-  test('brings the document compressed to whoever takes that, and not at all to whoever has it', async () => {
+  test('compresses the document for gzip clients and returns 304 for a matching ETag', async () => {
     const { app } = await createTestApp();
-    const ask = (headers: Record<string, string>) =>
+    const request = (headers: Record<string, string>) =>
       app.handle(new Request('http://localhost/swagger/json', { headers }));
-    const [plain, compressed] = [await ask({}), await ask({ 'accept-encoding': 'gzip, br' })];
+    const [plain, compressed] = [await request({}), await request({ 'accept-encoding': 'gzip, br' })];
     for (const { headers } of [plain, compressed]) expect(headers.get('vary')).toContain('Accept-Encoding');
     expect(plain.headers.get('content-encoding')).toBeNull();
     expect(compressed.headers.get('content-encoding')).toBe('gzip');
@@ -263,22 +263,22 @@ describe('/swagger', () => {
     const tag = plain.headers.get('etag') ?? '';
     expect(tag).toMatch(/^W\/"\w+"$/);
     expect(compressed.headers.get('etag')).toBe(tag);
-    const again = await ask({ 'if-none-match': tag });
+    const again = await request({ 'if-none-match': tag });
     expect([again.status, again.headers.get('etag'), await again.text()]).toEqual([304, tag, '']);
-    expect((await ask({ 'if-none-match': '"another"' })).status).toBe(200);
+    expect((await request({ 'if-none-match': '"another"' })).status).toBe(200);
   });
 
-  test('carries the id of its request, and tells by HEAD how long it is', async () => {
+  test('returns the request id and, for HEAD, the Content-Length of GET', async () => {
     const { app } = await createTestApp();
     app.listen({ hostname: '127.0.0.1', port: 0 });
     atEnd(() => app.stop(true));
     for (const path of ['/swagger', '/swagger/', '/swagger/json']) {
-      const ask = (method: string) =>
+      const request = (method: string) =>
         fetch(`http://127.0.0.1:${app.server?.port}${path}`, {
           method,
           headers: { 'x-request-id': 'reader-1', 'accept-encoding': 'identity' },
         });
-      const [get, head] = [await ask('GET'), await ask('HEAD')];
+      const [get, head] = [await request('GET'), await request('HEAD')];
       expect(head.headers.get('content-length')).toBe(String((await get.bytes()).byteLength));
       for (const { status, headers } of [get, head]) {
         expect(status).toBe(200);
@@ -287,13 +287,13 @@ describe('/swagger', () => {
     }
   });
 
-  test('is the same for everybody who asks first at the same time', async () => {
+  test('returns the same document to parallel first requests', async () => {
     const fresh = await createTestApp();
     const documents = await Promise.all(Array.from({ length: 5 }, () => fresh.call('GET', '/swagger/json')));
     for (const { status, body } of documents) expect({ status, body }).toEqual({ status: 200, body: await document() });
   });
 
-  test('brings its program compressed to whoever takes that, to be kept for as long as it is the same', async () => {
+  test('serves its script compressed and immutable under a hashed path', async () => {
     const { call } = await createTestApp();
     const path = /src="([^"]+)"/.exec((await call('GET', '/swagger')).text)?.[1] ?? '';
     const load = async (address: string, accepted: string) => {
@@ -302,11 +302,11 @@ describe('/swagger', () => {
       return app.handle(new Request(`http://localhost${address}`, { headers }));
     };
     const plain = await (await load(path, 'br, gzip;q=0')).bytes();
-    const answer = await load(path, 'gzip, deflate, br');
-    expect(answer.headers.get('content-encoding')).toBe('gzip');
-    expect(answer.headers.get('vary')).toContain('Accept-Encoding');
-    expect(answer.headers.get('cache-control')).toContain('immutable');
-    const compressed = await answer.bytes();
+    const response = await load(path, 'gzip, deflate, br');
+    expect(response.headers.get('content-encoding')).toBe('gzip');
+    expect(response.headers.get('vary')).toContain('Accept-Encoding');
+    expect(response.headers.get('cache-control')).toContain('immutable');
+    const compressed = await response.bytes();
     expect(compressed.byteLength).toBeLessThan(1_500_000);
     expect(Bun.hash(Bun.gunzipSync(compressed))).toBe(Bun.hash(plain));
     for (const other of ['/swagger/scalar.js', `${path}1`])
@@ -314,27 +314,27 @@ describe('/swagger', () => {
   });
 });
 
-describe('the demo tokens on /swagger', () => {
+describe('demo tokens on /swagger', () => {
   const demoTokens = { 'demo-user': 'token-of-the-user', 'demo-manager': 'token-of-the-manager' };
   async function listen(publicUrl?: string) {
     const { app } = await createTestApp({ demoTokens, config: { ...testConfig, publicUrl } });
     app.listen({ hostname: '127.0.0.1', port: 0 });
     atEnd(() => app.stop(true));
     return async (headers: Record<string, string> = {}, path = '/swagger') => {
-      const answer = await fetch(`http://127.0.0.1:${app.server?.port}${path}`, { headers });
-      expect(answer.status).toBe(200);
-      if (path === '/swagger') expect(answer.headers.get('cache-control')).toBe('no-store');
-      return (await answer.text()).includes('token-of-the');
+      const response = await fetch(`http://127.0.0.1:${app.server?.port}${path}`, { headers });
+      expect(response.status).toBe(200);
+      if (path === '/swagger') expect(response.headers.get('cache-control')).toBe('no-store');
+      return (await response.text()).includes('token-of-the');
     };
   }
 
-  test('are there for a browser on this machine, by its names and by PUBLIC_URL', async () => {
+  test('are present for a local client under loopback names and PUBLIC_URL', async () => {
     const hasTokens = await listen('http://planning.test:8080');
     for (const host of ['127.0.0.1', 'localhost:3000', 'LOCALHOST', '[::1]:3000', 'planning.test:8080'])
       expect([host, await hasTokens({ host })]).toEqual([host, true]);
   });
 
-  test('are not there by another name that leads here, for a page of another origin, nor in the document', async () => {
+  test('are absent under other host names, for other origins and in the OpenAPI document', async () => {
     const hasTokens = await listen('http://planning.test:8080');
     const names = ['evil.example', '127.0.0.1.evil.example', 'localhost.evil.example', 'planning.test', '10.0.0.1'];
     for (const host of names) expect([host, await hasTokens({ host })]).toEqual([host, false]);
@@ -342,7 +342,7 @@ describe('the demo tokens on /swagger', () => {
     for (const path of ['/swagger/json', '/problems']) expect(await hasTokens({}, path)).toBeFalse();
   });
 
-  test('are not there where the start has made none', async () => {
+  test('are absent when the service has no demo tokens', async () => {
     const { call } = await createTestApp();
     const { text } = await call('GET', '/swagger', { headers: { host: '127.0.0.1' } });
     expect(text).not.toContain('<select');

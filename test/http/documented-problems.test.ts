@@ -49,7 +49,7 @@ const { info, paths, components } = v.parse(
   (await (await createTestApp()).call('GET', '/swagger/json')).body,
 );
 
-/** Each problem that the document names, where it names it. */
+/** Each problem of each operation in the OpenAPI document. */
 const documented = Object.entries(paths).flatMap(([path, methods]) =>
   Object.entries(methods).flatMap(([method, operation]) =>
     Object.entries(operation.responses).flatMap(([status, { description, content }]) =>
@@ -77,14 +77,14 @@ function open(overrides: Partial<AppDeps> = {}): () => Promise<TestApp> {
   };
 }
 
-const away = await openServiceDatabase({ url: 'http://127.0.0.1:1', timeoutMs: 300 });
-atEnd(() => away.$client.close());
+const unreachable = await openServiceDatabase({ url: 'http://127.0.0.1:1', timeoutMs: 300 });
+atEnd(() => unreachable.$client.close());
 const keys = { kind: 'jwks', url: 'http://127.0.0.1:1' } as const;
 const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
 
 const apps = {
   usual: open(),
-  withoutDatabase: open({ db: away, reads: away }),
+  withoutDatabase: open({ db: unreachable, reads: unreachable }),
   withoutKeys: open({
     hasTokenKeys: () => false,
     verifyToken: await createTokenVerifier(
@@ -96,28 +96,28 @@ const apps = {
   broken: open({ verifyToken: () => Promise.reject(new Error('broken')) }),
   draining: open({ lifecycle: { isDraining: true, hasLostDisk: false, onRequestWhileDraining: () => undefined } }),
   limited: open({ rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date(0)) }),
-  impatient: open({
+  shortTimeouts: open({
     carrier: sandbox.carrier({ attempts: 1, timeoutMs: 300 }),
     config: { ...testConfig, carrier: { applicationsPerDay: 0, attempts: 1, timeoutMs: 50 }, requestTimeoutMs: 20 },
   }),
 };
 
-/** Sends what is documented, as somebody who may, with some of it otherwise. */
-async function ask(app: () => Promise<TestApp>, { method, path, operation }: Route, otherwise: CallOptions = {}) {
+/** Sends the documented example as an authorized user, with overrides. */
+async function send(app: () => Promise<TestApp>, { method, path, operation }: Route, overrides: CallOptions = {}) {
   const query = operation.parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
   const [first] = Object.values(operation.requestBody?.content['application/json'].examples ?? {});
-  const options = { as: 'demo-manager', roles: ['salesManager'], body: first?.value, ...otherwise };
+  const options = { as: 'demo-manager', roles: ['salesManager'], body: first?.value, ...overrides };
   return (await app()).call(method, `${path}?${new URLSearchParams(query)}`, options);
 }
 
-/** As an applicant whose name the sandbox knows. */
-function apply(app: () => Promise<TestApp>, route: Route, lastName: string, otherwise: CallOptions = {}) {
+/** Starts an application; the last name selects the behaviour of the carrier sandbox. */
+function apply(app: () => Promise<TestApp>, route: Route, lastName: string, overrides: CallOptions = {}) {
   const [first] = Object.values(route.operation.requestBody?.content['application/json'].examples ?? {});
-  return ask(app, route, { body: { ...v.parse(v.looseObject({}), first?.value), lastName }, ...otherwise });
+  return send(app, route, { body: { ...v.parse(v.looseObject({}), first?.value), lastName }, ...overrides });
 }
 
-async function askWithStream({ method, path }: Route, body: ReadableStream): Promise<Answer> {
-  const { app, now } = await apps.impatient();
+async function sendStream({ method, path }: Route, body: ReadableStream): Promise<Answer> {
+  const { app, now } = await apps.shortTimeouts();
   const headers = {
     authorization: `Bearer ${await testToken({ id: 'sender', now })}`,
     'content-type': 'application/json',
@@ -125,38 +125,39 @@ async function askWithStream({ method, path }: Route, body: ReadableStream): Pro
   return readAnswer(await app.handle(new Request(`http://localhost${path}`, { method, headers, body })));
 }
 
-async function askManyParameters({ method, path }: Route) {
+async function sendManyParameters({ method, path }: Route) {
   const query = Array.from({ length: 65 }, (_, index) => `p${index}`).join('&');
   return (await apps.usual()).call(method, `${path}?${query}`);
 }
 
-const wrongAllOver = ({ operation }: Route) => {
+const invalidQuery = ({ operation }: Route) => {
   const known = operation.parameters.filter((each) => each.in === 'query').map(({ name }) => name);
   return new URLSearchParams((known.length === 0 ? ['unknown'] : known).map((name) => [name, '?']));
 };
-/** No signature that could be checked without the keys. */
+/** A token whose signature cannot be verified without the keys. */
 const unverifiable = `Bearer ${['{"alg":"ES256"}', '{}', 'x'].map((part) => Buffer.from(part).toString('base64url')).join('.')}`;
 
-/** What makes a route answer with a problem. */
+/** For each problem, a request that makes a route return it. */
 const provocations: Partial<Record<ProblemSlug, (route: Route) => Promise<Answer | undefined>>> = {
-  'malformed-json': (route) => ask(apps.usual, route, { body: '{' }),
+  'malformed-json': (route) => send(apps.usual, route, { body: '{' }),
   'invalid-input': async (route) =>
     route.method === 'POST'
-      ? ask(apps.usual, route, { body: { unknownField: true } })
-      : (await apps.usual()).call('GET', `${route.path}?${wrongAllOver(route)}`, {
+      ? send(apps.usual, route, { body: { unknownField: true } })
+      : (await apps.usual()).call('GET', `${route.path}?${invalidQuery(route)}`, {
           as: 'demo-manager',
           roles: ['salesManager'],
         }),
-  'unsupported-media-type': (route) => ask(apps.usual, route, { body: 'x', headers: { 'content-type': 'text/plain' } }),
-  'payload-too-large': (route) => ask(apps.usual, route, { body: 'x'.repeat(testConfig.bodyLimitBytes + 1) }),
-  'malformed-request': askManyParameters,
-  'request-timeout': (route) => askWithStream(route, new ReadableStream()),
+  'unsupported-media-type': (route) =>
+    send(apps.usual, route, { body: 'x', headers: { 'content-type': 'text/plain' } }),
+  'payload-too-large': (route) => send(apps.usual, route, { body: 'x'.repeat(testConfig.bodyLimitBytes + 1) }),
+  'malformed-request': sendManyParameters,
+  'request-timeout': (route) => sendStream(route, new ReadableStream()),
   unauthenticated: async ({ method, path }) => (await apps.usual()).call(method, path),
-  'auth-keys-unavailable': (route) => ask(apps.withoutKeys, route, { headers: { authorization: unverifiable } }),
-  forbidden: (route) => ask(apps.usual, route, { roles: [] }),
-  'user-not-found': (route) => ask(apps.usual, route, { as: 'nobody-yet' }),
+  'auth-keys-unavailable': (route) => send(apps.withoutKeys, route, { headers: { authorization: unverifiable } }),
+  forbidden: (route) => send(apps.usual, route, { roles: [] }),
+  'user-not-found': (route) => send(apps.usual, route, { as: 'new-user' }),
   'application-in-progress': async (route) => {
-    const both = await Promise.all([1, 2].map(() => apply(apps.impatient, route, 'Slow', { as: 'twice' })));
+    const both = await Promise.all([1, 2].map(() => apply(apps.shortTimeouts, route, 'Slow', { as: 'twice' })));
     return both.find(({ status }) => status === 409);
   },
   'idempotency-key-reused': async (route) => {
@@ -166,61 +167,61 @@ const provocations: Partial<Record<ProblemSlug, (route: Route) => Promise<Answer
   },
   'precondition-failed': async (route) => {
     await (await apps.usual()).call('POST', '/v2/private/user/profile', { as: 'demo-manager', body: {} });
-    return ask(apps.usual, route, { headers: { 'if-match': '"another"' } });
+    return send(apps.usual, route, { headers: { 'if-match': '"another"' } });
   },
   'rate-limited': async (route) => {
     const caller = { as: route.path };
-    await ask(apps.limited, route, caller);
-    return ask(apps.limited, route, caller);
+    await send(apps.limited, route, caller);
+    return send(apps.limited, route, caller);
   },
-  'internal-error': (route) => ask(apps.broken, route),
-  'database-unavailable': (route) => ask(apps.withoutDatabase, route),
-  'shutting-down': (route) => ask(apps.draining, route),
+  'internal-error': (route) => send(apps.broken, route),
+  'database-unavailable': (route) => send(apps.withoutDatabase, route),
+  'shutting-down': (route) => send(apps.draining, route),
   'carrier-unavailable': (route) => apply(apps.usual, route, 'Broken'),
-  'carrier-timeout': (route) => apply(apps.impatient, route, 'Slow'),
+  'carrier-timeout': (route) => apply(apps.shortTimeouts, route, 'Slow'),
   'carrier-bad-answer': (route) => apply(apps.usual, route, 'Garbled'),
   'carrier-declined': (route) => apply(apps.usual, route, 'Declined'),
 };
 
-const answers = new Map<string, Promise<Answer | undefined>>();
+const responses = new Map<string, Promise<Answer | undefined>>();
 
-/** Asked for once: most of what an application is refused by is not met twice. */
+/** Cached, because most problems of an application cannot be provoked twice. */
 function provoke(slug: string, route: Route): Promise<Answer | undefined> {
   const name = `${slug} ${route.method} ${route.path}`;
-  const known = answers.get(name);
+  const known = responses.get(name);
   if (known !== undefined) return known;
-  const answer = Promise.resolve(new Map(Object.entries(provocations)).get(slug)?.(route));
-  answers.set(name, answer);
-  return answer;
+  const response = Promise.resolve(new Map(Object.entries(provocations)).get(slug)?.(route));
+  responses.set(name, response);
+  return response;
 }
 
 test.each(documented)(
-  '$name is answered there, as the document shows it',
+  '$name: the response equals the documented example',
   async ({ slug, status, description, example, route }) => {
-    const answer = await provoke(slug, route);
-    expect(answer?.status).toBe(status);
-    const { requestId: _, ...told } = v.parse(Problem, answer?.body);
+    const response = await provoke(slug, route);
+    expect(response?.status).toBe(status);
+    const { requestId: _, ...actual } = v.parse(Problem, response?.body);
     const { requestId: __, ...shown } = example;
-    expect(told).toEqual(shown);
-    expect(told.type).toBe(`/problems/${slug}`);
-    expect(description).toContain(`\`${slug}\`: ${told.title}.`);
+    expect(actual).toEqual(shown);
+    expect(actual.type).toBe(`/problems/${slug}`);
+    expect(description).toContain(`\`${slug}\`: ${actual.title}.`);
   },
 );
 
-test('the schema of a problem links to its page', () => {
+test('schema of a problem links to its page', () => {
   const links = Object.values(components.schemas).flatMap(
     ({ description = '' }) => description.match(/\/problems\/[\w-]+/) ?? [],
   );
   expect(links.toSorted()).toEqual([...new Set(documented.map(({ slug }) => `/problems/${slug}`))].toSorted());
 });
 
-test('every problem is documented at an operation, or as one that any address may answer', () => {
+test('every problem is documented at an operation or among the problems of any path', () => {
   const named = new Set([...documented.map(({ slug }) => slug), ...problemsAnywhere]);
   expect(Object.keys(problemKinds).filter((slug) => !named.has(slug))).toEqual([]);
   for (const slug of problemsAnywhere) expect(info.description).toContain(`(/problems/${slug})`);
 });
 
-test('the page of a problem links to where it can happen', async () => {
+test('page of a problem links to the operations that return it', async () => {
   const { call } = await apps.usual();
   for (const { slug, route } of documented) {
     const { text } = await call('GET', `/problems/${slug}`);
@@ -228,7 +229,7 @@ test('the page of a problem links to where it can happen', async () => {
   }
 });
 
-/** The answer that the page of a problem shows. */
+/** The example response on the page of a problem. */
 async function shownOnPage(slug: string) {
   const { text } = await (await apps.usual()).call('GET', `/problems/${slug}`);
   const [head = '', body = ''] = (/<pre>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').replaceAll('&amp;', '&').split('\n\n');
@@ -243,46 +244,46 @@ async function shownOnPage(slug: string) {
 const firstOfEach = [...Map.groupBy(documented, ({ slug }) => slug).values()].flatMap(([first]) =>
   first === undefined ? [] : [first],
 );
-const asked = [
+const pageCases = [
   ...firstOfEach.map(({ slug, route }) => ({
     slug,
-    ask: () => provoke(slug, route),
+    request: () => provoke(slug, route),
   })),
   ...(['route-not-found', 'method-not-allowed'] as const).map((slug) => ({
     slug,
-    ask: async () => (await apps.usual()).call('DELETE', (await shownOnPage(slug)).body.instance),
+    request: async () => (await apps.usual()).call('DELETE', (await shownOnPage(slug)).body.instance),
   })),
 ];
 
-test.each(asked)('the page of $slug shows the answer of the service, with its headers', async ({ slug, ask }) => {
+test.each(pageCases)('page of $slug shows the response of the service with its headers', async ({ slug, request }) => {
   const { status, headers, body } = await shownOnPage(slug);
-  const answer = await ask();
-  expect(answer?.status).toBe(status);
-  const { requestId: _, ...told } = v.parse(Problem, answer?.body);
+  const response = await request();
+  expect(response?.status).toBe(status);
+  const { requestId: _, ...actual } = v.parse(Problem, response?.body);
   const { requestId: __, ...shown } = body;
-  expect(told).toEqual(shown);
-  expect(headers.map(([name = '']) => [name, answer?.headers.get(name) ?? undefined])).toEqual(headers);
-  const own = ['allow', 'retry-after', 'www-authenticate'].filter((name) => answer?.headers.has(name));
+  expect(actual).toEqual(shown);
+  expect(headers.map(([name = '']) => [name, response?.headers.get(name) ?? undefined])).toEqual(headers);
+  const own = ['allow', 'retry-after', 'www-authenticate'].filter((name) => response?.headers.has(name));
   expect(headers.map(([name = '']) => name)).toEqual(expect.arrayContaining(own));
 });
 
-test('a page that says that `detail` tells more shows one that does', () => {
-  const telling = Object.entries(problemKinds).filter(([, { remedy }]) => remedy.includes('`detail`'));
-  expect(telling.length).toBeGreaterThan(1);
-  for (const [slug, { meaning }] of telling) {
+test('problem whose remedy mentions `detail` has an example with a specific detail', () => {
+  const withDetail = Object.entries(problemKinds).filter(([, { remedy }]) => remedy.includes('`detail`'));
+  expect(withDetail.length).toBeGreaterThan(1);
+  for (const [slug, { meaning }] of withDetail) {
     const details = documented.flatMap((each) => (each.slug === slug ? [each.example.detail] : []));
     expect([slug, details.length > 0, details.includes(meaning)]).toEqual([slug, true, false]);
   }
 });
 
-test('the list of problems, with or without its last slash, links to the page of each', async () => {
+test('problem list links to every problem page, with and without a trailing slash', async () => {
   const { call } = await apps.usual();
   for (const path of ['/problems', '/problems/']) {
-    const answer = await call('GET', path);
-    expect(answer.headers.get('content-type')).toStartWith('text/html');
+    const response = await call('GET', path);
+    expect(response.headers.get('content-type')).toStartWith('text/html');
     for (const [slug, { code }] of Object.entries(problemKinds)) {
-      expect(answer.text).toContain(`<a href="/problems/${slug}">`);
-      expect(answer.text).toContain(`(code ${code})`);
+      expect(response.text).toContain(`<a href="/problems/${slug}">`);
+      expect(response.text).toContain(`(code ${code})`);
     }
   }
 });

@@ -40,7 +40,7 @@ const faultless = {
   http_code: 422,
   requestId: 'request-1',
 };
-/** One that this operation does not answer. */
+/** A problem that this operation does not document. */
 const otherProblem = { ...faultless, type: '/problems/carrier-declined', code: 313, errors: [] };
 const problem = { 'content-type': 'application/problem+json' };
 
@@ -50,8 +50,8 @@ function faultsOf(change: Partial<Exchanged>, name = 'POST /v2/private/user/prof
   return faultsAgainst(operation, { ...good, ...change }).join();
 }
 
-describe('what is held against the document', () => {
-  test('is the document that the service has', async () => {
+describe('conformance check', () => {
+  test('uses the operations of the served OpenAPI document', async () => {
     const { body } = await call('GET', '/swagger/json');
     const { paths } = v.parse(v.object({ paths: v.record(v.string(), v.looseObject({})) }), body);
     const names = Object.entries(paths).flatMap(([path, methods]) =>
@@ -60,7 +60,7 @@ describe('what is held against the document', () => {
     expect(document.operations.map(({ name }) => name)).toEqual(names);
   });
 
-  test('is nothing where all is well', () => {
+  test('reports nothing for a conforming exchange', () => {
     expect(faultsOf({})).toBe('');
     expect(faultsOf({ sentText: '\ufeff{"state":" va ","firstName":null}' })).toBe('');
     expect(faultsOf({ method: 'HEAD', text: '', sentText: undefined }, 'GET /v2/private/user')).toBe('');
@@ -87,12 +87,12 @@ describe('what is held against the document', () => {
     ['a body was taken that is not as documented', { sentText: '{"nickName":"Ada"}' }],
     ['a body was taken that is not as documented', { sentText: '{"heightCm":1}' }],
     ['no body was taken, but one is documented', { sentText: '' }],
-  ])('is that %s', (fault, change) => {
+  ])('reports: %s', (fault, change) => {
     expect(faultsOf(change)).toContain(fault);
   });
 });
 
-test('a test fails if it meets an answer that is not documented, whatever it makes of it itself', async () => {
+test('test run fails when a test receives an undocumented response', async () => {
   const folder = temporaryFolder();
   const support = join(import.meta.dirname, '../support');
   const program = `
@@ -119,7 +119,7 @@ test('a test fails if it meets an answer that is not documented, whatever it mak
   expect(exitCode).toBe(1);
 });
 
-test('an answer without an end holds up no test, which then fails by the name of what it asked', async () => {
+test('response that never ends is reported by its request instead of hanging the run', async () => {
   const fetch = () => new Response(new ReadableStream({ start: (controller) => controller.enqueue('{') }));
   const service = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch });
   atEnd(() => service.stop(true));

@@ -17,7 +17,7 @@ const logLines: string[] = [];
 const log = createLog('debug', { write: (line) => logLines.push(line) });
 const cors = createCors(testConfig);
 
-/** Routes that fail in every way that a handler can, behind the real error handler. */
+/** One route for each way a handler can fail, behind the real error handler. */
 const failing = new Elysia({
   serve: serveOptions({ config: testConfig, log, newRequestId: () => crypto.randomUUID() }),
 })
@@ -63,22 +63,22 @@ const failing = new Elysia({
   .listen({ port: 0, hostname: '127.0.0.1' });
 afterAll(() => failing.stop(true));
 
-describe('a fault of ours', () => {
+describe('internal error', () => {
   test.each(['error', 'code', 'null', 'text', 'reject', 'status', 'response', 'cyclic', 'header'])(
-    'in the shape of %s answers 500 in our own body, and tells nothing',
+    'returns a 500 problem without internals: %s',
     async (path) => {
-      const answer = await readAnswer(await fetch(`http://127.0.0.1:${failing.server?.port}/${path}`));
-      expect(answer.status).toBe(500);
-      expect(answer.headers.get('content-type')).toBe('application/problem+json');
-      expect(answer.body).toMatchObject({ type: '/problems/internal-error', code: 300, http_code: 500, status: 500 });
-      expect(answer.text).not.toContain(canary);
-      expect(answer.text).not.toContain('.ts');
-      expect(answer.headers.get('x-request-id')).toMatch(/^[\w-]{8,64}$/);
+      const response = await readAnswer(await fetch(`http://127.0.0.1:${failing.server?.port}/${path}`));
+      expect(response.status).toBe(500);
+      expect(response.headers.get('content-type')).toBe('application/problem+json');
+      expect(response.body).toMatchObject({ type: '/problems/internal-error', code: 300, http_code: 500, status: 500 });
+      expect(response.text).not.toContain(canary);
+      expect(response.text).not.toContain('.ts');
+      expect(response.headers.get('x-request-id')).toMatch(/^[\w-]{8,64}$/);
       expect(logLines.join('\n')).not.toContain(canary);
     },
   );
 
-  test('is logged with the request id and where it happened', async () => {
+  test('is logged with the request id and stack frames', async () => {
     logLines.length = 0;
     await fetch(`http://127.0.0.1:${failing.server?.port}/error`, {
       headers: { 'x-request-id': 'find-me-in-the-log' },
@@ -89,63 +89,63 @@ describe('a fault of ours', () => {
   });
 });
 
-describe('a Host header of any shape', () => {
-  test.each(['[', '', 'a b', 'x:99999', 'é', 'a/b', 'x'.repeat(3000)])(
-    'gets the answer that its request deserves: %p',
-    async (host) => {
-      const testApp = await createTestApp();
-      testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
-      const socket = await connectRaw(testApp.app.server?.port ?? 0);
-      const answer = await socket.exchange(
-        `GET /v2/private/user HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
-      );
-      expect(answer).toMatch(/^HTTP\/1.1 4\d\d /);
-      if (answer.includes('problem+json')) expect(answer).toMatch(/x-request-id: [\w-]{8,64}/i);
-      await testApp.app.stop(true);
-    },
-  );
+describe('invalid Host header', () => {
+  test.each(['[', '', 'a b', 'x:99999', 'é', 'a/b', 'x'.repeat(3000)])('returns a 4xx response: %p', async (host) => {
+    const testApp = await createTestApp();
+    testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
+    const socket = await connectRaw(testApp.app.server?.port ?? 0);
+    const response = await socket.exchange(
+      `GET /v2/private/user HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
+    );
+    expect(response).toMatch(/^HTTP\/1.1 4\d\d /);
+    if (response.includes('problem+json')) expect(response).toMatch(/x-request-id: [\w-]{8,64}/i);
+    await testApp.app.stop(true);
+  });
 });
 
-test('a Host header of one letter leads to the same route', async () => {
+test('Host header of one letter routes correctly', async () => {
   const testApp = await createTestApp();
   testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
   for (const path of ['/v2/private/healthAndCare/', '/v2/private/user/', '/health/live/']) {
     const { exchange } = await connectRaw(testApp.app.server?.port ?? 0);
-    const answer = await exchange(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
-    expect(answer).toStartWith(path.startsWith('/health/') ? 'HTTP/1.1 200 ' : 'HTTP/1.1 401 ');
+    const response = await exchange(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    expect(response).toStartWith(path.startsWith('/health/') ? 'HTTP/1.1 200 ' : 'HTTP/1.1 401 ');
   }
   for (const path of ['/a/v2/private/user/', '/private/user/']) {
     const { exchange } = await connectRaw(testApp.app.server?.port ?? 0);
-    const answer = await exchange(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
-    expect(answer).toStartWith('HTTP/1.1 404 ');
+    const response = await exchange(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    expect(response).toStartWith('HTTP/1.1 404 ');
   }
   await testApp.app.stop(true);
 });
 
-describe('a fault of the database', () => {
-  test('that may pass answers 503 with Retry-After', async () => {
+describe('database error', () => {
+  test('returns 503 with Retry-After when it is transient', async () => {
     const testApp = await createTestApp();
     testApp.db.$client.close();
-    const answer = await testApp.call('GET', '/v2/private/user', { as: 'reader' });
-    expect(answer.status).toBe(503);
-    expect(answer.headers.get('retry-after')).toBe('1');
-    expect(answer.body).toMatchObject({ type: '/problems/database-unavailable', code: 301 });
+    const response = await testApp.call('GET', '/v2/private/user', { as: 'reader' });
+    expect(response.status).toBe(503);
+    expect(response.headers.get('retry-after')).toBe('1');
+    expect(response.body).toMatchObject({ type: '/problems/database-unavailable', code: 301 });
   });
 
-  test('that will not pass answers 500, with neither SQL nor values in answer or log', async () => {
+  test('returns 500 without SQL or values in response and log when it is permanent', async () => {
     const testApp = await createTestApp();
     await testApp.db.$client.execute(
       "CREATE TRIGGER refused BEFORE INSERT ON users BEGIN SELECT RAISE(ABORT, 'refused'); END",
     );
-    const answer = await testApp.call('POST', '/v2/private/user/profile', { as: canary, body: { firstName: canary } });
-    expect(answer.status).toBe(500);
-    const written = answer.text + testApp.logLines.join('\n');
+    const response = await testApp.call('POST', '/v2/private/user/profile', {
+      as: canary,
+      body: { firstName: canary },
+    });
+    expect(response.status).toBe(500);
+    const written = response.text + testApp.logLines.join('\n');
     expect(written).not.toContain(canary);
     expect(written).not.toMatch(/insert|select|json_patch|no such column/i);
     expect(testApp.logLines.join('\n')).toContain('SQLITE_CONSTRAINT');
   });
 
-  test('in what it holds, a text that is not JSON, is impossible', async () => {
+  test('rejects a stored section that is not JSON', async () => {
     const testApp = await createTestApp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'holder', body: {} });
     const broken = testApp.db.$client.execute({ sql: `UPDATE users SET profile = '{' WHERE id = 'holder'`, args: [] });
@@ -154,8 +154,8 @@ describe('a fault of the database', () => {
   });
 });
 
-describe('the catalogue of problems', () => {
-  test('gives every kind a number of its own, and what waits a Retry-After', () => {
+describe('problem catalogue', () => {
+  test('has a unique code for every kind and Retry-After for 409, 429, 503 and 504', () => {
     const codes = Object.values(problemKinds).map(({ code }) => code);
     expect(new Set(codes).size).toBe(codes.length);
     for (const kind of Object.values(problemKinds)) {

@@ -12,7 +12,7 @@ import { startService } from '../support/service';
 const user = '/v2/private/user';
 const lists = '/v2/private/healthAndCare/';
 
-/** The app with limits, by the clock of the test. */
+/** The app with rate limits on the test clock. */
 async function limitedApp(
   perMinute: number,
   overrides: Partial<AppDeps> = {},
@@ -25,49 +25,49 @@ async function limitedApp(
   return testApp;
 }
 
-const statuses = async (count: number, ask: () => Promise<{ status: number }>) => {
-  const answers: number[] = [];
-  for (let turn = 0; turn < count; turn += 1) answers.push((await ask()).status);
-  return answers;
+const statuses = async (count: number, request: () => Promise<{ status: number }>) => {
+  const results: number[] = [];
+  for (let sent = 0; sent < count; sent += 1) results.push((await request()).status);
+  return results;
 };
 
-describe('a caller', () => {
-  test('is told what is left, is refused past it, and is served again after Retry-After', async () => {
+describe('rate limit of an authenticated user', () => {
+  test('returns RateLimit headers, 429 past the quota, and 200 after Retry-After', async () => {
     const testApp = await limitedApp(2);
-    const ask = () => testApp.call('GET', lists, { as: 'ada' });
-    const first = await ask();
+    const request = () => testApp.call('GET', lists, { as: 'ada' });
+    const first = await request();
     expect(first.headers.get('ratelimit-policy')).toBe('"default";q=2;w=60');
     expect(first.headers.get('ratelimit')).toBe('"default";r=1;t=60');
     testApp.now = new Date(testApp.now.getTime() + 20_500);
-    expect((await ask()).headers.get('ratelimit')).toBe('"default";r=0;t=40');
-    const refused = await ask();
+    expect((await request()).headers.get('ratelimit')).toBe('"default";r=0;t=40');
+    const refused = await request();
     expect(refused.status).toBe(429);
     expect(refused.headers.get('ratelimit')).toBe('"default";r=0;t=40');
     expect(refused.headers.get('content-type')).toBe('application/problem+json');
     expect(refused.body).toMatchObject({ type: '/problems/rate-limited', code: 250, http_code: 429 });
     const waitMs = Number(refused.headers.get('retry-after')) * 1000;
     testApp.now = new Date(testApp.now.getTime() + waitMs - 1000);
-    expect((await ask()).status).toBe(429);
+    expect((await request()).status).toBe(429);
     testApp.now = new Date(testApp.now.getTime() + 1000);
-    expect((await ask()).status).toBe(200);
+    expect((await request()).status).toBe(200);
   });
 
-  test('is one person, whatever the token, the path and the address', async () => {
+  test('counts requests by subject across tokens, paths and addresses', async () => {
     const routes = privateRoutes.filter(({ path }) => !path.endsWith('/totalCoverage'));
     const testApp = await limitedApp(routes.length - 1, {}, 1);
-    const answers: number[] = [];
+    const received: number[] = [];
     for (const [index, { method, path }] of routes.entries()) {
       const body = method === 'POST' ? {} : undefined;
       const headers = { 'x-forwarded-for': `10.0.0.${index}` };
       const options = { as: 'ada', roles: [`role-${index}`], headers, ...(body === undefined ? {} : { body }) };
-      answers.push((await testApp.call(method, path, options)).status);
+      received.push((await testApp.call(method, path, options)).status);
     }
-    expect(answers.pop()).toBe(429);
-    expect(answers).not.toContain(429);
+    expect(received.pop()).toBe(429);
+    expect(received).not.toContain(429);
     expect((await testApp.call('GET', lists, { as: 'bob' })).status).toBe(200);
   });
 
-  test('is counted once for a request with a body, also for one that is refused', async () => {
+  test('counts a request with a body once, also when it is rejected', async () => {
     const testApp = await limitedApp(4);
     const save = (body: unknown) => testApp.call('POST', '/v2/private/user/profile', { as: 'ada', body });
     expect((await save({})).headers.get('ratelimit')).toContain('r=3');
@@ -82,7 +82,7 @@ describe('a caller', () => {
     expect(rows.map(({ profile }) => profile)).toEqual([null]);
   });
 
-  test('has a stricter limit for starting applications, told beside the other', async () => {
+  test('has a second, stricter quota for starting applications in the same headers', async () => {
     const sandbox = await startSandbox();
     const testApp = await limitedApp(40, { carrier: sandbox.carrier() });
     const start = (flow: 'ltc' | 'life') =>
@@ -100,19 +100,19 @@ describe('a caller', () => {
     expect(other.status).toBe(200);
   });
 
-  test('meets no limit where they are off', async () => {
+  test('sends no RateLimit headers when limits are off', async () => {
     const testApp = await createTestApp({
       rateLimits: createRateLimits({ perMinute: 0, trustedProxyCount: 0 }, () => new Date()),
     });
-    const answer = await testApp.call('GET', lists, { as: 'ada' });
-    expect([...answer.headers.keys()].filter((name) => name.startsWith('ratelimit'))).toEqual([]);
+    const response = await testApp.call('GET', lists, { as: 'ada' });
+    expect([...response.headers.keys()].filter((name) => name.startsWith('ratelimit'))).toEqual([]);
   });
 });
 
-describe('a stranger', () => {
+describe('rate limit of unauthenticated requests', () => {
   const bad = { headers: { authorization: 'Bearer x.y.z' } };
 
-  test('is refused by address, with or without a token, before a signature is checked', async () => {
+  test('returns 429 by address before a signature is verified', async () => {
     const checks: string[] = [];
     const verify = await createTokenVerifier(
       { key: { kind: 'secret', secret: testSecret }, issuer: undefined, audience: undefined, rolesClaim: 'roles' },
@@ -137,9 +137,9 @@ describe('a stranger', () => {
     expect(refused.headers.get('ratelimit')).toBe('"default";r=0;t=60');
   });
 
-  test('who floods an address locks nobody out there who is signed in, also when the token must be checked again', async () => {
+  test('does not affect a known user at the same address, also when the token is verified again', async () => {
     const testApp = await limitedApp(3);
-    const ask = (as: string) => testApp.call('GET', lists, { as });
+    const request = (as: string) => testApp.call('GET', lists, { as });
     const token = await testToken({ id: 'ada', now: testApp.now });
     const asAda = () => testApp.call('GET', lists, { headers: { authorization: `Bearer ${token}` } });
     expect((await asAda()).status).toBe(200);
@@ -148,12 +148,12 @@ describe('a stranger', () => {
     testApp.now = new Date(testApp.now.getTime() + 61_000);
     expect(await statuses(5, () => testApp.call('GET', user, bad))).toEqual([401, 401, 401, 429, 429]);
     expect((await asAda()).status).toBe(200);
-    expect((await ask('newcomer')).status).toBe(429);
+    expect((await request('newcomer')).status).toBe(429);
     testApp.now = new Date(testApp.now.getTime() + 60_000);
-    expect((await ask('newcomer')).status).toBe(200);
+    expect((await request('newcomer')).status).toBe(200);
   });
 
-  test('is not made by page views, nor by people who sign in', async () => {
+  test('is not consumed by page views or by valid tokens', async () => {
     const testApp = await limitedApp(2);
     expect(await statuses(4, () => testApp.call('GET', '/problems/forbidden'))).toEqual([200, 200, 429, 429]);
     for (const as of ['a', 'b', 'c', 'd']) expect((await testApp.call('GET', lists, { as })).status).toBe(200);
@@ -161,7 +161,7 @@ describe('a stranger', () => {
   });
 });
 
-describe('a visitor', () => {
+describe('rate limit of anonymous requests', () => {
   test.each([
     '/swagger',
     '/swagger/json',
@@ -169,7 +169,7 @@ describe('a visitor', () => {
     '/problems/forbidden',
     '/nowhere',
     '/v2/private/nowhere',
-  ])('is limited by address at %s', async (path) => {
+  ])('returns 429 by address at %s', async (path) => {
     const testApp = await limitedApp(1);
     expect((await testApp.call('GET', path)).status).not.toBe(429);
     const refused = await testApp.call('GET', path);
@@ -177,15 +177,14 @@ describe('a visitor', () => {
     expect(refused.headers.get('retry-after')).toBe('60');
   });
 
-  test.each(['/health/live', '/health/ready', '/icons/term-life.svg'])('is not limited at %s', async (path) => {
+  test.each(['/health/live', '/health/ready', '/icons/term-life.svg'])('does not apply to %s', async (path) => {
     const testApp = await limitedApp(1);
-    const answers = await statuses(5, () => testApp.call('GET', path));
-    expect(answers).toEqual([200, 200, 200, 200, 200]);
+    expect(await statuses(5, () => testApp.call('GET', path))).toEqual([200, 200, 200, 200, 200]);
   });
 });
 
-describe('an address', () => {
-  /** The app on a real socket, behind so many proxies. */
+describe('client address of the rate limit', () => {
+  /** Listens on a real socket with the given number of trusted proxies. */
   async function listening(trustedProxyCount: number) {
     const { app } = await limitedApp(2, {}, trustedProxyCount);
     app.listen({ port: 0, hostname: '127.0.0.1' });
@@ -195,29 +194,33 @@ describe('an address', () => {
         .status;
   }
 
-  test('is not renewed by a header where no proxy is trusted', async () => {
-    const ask = await listening(0);
-    expect([await ask('1.1.1.1'), await ask('2.2.2.2'), await ask('3.3.3.3')]).toEqual([401, 401, 429]);
+  test('ignores X-Forwarded-For without a trusted proxy', async () => {
+    const request = await listening(0);
+    expect([await request('1.1.1.1'), await request('2.2.2.2'), await request('3.3.3.3')]).toEqual([401, 401, 429]);
   });
 
-  test('is what the trusted proxy says, and not what the caller says before it', async () => {
-    const ask = await listening(1);
-    expect([await ask('1.1.1.1, 9.9.9.9'), await ask('2.2.2.2, 9.9.9.9'), await ask('3.3.3.3, 9.9.9.9')]).toEqual([
-      401, 401, 429,
-    ]);
-    expect(await ask('9.9.9.9, 8.8.8.8')).toBe(401);
+  test('is the entry of the trusted proxy, not an entry before it', async () => {
+    const request = await listening(1);
+    expect([
+      await request('1.1.1.1, 9.9.9.9'),
+      await request('2.2.2.2, 9.9.9.9'),
+      await request('3.3.3.3, 9.9.9.9'),
+    ]).toEqual([401, 401, 429]);
+    expect(await request('9.9.9.9, 8.8.8.8')).toBe(401);
   });
 
-  test('of IPv6 is its network', async () => {
-    const ask = await listening(1);
-    expect([await ask('2001:db8::1'), await ask('2001:db8::ffff:2'), await ask('2001:db8:0:0:9::3')]).toEqual([
-      401, 401, 429,
-    ]);
-    expect(await ask('2001:db8:0:1::1')).toBe(401);
+  test('is the /64 network for IPv6', async () => {
+    const request = await listening(1);
+    expect([
+      await request('2001:db8::1'),
+      await request('2001:db8::ffff:2'),
+      await request('2001:db8:0:0:9::3'),
+    ]).toEqual([401, 401, 429]);
+    expect(await request('2001:db8:0:1::1')).toBe(401);
   });
 });
 
-test('the settings reach the service: a limit of 2', async () => {
+test('RATE_LIMIT_PER_MINUTE sets the limit of the service', async () => {
   const service = await startService({ environment: { RATE_LIMIT_PER_MINUTE: '2', AUTH_SECRET: testSecret } });
   const call = callerOf(service.address);
   expect(await statuses(3, () => call('GET', lists, { as: 'ada' }))).toEqual([200, 200, 429]);

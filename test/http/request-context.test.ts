@@ -14,9 +14,9 @@ const Line = v.strictObject({
   msg: v.literal('request'),
 });
 
-describe('a request id', () => {
+describe('X-Request-Id', () => {
   test.each(['GET /v2/private/user', 'GET /health/live', 'GET /nowhere', 'DELETE /health/live', 'GET /swagger'])(
-    'is on the answer of %s, as it was sent',
+    'is returned unchanged, or generated when missing, by %s',
     async (line) => {
       const testApp = await createTestApp();
       const [method = '', path = ''] = line.split(' ');
@@ -28,27 +28,27 @@ describe('a request id', () => {
   );
 
   test.each(['short', 'a'.repeat(65), 'has space in it', 'ünïcödé-id', '../../etc/passwd', '{"a":1}-----'])(
-    'of another shape is replaced: %s',
+    'is replaced when invalid: %s',
     async (id) => {
       const testApp = await createTestApp();
-      const answer = await testApp.call('GET', '/health/live', { headers: { 'x-request-id': encodeURI(id) } });
-      expect(answer.headers.get('x-request-id')).not.toBe(encodeURI(id));
+      const response = await testApp.call('GET', '/health/live', { headers: { 'x-request-id': encodeURI(id) } });
+      expect(response.headers.get('x-request-id')).not.toBe(encodeURI(id));
       expect(testApp.logLines.join('')).not.toContain(encodeURI(id));
     },
   );
 });
 
-describe('the log', () => {
-  test('has one line a request, of known fields alone, with the status that went out', async () => {
+describe('request log', () => {
+  test('has one line for each request with only the known fields and the final status', async () => {
     const testApp = await createTestApp();
-    const save = { as: 'somebody', body: { firstName: 'Ada' } };
+    const save = { as: 'plain-user', body: { firstName: 'Ada' } };
     await testApp.call('POST', '/v2/private/user/profile', save);
     await testApp.call('POST', '/v2/private/user/profile/', { ...save, body: { firstName: 5 } });
     await testApp.call('POST', '/v2/private/user/profile', { body: {} });
-    await testApp.call('GET', '/v2/private/cemetery/all?page=2', { as: 'somebody' });
+    await testApp.call('GET', '/v2/private/cemetery/all?page=2', { as: 'plain-user' });
     await testApp.call('GET', '/v2/private/secret-person@example.com');
-    const etag = (await testApp.call('GET', '/v2/private/user', { as: 'somebody' })).headers.get('etag') ?? '';
-    await testApp.call('GET', '/v2/private/user', { as: 'somebody', headers: { 'if-none-match': etag } });
+    const etag = (await testApp.call('GET', '/v2/private/user', { as: 'plain-user' })).headers.get('etag') ?? '';
+    await testApp.call('GET', '/v2/private/user', { as: 'plain-user', headers: { 'if-none-match': etag } });
     await Bun.sleep(0);
     const lines = testApp.logLines
       .filter((line) => !line.includes('"debug"'))
@@ -64,7 +64,7 @@ describe('the log', () => {
     ]);
   });
 
-  test('has nothing of a person in it, at any level', async () => {
+  test('has no personal data at any level', async () => {
     const testApp = await createTestApp();
     const canaries = ['Canaryname', 'canary@example.com', '1951-07-19', 'canary-subject', 'canary-title'];
     await testApp.call('POST', '/v2/private/user/profile', {
@@ -88,7 +88,7 @@ describe('the log', () => {
     for (const canary of canaries) expect(written).not.toContain(canary);
   });
 
-  test('that cannot be written stops neither the answer nor the process', async () => {
+  test('does not fail a request when a write fails', async () => {
     const log = createLog('debug', {
       write() {
         throw new Error('disk full');

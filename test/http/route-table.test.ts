@@ -9,15 +9,15 @@ const sandbox = await startSandbox();
 const testApp = await createTestApp({ carrier: sandbox.carrier() });
 await seedDemo(testApp.db, testApp.now);
 
-describe('the table of routes', () => {
-  test('is the contract’s list and nothing else', () => {
+describe('route table', () => {
+  test('has exactly the routes of the contract', () => {
     const mounted = testApp.app.routes.filter(({ path }) => path.startsWith('/v2/'));
     const byText = (routes: readonly { method: string; path: string }[]) =>
       routes.map(({ method, path }) => `${method} ${path}`).sort();
     expect(byText(mounted)).toEqual(byText(privateRoutes));
   });
 
-  test('has no path twice, which Elysia would accept silently', () => {
+  test('has no duplicate path, which Elysia would accept silently', () => {
     const all = testApp.app.routes.map(({ method, path }) => `${method} ${path}`);
     expect(all.length).toBe(new Set(all).size);
   });

@@ -9,8 +9,8 @@ import { connectRaw } from '../support/raw-socket';
 import { until } from '../support/until';
 
 const testLog = createLog('silent', { write() {} });
-/** Catches a hang, on a machine that others load as well. */
-const patienceMs = 10_000;
+/** Generous bound that only a hang exceeds, also on a busy machine. */
+const hangTimeoutMs = 10_000;
 const profile = '/v2/private/user/profile';
 
 async function listen(requestTimeoutMs: number, config: Partial<typeof testConfig> = {}) {
@@ -22,19 +22,19 @@ async function listen(requestTimeoutMs: number, config: Partial<typeof testConfi
   const head = (fields: string) =>
     `POST ${profile} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\n${fields}\r\n`;
   const read = async () => {
-    const answer = await fetch(`http://127.0.0.1:${port}/v2/private/healthAndCare/`, {
+    const response = await fetch(`http://127.0.0.1:${port}/v2/private/healthAndCare/`, {
       headers: { authorization: `Bearer ${token}` },
     });
-    await answer.bytes();
-    return answer.status;
+    await response.bytes();
+    return response.status;
   };
   return { testApp, port, token, head, read };
 }
 
-/** The longest that one of many requests, one after the other, has to wait. */
+/** The longest duration of 20 sequential requests. */
 async function worstWaitMs(read: () => Promise<number>): Promise<number> {
   let worstMs = 0;
-  for (let turn = 0; turn < 20; turn += 1) {
+  for (let count = 0; count < 20; count += 1) {
     const startedAtMs = performance.now();
     expect(await read()).toBe(200);
     worstMs = Math.max(worstMs, performance.now() - startedAtMs);
@@ -42,60 +42,60 @@ async function worstWaitMs(read: () => Promise<number>): Promise<number> {
   return worstMs;
 }
 
-describe('a body that does not arrive in time', () => {
+describe('slow body', () => {
   test.each([
-    ['by its length', 'Content-Length: 100\r\n', '{"firstName":', ' '],
+    ['with a length', 'Content-Length: 100\r\n', '{"firstName":', ' '],
     ['in chunks', 'Transfer-Encoding: chunked\r\n', 'd\r\n{"firstName":\r\n', '1\r\n \r\n'],
-  ])('%s is answered 408, however often a byte comes, and its connection is closed', async (_, fields, start, drip) => {
+  ])('sent %s gets 408 and a closed connection although bytes keep arriving', async (_, fields, start, drip) => {
     const { testApp, port, head } = await listen(400);
     const { socket, exchange } = await connectRaw(port);
-    const answering = exchange(`${head(fields)}${start}`);
+    const responding = exchange(`${head(fields)}${start}`);
     const dripping = setInterval(() => socket.write(drip), 50);
-    const answer = await answering;
+    const response = await responding;
     clearInterval(dripping);
-    expect(answer).toStartWith('HTTP/1.1 408 ');
-    expect(answer).toMatch(/\r\nconnection: close\r\n/i);
-    expect(answer).toContain('"type":"/problems/request-timeout"');
-    expect(answer).toContain('"code":205');
+    expect(response).toStartWith('HTTP/1.1 408 ');
+    expect(response).toMatch(/\r\nconnection: close\r\n/i);
+    expect(response).toContain('"type":"/problems/request-timeout"');
+    expect(response).toContain('"code":205');
     expect((await testApp.db.$client.execute('SELECT * FROM users')).rows).toEqual([]);
     expect(testApp.logLines.join('\n')).not.toContain('request failed');
   });
 
-  test('of a stranger is not waited for at all', async () => {
+  test('gets 401 at once without a token', async () => {
     const { port } = await listen(60_000);
     const { socket, exchange } = await connectRaw(port);
-    const answering = exchange(
+    const responding = exchange(
       `POST ${profile} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{`,
     );
-    expect(await answering).toStartWith('HTTP/1.1 401 ');
+    expect(await responding).toStartWith('HTTP/1.1 401 ');
     socket.end();
   });
 
-  test('but in pieces within the time is taken', async () => {
+  test('is accepted when all pieces arrive within the timeout', async () => {
     const { port, head } = await listen(5_000);
     const { socket, exchange } = await connectRaw(port);
-    const answering = exchange(head('Connection: close\r\nContent-Length: 19\r\n'));
+    const responding = exchange(head('Connection: close\r\nContent-Length: 19\r\n'));
     for (const piece of ['{"first', 'Name":', '"Ada"}']) {
       await Bun.sleep(50);
       socket.write(piece);
     }
-    expect(await answering).toStartWith('HTTP/1.1 200 ');
+    expect(await responding).toStartWith('HTTP/1.1 200 ');
   });
 });
 
-describe('a head', () => {
+describe('request head', () => {
   test.each([
-    ['an address of 20,000 letters', `GET /${'a'.repeat(20_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
+    ['a path of 20,000 letters', `GET /${'a'.repeat(20_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
     ['a field of 20,000 letters', `GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`],
     ['a thousand fields', `GET / HTTP/1.1\r\nHost: x\r\n${'X: y\r\n'.repeat(1000)}\r\n`],
     ['a field of 20,000 letters without an end', `GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}`],
-  ])('with %s is refused, and its connection closed', async (_, request) => {
+  ])('gets 431 and a closed connection with %s', async (_, request) => {
     const { port } = await listen(1000);
     const { exchange } = await connectRaw(port);
     expect(await exchange(request)).toStartWith('HTTP/1.1 431 ');
   });
 
-  test.skipIf(!isLong)('that drips in is cut within twenty seconds, although bytes keep coming', async () => {
+  test.skipIf(!isLong)('is cut off within 20 seconds although bytes keep arriving', async () => {
     const { port } = await listen(1000);
     const startedAtMs = performance.now();
     const { socket, exchange } = await connectRaw(port);
@@ -107,8 +107,8 @@ describe('a head', () => {
   });
 });
 
-describe('others are served', () => {
-  test('while many connections hold half a request', async () => {
+describe('other requests', () => {
+  test('succeed while many connections hold half a request', async () => {
     const { port, head, read } = await listen(20_000);
     const halves = [
       '',
@@ -124,25 +124,25 @@ describe('others are served', () => {
         return socket;
       }),
     );
-    expect(await worstWaitMs(read)).toBeLessThan(patienceMs);
+    expect(await worstWaitMs(read)).toBeLessThan(hangTimeoutMs);
     for (const socket of sockets) socket.terminate();
     expect(await read()).toBe(200);
   });
 
-  test('while one connection sends thousands of requests at once', async () => {
+  test('succeed while one connection pipelines thousands of requests', async () => {
     const { port, token, read } = await listen(20_000);
     const one = `GET /v2/private/healthAndCare/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${token}\r\n\r\n`;
-    let isDealtWith = false;
+    let isHandled = false;
     const socket = await Bun.connect({
       hostname: '127.0.0.1',
       port,
       socket: {
-        // Bun answers them in turn, or closes the connection when one comes before the last is answered.
+        // Bun responds to pipelined requests in turn or closes the connection.
         data: () => {
-          isDealtWith = true;
+          isHandled = true;
         },
         close: () => {
-          isDealtWith = true;
+          isHandled = true;
         },
       },
     });
@@ -151,29 +151,29 @@ describe('others are served', () => {
     const feeding = setInterval(() => {
       sent += Math.max(0, socket.write(flood.subarray(sent)));
     }, 5);
-    expect(await worstWaitMs(read)).toBeLessThan(patienceMs);
-    await until(() => isDealtWith);
+    expect(await worstWaitMs(read)).toBeLessThan(hangTimeoutMs);
+    await until(() => isHandled);
     clearInterval(feeding);
     socket.terminate();
   });
 
-  test('while a connection sends a body without end that nobody wants', async () => {
+  test('succeed, with bounded memory, while a connection sends an endless body', async () => {
     const { port, head, read } = await listen(20_000);
     const socket = await Bun.connect({ hostname: '127.0.0.1', port, socket: { data() {} } });
     socket.write(head('Content-Length: 4000000000\r\n'));
     const megabyte = Buffer.alloc(1_000_000, 'x');
     const before = process.memoryUsage.rss();
-    for (let turn = 0; turn < 200; turn += 1) {
+    for (let count = 0; count < 200; count += 1) {
       socket.write(megabyte);
       await Bun.sleep(1);
     }
     expect(process.memoryUsage.rss() - before).toBeLessThan(150 * 1024 * 1024);
-    expect(await worstWaitMs(read)).toBeLessThan(patienceMs);
+    expect(await worstWaitMs(read)).toBeLessThan(hangTimeoutMs);
     socket.terminate();
   });
 });
 
-/** How many seconds Bun leaves a connection alone. */
+/** The idle timeout in seconds that Bun gets. */
 function idleSeconds(settings: { attempts: number; carrierMs: number; databaseMs: number; requestTimeoutMs: number }) {
   const carrier = { applicationsPerDay: 0, attempts: settings.attempts, timeoutMs: settings.carrierMs };
   const database = { timeoutMs: settings.databaseMs };
@@ -181,8 +181,8 @@ function idleSeconds(settings: { attempts: number; carrierMs: number; databaseMs
   return serveOptions({ config, log: testLog, newRequestId: () => '' }).idleTimeout;
 }
 
-describe('a body that takes as long as it may', () => {
-  test.each([100, 10_000, 25_000])('is not cut before its 408, with a REQUEST_TIMEOUT_MS of %d', (requestTimeoutMs) => {
+describe('idle timeout', () => {
+  test.each([100, 10_000, 25_000])('is longer than a REQUEST_TIMEOUT_MS of %d', (requestTimeoutMs) => {
     const shortest = idleSeconds({ attempts: 1, carrierMs: 50, databaseMs: 50, requestTimeoutMs });
     // Bun counts in steps of four seconds.
     expect(shortest).toBeGreaterThan(requestTimeoutMs / 1000 + 4);
@@ -190,7 +190,7 @@ describe('a body that takes as long as it may', () => {
     expect(longest).toBeLessThan(256);
   });
 
-  test.skipIf(!isLong)('is answered 408 also where every answer is quick', async () => {
+  test.skipIf(!isLong)('lets a slow body get its 408 when carrier and database timeouts are short', async () => {
     const quick = { carrier: { applicationsPerDay: 0, attempts: 1, timeoutMs: 50 }, database: { timeoutMs: 50 } };
     const { port, head } = await listen(15_000, quick);
     const { exchange } = await connectRaw(port);
@@ -198,8 +198,8 @@ describe('a body that takes as long as it may', () => {
   });
 });
 
-describe('an answer that takes long', () => {
-  test('has more time than any carrier and database may take, within what Bun can count', () => {
+describe('slow response', () => {
+  test('has an idle timeout above the sum of all deadlines and below the limit of Bun', () => {
     const usual = { attempts: 3, carrierMs: 5000, databaseMs: 2000, requestTimeoutMs: 100 };
     expect(idleSeconds(usual)).toBeGreaterThan(3 * 5 + 5 + 2);
     const longest = { attempts: 5, carrierMs: 8000, databaseMs: 20_000, requestTimeoutMs: 100 };
@@ -207,7 +207,7 @@ describe('an answer that takes long', () => {
     expect(idleSeconds(longest)).toBeLessThan(256);
   });
 
-  test.skipIf(!isLong)('is given, although Elysia’s own idle time is over', async () => {
+  test.skipIf(!isLong)('is sent after Elysia’s default idle timeout', async () => {
     const options = serveOptions({ config: testConfig, log: testLog, newRequestId: () => '' });
     const app = new Elysia({ serve: { ...options, idleTimeout: 45 } })
       .get('/', async () => {

@@ -57,7 +57,7 @@ describe('GET /metrics', () => {
       bodies.add(answer.text);
     }
     expect(bodies.size).toBe(1);
-    const user = await testApp.call('GET', '/metrics', { as: 'somebody', roles: ['salesManager'] });
+    const user = await testApp.call('GET', '/metrics', { as: 'plain-user', roles: ['salesManager'] });
     expect(user.status).toBe(401);
   });
 
@@ -351,7 +351,7 @@ describe('the metrics of what is stored', () => {
   test('name the catalogue that matches are made by', async () => {
     const testApp = await createWatchedApp();
     expect(await testApp.sample('planning_catalog_version')).toBe(0);
-    const match = () => testApp.call('POST', '/v2/private/engine/matches', { as: 'somebody' });
+    const match = () => testApp.call('POST', '/v2/private/engine/matches', { as: 'plain-user' });
     await match();
     expect(await testApp.sample('planning_catalog_version')).toBe(1);
     const catalog = readShippedCatalog();
@@ -396,7 +396,7 @@ describe('the metrics in docs/monitoring.md', () => {
   const given = async () => {
     const testApp = await createWatchedApp();
     const body = { ...anApplicant, lastName: 'Broken' };
-    await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'somebody', body });
+    await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'plain-user', body });
     await Bun.sleep(0);
     const withReplica = createPrometheusMetrics({ replica: 'file', hasJwks: true });
     const database = { applications: {}, completedTasks: { backup: 1 } };

@@ -49,7 +49,7 @@ describe('a request', () => {
     const receiver = startReceiver();
     const testApp = await createWatchedApp({ receiver });
     const headers = { 'x-request-id': 'the-id-of-this' };
-    await testApp.call('POST', profile, { as: 'somebody', body: { firstName: 'Ada' }, headers });
+    await testApp.call('POST', profile, { as: 'plain-user', body: { firstName: 'Ada' }, headers });
     await Bun.sleep(0);
     await testApp.tracing?.stop();
     const [server, ...more] = receiver.spans.filter(({ kind }) => kind === serverKind);
@@ -100,7 +100,7 @@ describe('a request', () => {
     const receiver = startReceiver();
     const testApp = await createWatchedApp({ receiver });
     testApp.db.$client.close();
-    await testApp.call('POST', profile, { as: 'somebody', body: { firstName: 'Ada' } });
+    await testApp.call('POST', profile, { as: 'plain-user', body: { firstName: 'Ada' } });
     await testApp.call('GET', '/nowhere/at-all');
     await Bun.sleep(0);
     await testApp.tracing?.stop();
@@ -121,7 +121,7 @@ describe('a trace that a caller has begun', () => {
     const testApp = await createWatchedApp({ receiver, carrierUrl: carrier.url });
     const headers = { traceparent: sampled, tracestate: 'canary=secret', baggage: 'canary=secret' };
     const body = { ...applicant, lastName: 'Broken' };
-    await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'somebody', body, headers });
+    await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'plain-user', body, headers });
     await Bun.sleep(0);
     await testApp.tracing?.stop();
     const [server] = receiver.spans.filter(({ kind }) => kind === serverKind);
@@ -170,12 +170,12 @@ describe('a trace that a caller has begun', () => {
   test('is exported as the caller has decided, if that is somebody with a token', async () => {
     const receiver = startReceiver();
     const nothing = await createWatchedApp({ receiver, ratio: 0 });
-    await nothing.call('GET', read, { as: 'somebody' });
+    await nothing.call('GET', read, { as: 'plain-user' });
     await nothing.call('GET', read, { headers: { traceparent: sampled } });
     await nothing.call('POST', profile, { body: {}, headers: { traceparent: sampled } });
     await nothing.call('GET', '/health/ready', { headers: { traceparent: sampled } });
     await nothing.call('GET', '/v2/private/../../health/ready', { headers: { traceparent: sampled } });
-    await nothing.call('GET', read, { as: 'somebody', headers: { traceparent: sampled } });
+    await nothing.call('GET', read, { as: 'plain-user', headers: { traceparent: sampled } });
     await Bun.sleep(0);
     await nothing.tracing?.stop();
     const servers = receiver.spans.filter(({ kind }) => kind === serverKind);
@@ -213,7 +213,7 @@ describe('a trace that a caller has begun', () => {
     const rateLimits = createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => new Date());
     const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
     const save = (body: unknown) =>
-      testApp.call('POST', profile, { as: 'somebody', body, headers: { traceparent: sampled } });
+      testApp.call('POST', profile, { as: 'plain-user', body, headers: { traceparent: sampled } });
     for (const body of [{}, '{', { nope: 1 }, {}]) await save(body);
     await Bun.sleep(0);
     await testApp.tracing?.stop();
@@ -227,7 +227,7 @@ describe('a trace that a caller has begun', () => {
     const carrier = await startNotingCarrier();
     const testApp = await createWatchedApp({ receiver, carrierUrl: carrier.url });
     const headers = { traceparent: notSampled };
-    await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'somebody', body: applicant, headers });
+    await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'plain-user', body: applicant, headers });
     await Bun.sleep(0);
     await testApp.tracing?.stop();
     expect(receiver.sent).toEqual([]);
@@ -241,7 +241,7 @@ test('without a receiver the carrier is sent no traceparent, and the log has no 
   const carrier = await startNotingCarrier();
   const testApp = await createWatchedApp({ carrierUrl: carrier.url });
   const headers = { traceparent: sampled };
-  await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'somebody', body: applicant, headers });
+  await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'plain-user', body: applicant, headers });
   await Bun.sleep(0);
   expect(carrier.headers).toHaveLength(1);
   expect(carrier.headers[0]?.traceparent).toBeUndefined();
@@ -251,7 +251,7 @@ test('without a receiver the carrier is sent no traceparent, and the log has no 
 describe('a receiver that', () => {
   const inTime = async (receiver: Pick<Receiver, 'url'>) => {
     const testApp = await createWatchedApp({ receiver });
-    const read = () => testApp.call('GET', '/v2/private/user/applications', { as: 'somebody' });
+    const read = () => testApp.call('GET', '/v2/private/user/applications', { as: 'plain-user' });
     // More than one batch, so that sending begins while requests come.
     for (let index = 0; index < 600; index += 1) expect((await read()).status).toBe(200);
     await Bun.sleep(0);
@@ -341,7 +341,7 @@ describe('the process', () => {
       },
     });
     const call = callerOf(service.address);
-    expect((await call('POST', profile, { as: 'somebody', body: { firstName: 'Ada' } })).status).toBe(200);
+    expect((await call('POST', profile, { as: 'plain-user', body: { firstName: 'Ada' } })).status).toBe(200);
     service.process.kill('SIGTERM');
     expect(await service.process.exited).toBe(0);
     expect(named(receiver.spans, `POST ${profile}`)[0]?.attributes).toMatchObject({ 'http.route': profile });

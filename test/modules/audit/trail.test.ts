@@ -193,7 +193,7 @@ describe('audit of the monthly glance', () => {
     expect(refused).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
     expect(refused.headers.get('retry-after')).not.toBeNull();
     // A forbidden request still gets 403.
-    expect((await testApp.call('GET', glance, { as: 'stranger' })).status).toBe(403);
+    expect((await testApp.call('GET', glance, { as: 'outsider' })).status).toBe(403);
   });
 
   test('records a refused read once an hour for each user', async () => {

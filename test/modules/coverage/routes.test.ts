@@ -84,7 +84,7 @@ describe('total coverage', () => {
     await start(ada, 'bob');
     expect(await sandbox.store.count()).toBe(3);
     expect(await list('bob')).toHaveLength(1);
-    expect(await list('nobody')).toEqual([]);
+    expect(await list('unknown')).toEqual([]);
   });
 
   test('reuses an application for 30 days and starts another one after', async () => {

@@ -53,8 +53,8 @@ describe(`POST ${path}`, () => {
     ['null', { body: null }],
   ])('accepts %s and matches all products for a person without answers', async (_, options) => {
     const testApp = await createTestApp();
-    const { matches, user } = await matchesOf(testApp, 'nobody', options);
-    expect(user.id).toBe('nobody');
+    const { matches, user } = await matchesOf(testApp, 'unknown', options);
+    expect(user.id).toBe('unknown');
     expect(matches.remainingMatches.length + 1).toBe(shippedCatalog.products.length);
     expect(matches.bestMatch).not.toHaveProperty('negatives');
   });
@@ -65,7 +65,7 @@ describe(`POST ${path}`, () => {
     ['a text', { body: '{}', headers: { 'content-type': 'text/plain' } }, 415],
   ])('rejects %s', async (_, options, status) => {
     const testApp = await createTestApp();
-    expect((await testApp.call('POST', path, { as: 'nobody', ...options })).status).toBe(status);
+    expect((await testApp.call('POST', path, { as: 'unknown', ...options })).status).toBe(status);
     expect(await testApp.db.$count(users)).toBe(0);
   });
 

@@ -154,7 +154,7 @@ describe('erasure', () => {
     const before = await personalData.find('neighbour');
     expect(await erase('canary-person')).toMatchObject({ record: true, attempts: 2 });
     expect(await erase('canary-person')).toEqual(nothing);
-    expect(await erase('nobody')).toEqual(nothing);
+    expect(await erase('unknown')).toEqual(nothing);
     expect(await personalData.find('neighbour')).toEqual(before);
     expect(await testApp.call('GET', '/v2/private/user', { as: 'neighbour' })).toMatchObject({ status: 200 });
   });

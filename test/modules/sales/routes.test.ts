@@ -184,10 +184,10 @@ describe('monthly glance of a team', () => {
 
 describe('monthly glance authorization', () => {
   test.each([
-    ['a plain user', 'somebody', []],
+    ['a plain user', 'plain-user', []],
     ['a counselor', 'c1', ['counselor']],
     ['a counselor with the role of a manager', 'c1', roles],
-    ['a manager who is not in staff', 'stranger', roles],
+    ['a manager who is not in staff', 'outsider', roles],
     ['a role in another case', 'boss', ['SalesManager']],
     ['a manager without the role', 'boss', []],
   ])('returns 403 for %s', async (_, as, callerRoles) => {
@@ -200,8 +200,8 @@ describe('monthly glance authorization', () => {
 
   test('returns 403 before it validates the query', async () => {
     const { call } = await setUp();
-    expect((await call('?month=13', 'somebody', [])).status).toBe(403);
-    expect((await call('?month=13', 'stranger')).status).toBe(422);
+    expect((await call('?month=13', 'plain-user', [])).status).toBe(403);
+    expect((await call('?month=13', 'outsider')).status).toBe(422);
   });
 });
 

@@ -139,9 +139,9 @@ describe('GET /v2/private/user with a replica', () => {
     const body = { firstName: 'New' };
     await testApp.db.$client.execute("INSERT INTO users (id, version, created_at, updated_at) VALUES ('new', 1, 5, 5)");
     expect((await testApp.call('GET', user, { as: 'new' })).status).toBe(200);
-    expect((await testApp.call('GET', user, { as: 'nobody' })).status).toBe(404);
-    expect((await testApp.call('POST', '/v2/private/user/profile', { as: 'nobody', body })).status).toBe(200);
-    expect((await testApp.call('GET', user, { as: 'nobody' })).status).toBe(200);
+    expect((await testApp.call('GET', user, { as: 'unknown' })).status).toBe(404);
+    expect((await testApp.call('POST', '/v2/private/user/profile', { as: 'unknown', body })).status).toBe(200);
+    expect((await testApp.call('GET', user, { as: 'unknown' })).status).toBe(200);
   });
 
   test('returns a record that was erased and created again with an earlier createdAt', async () => {
