@@ -15,7 +15,7 @@ import { hasSqld, startSqld } from '../support/sqld';
 
 const me = Bun.spawnSync(['id', '-un']).stdout.toString().trim();
 const operatorModule = join(import.meta.dirname, '../../src/cli/context.ts');
-const Trail = v.object({
+const AuditLog = v.object({
   user: v.string(),
   events: v.array(
     v.strictObject({
@@ -38,7 +38,7 @@ async function setUp(line: CommandLine, url = line.databaseUrl) {
     const { exitCode, stdout, stderr } = await line.planning('audit', ...args, '--json');
     expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
     return v
-      .parse(Trail, JSON.parse(stdout))
+      .parse(AuditLog, JSON.parse(stdout))
       .events.map(({ action, section, requestId }) =>
         [action, section, requestId?.startsWith('request-') ? requestId : '…'].join(' '),
       );
@@ -53,7 +53,7 @@ async function setUp(line: CommandLine, url = line.databaseUrl) {
 }
 
 describe('planning audit', () => {
-  test('prints what was done to a person’s data, the newest first, and is told itself', async () => {
+  test('prints the events of a user, newest first, and records its own read', async () => {
     const line = await createCommandLine();
     const { testApp, audit, save } = await setUp(line);
     testApp.now = new Date('2026-03-10T12:00:00.000Z');
@@ -61,34 +61,34 @@ describe('planning audit', () => {
     testApp.now = new Date('2026-03-11T12:00:00.000Z');
     await save('request-2', 2);
     const { stdout } = await line.planning('audit', 'ada');
-    const [header, look, ...lines] = stdout.trimEnd().split('\n');
+    const [header, ownRead, ...lines] = stdout.trimEnd().split('\n');
     expect(header).toMatch(/^time +action +section +actor +request +application$/);
-    expect(look).toMatch(new RegExp(`^\\S+Z  read +audit +operator ${me} +[\\w-]{36}$`));
+    expect(ownRead).toMatch(new RegExp(`^\\S+Z  read +audit +operator ${me} +[\\w-]{36}$`));
     expect(lines.map((text) => text.split(/ {2,}/))).toEqual([
       ['2026-03-11T12:00:00.000Z', 'saved', 'ltc.lifetimeCare', 'person', 'request-2'],
       ['2026-03-10T12:00:00.000Z', 'saved', 'ltc.lifetimeCare', 'person', 'request-1'],
     ]);
     const saved = ['saved ltc.lifetimeCare request-2', 'saved ltc.lifetimeCare request-1'];
-    const looked = 'read audit …';
-    expect(await audit('ada')).toEqual([looked, looked, ...saved]);
-    expect(await audit('ada', '--limit', '1')).toEqual([looked]);
-    expect(await audit('ada', '--since', '2026-03-11')).toEqual([...Array(4).fill(looked), saved[0] ?? '']);
+    const auditRead = 'read audit …';
+    expect(await audit('ada')).toEqual([auditRead, auditRead, ...saved]);
+    expect(await audit('ada', '--limit', '1')).toEqual([auditRead]);
+    expect(await audit('ada', '--since', '2026-03-11')).toEqual([...Array(4).fill(auditRead), saved[0] ?? '']);
   }, 30_000);
 
-  test('names whom the system knows, not whom the surroundings name', async () => {
+  test('records the user of the operating system, not the one in environment variables', async () => {
     const line = await createCommandLine({ USER: 'mallory', LOGNAME: 'mallory', SUDO_USER: 'mallory' });
     const { save } = await setUp(line);
     await save('request-1', 1);
     expect((await line.planning('audit', 'ada')).stdout).toMatch(new RegExp(` operator ${me} `));
     if (process.getuid?.() !== 0) return;
-    // Without a name there is the number.
+    // A user without a name is recorded by its number.
     const script = `const { currentOperator } = await import(${JSON.stringify(operatorModule)});
       process.setuid(54321);
       process.stdout.write(currentOperator().actorId);`;
     expect(Bun.spawnSync([process.execPath, '-e', script]).stdout.toString()).toBe('uid 54321');
   });
 
-  test('prints what one of the staff has read, and explains what it cannot', async () => {
+  test('prints reads by staff, and fails with a message for unknown users and invalid options', async () => {
     const line = await createCommandLine();
     const { db, testApp, audit } = await setUp(line);
     await createSalesStore(db).upsertStaff([manager('boss')], testApp.now);
@@ -110,14 +110,14 @@ describe('planning audit', () => {
   }, 30_000);
 
   test.skipIf(!hasSqld)(
-    'works beside a running service on a libSQL server',
+    'works with a running service on a libSQL server',
     async () => {
       const sqld = await startSqld();
       const migrating = await openDatabase({ url: sqld.url, timeoutMs: 5000 });
       await migrateDatabase(migrating);
       migrating.$client.close();
       const service = await startService({ environment: { DATABASE_URL: sqld.url } });
-      const answer = await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, {
+      const response = await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, {
         method: 'POST',
         headers: {
           authorization: `Bearer ${await service.token()}`,
@@ -126,7 +126,7 @@ describe('planning audit', () => {
         },
         body: '{"careCosts":1}',
       });
-      expect(answer.status).toBe(200);
+      expect(response.status).toBe(200);
       const line = await createCommandLine({ DATABASE_URL: sqld.url });
       const { audit } = await setUp(line, sqld.url);
       expect(await audit('demo-user')).toEqual(['read audit …', 'saved ltc.lifetimeCare request-1']);
@@ -134,21 +134,21 @@ describe('planning audit', () => {
     60_000,
   );
 
-  test('prints a large history as it reads it', async () => {
+  test('streams a large history with bounded memory', async () => {
     const line = await createCommandLine();
     const { db } = await setUp(line);
     const rows = amount({ long: 600_000, short: 20_000 });
     await fillEvents(db, rows, 'value');
     const command = line.start('audit', 'ada', '--json');
-    // A reader who is slower than the database does not make the command hold what is not read yet.
+    // A slow reader must not make the command buffer rows.
     await Bun.sleep(300);
     const text = await new Response(command.stdout).text();
     expect(await command.exited).toBe(0);
-    expect(v.parse(Trail, JSON.parse(text)).events).toHaveLength(rows / 2 + 1);
+    expect(v.parse(AuditLog, JSON.parse(text)).events).toHaveLength(rows / 2 + 1);
     expect(command.resourceUsage()?.maxRSS).toBeLessThan(400 * 1024 * 1024);
   }, 120_000);
 
-  test('tells of what the other commands do with a person, and the export holds it', async () => {
+  test('prints the events of other commands, and the export contains them', async () => {
     const line = await createCommandLine();
     const { db, testApp, save } = await setUp(line);
     await createSalesStore(db).upsertStaff([manager('boss')], testApp.now);
@@ -161,7 +161,7 @@ describe('planning audit', () => {
       expect(await line.planning('user', ...args)).toMatchObject({ exitCode: 0 });
     }
     const exported = await line.planning('user', 'export', 'ada');
-    const Export = v.object({ auditTrail: Trail.entries.events });
+    const Export = v.object({ auditTrail: AuditLog.entries.events });
     expect(v.parse(Export, JSON.parse(exported.stdout)).auditTrail.map(({ action, actor }) => [action, actor])).toEqual(
       [
         ['exported', 'operator'],

@@ -25,7 +25,7 @@ import { startWorker } from '../support/worker';
 const root = join(import.meta.dirname, '../..');
 const cli = await programOf('src/cli/main');
 
-/** A command line with a database, and where things are. */
+/** A command line with a database, and its paths. */
 async function setUp(environment: Record<string, string> = {}) {
   const line = await createCommandLine(environment);
   const database = join(line.cwd, 'data/planning.db');
@@ -48,7 +48,7 @@ function change(path: string, ...statements: string[]): void {
   db.close(true);
 }
 
-/** An answer as it stands in a printed row; the number alone may be a part of a time or of an id. */
+/** An answer in a printed row; the bare number could also be part of a time or an id. */
 const stored = (careCosts: number) => `careCosts\\":${careCosts}`;
 const person = (id: string) => `INSERT INTO users (id, version, created_at, updated_at) VALUES ('${id}', 1, 0, 0)`;
 
@@ -68,17 +68,17 @@ const modeOf = (path: string) => statSync(path).mode & 0o777;
 const refusal = (databaseUrl: string, ...args: string[]) => refusalOf({ DATABASE_URL: databaseUrl }, ...args);
 
 describe('planning backup', () => {
-  test('under load holds what was acknowledged before it began and no half of a transaction, and can be restored', async () => {
+  test('has all earlier commits and only whole transactions under write load, and restores to equal content', async () => {
     const line = await setUp();
     const service = await startService({ cwd: line.cwd });
     const token = await service.token();
     const save = async (careCosts: number) => {
-      const answer = await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, {
+      const response = await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, {
         method: 'POST',
         headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
         body: JSON.stringify({ careCosts }),
       });
-      return answer.status;
+      return response.status;
     };
     const writers = ['w0', 'w1'].map((name) => startWorker(line.databaseUrl, 'pairs', name));
     await Promise.all(writers.map((writer) => writer.until(20)));
@@ -99,7 +99,7 @@ describe('planning backup', () => {
       const whole = halves('-a');
       expect(halves('-b')).toBe(whole);
       expect(whole).toBeGreaterThanOrEqual(least);
-      // The writers went on while it was made, and what came later is not in it.
+      // The writers continued during the backup, and later rows are not in it.
       expect(after[writer]).toBeGreaterThan(least);
       const numbers = ids
         .filter((id) => id.startsWith(`w${writer}-`) && id.endsWith('-a'))
@@ -133,7 +133,7 @@ describe('planning backup', () => {
     expect(readdirSync(`${folder}/new`)).toEqual(['planning.db']);
   }, 15_000);
 
-  test('waits for no writer, and sees nothing of what is not committed', async () => {
+  test('does not wait for an open write transaction and excludes its rows', async () => {
     const line = await setUp();
     const writer = new SqliteDatabase(line.database);
     writer.run('PRAGMA journal_mode = WAL');
@@ -152,7 +152,7 @@ describe('planning backup', () => {
     expect(usersIn(line.database).sort()).toEqual(['committed', 'not-yet']);
   });
 
-  test('replaces a file only when it is told to, and never what belongs to the database', async () => {
+  test('replaces a file only with --replace, and never a file of the database itself', async () => {
     const line = await setUp();
     await line.write('backup.db', 'something else');
     expect(await refusal(line.databaseUrl, 'backup', line.backup)).toBe(
@@ -195,14 +195,14 @@ describe('planning backup', () => {
     expect(line.dataNames()).toEqual(['planning.db']);
 
     expect(await line.planning('backup', 'backup.db', '--replace')).toMatchObject({ exitCode: 0 });
-    // The time of the backup is recorded after it.
+    // The database records the time of the backup after the backup.
     const content: Record<string, unknown[]> = { ...contentOf(line.database), completed_tasks: [] };
     expect(contentOf(line.backup)).toEqual(content);
     expect(modeOf(line.backup)).toBe(0o600);
     expect(line.names().filter((name) => name.endsWith('.partial'))).toEqual([]);
   }, 15_000);
 
-  test('is made, and brought back, on a newer schema that this build can read', async () => {
+  test('backs up and restores a newer schema that this build can read', async () => {
     const line = await setUp();
     change(
       line.database,
@@ -214,10 +214,10 @@ describe('planning backup', () => {
     expect(usersIn(line.database)).toEqual(['ada']);
   });
 
-  test('that cannot be written, is interrupted or is killed leaves no file of its name', async () => {
+  test('leaves no backup file when the disk is full or the command is interrupted or killed', async () => {
     const line = await setUp();
     change(line.database, 'CREATE TABLE ballast (bytes)', 'INSERT INTO ballast VALUES (randomblob(30000000))');
-    // Writing more than so many blocks fails, as on a full disk.
+    // A file size limit acts like a full disk.
     const limited = Bun.spawnSync(
       ['sh', '-c', `trap '' XFSZ; ulimit -f 2000; exec "$@"`, 'sh', process.execPath, cli, 'backup', 'full.db'],
       { cwd: line.cwd, env: { PATH: process.env.PATH, NODE_ENV: 'development' } },
@@ -239,7 +239,7 @@ describe('planning backup', () => {
     expect(line.names()).toEqual([expect.stringMatching(/^backup\.db\.[\w-]+\.partial$/), 'data']);
   }, 15_000);
 
-  test('of what is no database of this service is refused', async () => {
+  test('fails for a file that is not a database of this service', async () => {
     const foreign = join(temporaryFolder(), 'foreign.db');
     change(foreign, 'CREATE TABLE users (id)');
     const text = join(temporaryFolder(), 'text.db');
@@ -259,7 +259,7 @@ describe('planning backup', () => {
 });
 
 describe('planning restore', () => {
-  test('is refused while a service runs, and replaces what a killed one left with its log', async () => {
+  test('fails while a service runs, and replaces the database and WAL of a killed one', async () => {
     const line = await setUp();
     const service = await startService({ cwd: line.cwd });
     const token = await service.token();
@@ -300,7 +300,7 @@ describe('planning restore', () => {
     expect(existsSync(`${line.database}-wal`)).toBeFalse();
     expect(modeOf(line.database)).toBe(0o600);
     expect(contentOf(line.database)).toEqual(content);
-    // What was acknowledged before the kill, and was in the log alone.
+    // The save before the kill was only in the WAL.
     expect(JSON.stringify(contentOf(kept).users)).toContain(stored(2222));
 
     await startService({ cwd: line.cwd });
@@ -308,7 +308,7 @@ describe('planning restore', () => {
     expect(contentOf(line.database).users).toEqual(content.users);
   }, 15_000);
 
-  test('brings back what was there before a wrong restore, and takes an older backup', async () => {
+  test('restores the kept previous database, and a backup with an older schema', async () => {
     const line = await setUp();
     change(line.database, person('first'));
     copyFileSync(line.database, line.backup);
@@ -317,7 +317,7 @@ describe('planning restore', () => {
       line.backup,
       `DELETE FROM __drizzle_migrations WHERE created_at = ${newest?.createdAt}`,
       person('second'),
-      // As any tool may leave it, and a copy without its log would be.
+      // Another tool may leave a backup in WAL mode.
       'PRAGMA journal_mode = WAL',
     );
     expect(readFileSync(line.backup)[18]).toBe(2);
@@ -334,7 +334,7 @@ describe('planning restore', () => {
     expect(line.kept()).toHaveLength(2);
   });
 
-  test('refuses a file that is no whole backup, and leaves the database as it is', async () => {
+  test('rejects a damaged or foreign file and leaves the database unchanged', async () => {
     const line = await setUp();
     change(line.database, person('ada'), 'PRAGMA journal_mode = DELETE');
     const before = readFileSync(line.database);
@@ -365,7 +365,7 @@ describe('planning restore', () => {
       [
         make('flipped.db', (path) => {
           const bytes = readFileSync(path);
-          // The header of an index's page: no statement of ours would meet it before a person does.
+          // Damages the header of an index page, which a plain read does not detect.
           bytes.fill(0xff, lastPage(path), lastPage(path) + 8);
           writeFileSync(path, bytes);
         }),
@@ -400,7 +400,7 @@ describe('planning restore', () => {
     );
   });
 
-  test('puts nothing beside an old log, nor over what it cannot read', async () => {
+  test('fails when a WAL without its database or an unreadable database is in place', async () => {
     const line = await setUp();
     const backup = join(line.cwd, 'good.db');
     renameSync(line.database, backup);
@@ -415,7 +415,7 @@ describe('planning restore', () => {
     expect(readFileSync(line.database, 'utf8')).toStartWith('no database');
   });
 
-  test('that is killed at any step leaves the old database or the new one, whole', async () => {
+  test('leaves the complete old or new database when it is killed at any step', async () => {
     const line = await setUp();
     copyFileSync(line.database, line.backup);
     change(line.backup, person('new'));
@@ -432,11 +432,11 @@ describe('planning restore', () => {
     expect(usersIn(line.database)).toEqual(['new']);
   }, 15_000);
 
-  test('lets nobody who opened the old file in the meantime write to it, or beside the new one', async () => {
+  test('prevents writes by a process that opened the old file before the restore', async () => {
     const line = await setUp();
     copyFileSync(line.database, line.backup);
     change(line.backup, person('new'));
-    // In WAL mode whoever has it open is noticed; out of it, only whoever is reading or writing at the moment.
+    // In WAL mode restore detects every open connection; in rollback mode only active reads and writes.
     change(line.database, person('old'), 'PRAGMA journal_mode = DELETE');
     const script = `
       import Connection from 'libsql';
@@ -462,7 +462,7 @@ describe('planning restore', () => {
     expect(usersIn(line.database)).toEqual(['new']);
   }, 15_000);
 
-  test('is alone with the database while it works', async () => {
+  test('holds an exclusive lock while it works', async () => {
     const line = await setUp();
     const seen = await withSoleUse(line.database, undefined, () =>
       Bun.spawnSync([process.execPath, cli, 'user', 'show', 'ada'], {

@@ -15,7 +15,7 @@ const catalog = (count: number) =>
   JSON.stringify({ conditions: [], products: Array.from({ length: count }, (_, id) => product(id)) });
 
 describe('planning import products', () => {
-  test('makes a file the catalogue in force, once, and seeding never takes it back', async () => {
+  test('activates a file as a new version once, and seed keeps it', async () => {
     const { planning, write } = await createCommandLine();
     await planning('seed');
     const file = await write('catalog.json', catalog(2));
@@ -33,7 +33,7 @@ describe('planning import products', () => {
     expect(JSON.parse(shown.stdout).products).toHaveLength(2);
   });
 
-  test('prints a catalogue that can be imported again, unchanged', async () => {
+  test('accepts the output of catalog show unchanged', async () => {
     const { planning, write } = await createCommandLine();
     const shown = await planning('catalog', 'show', '--json');
     await planning('import', 'products', await write('copy.json', shown.stdout));
@@ -41,7 +41,7 @@ describe('planning import products', () => {
     expect((await planning('catalog', 'show', '2', '--json')).stdout).toBe(shown.stdout);
   });
 
-  test('with a fault names it and stores nothing', async () => {
+  test('reports validation errors and stores nothing', async () => {
     const { planning, write } = await createCommandLine();
     const bad = JSON.stringify({
       conditions: [],
@@ -64,7 +64,7 @@ describe('planning import products', () => {
     );
   });
 
-  test('takes thousands of products at once', async () => {
+  test('accepts thousands of products in one file', async () => {
     const { planning, write } = await createCommandLine();
     const count = amount({ long: 10_000, short: 3_000 });
     const result = await planning('import', 'products', await write('large.json', catalog(count)), '--json');
@@ -74,7 +74,7 @@ describe('planning import products', () => {
 });
 
 describe('planning catalog', () => {
-  test('explains a match of a person in a file', async () => {
+  test('explains the matches of a person in a file', async () => {
     const { planning, write } = await createCommandLine();
     const person = {
       profile: { dateOfBirth: '1940-01-01' },
@@ -95,7 +95,7 @@ describe('planning catalog', () => {
     expect(JSON.parse(json.stdout)).toHaveProperty('bestMatch.explanation.rules');
   });
 
-  test('names a field of the person that is not there', async () => {
+  test('reports an unknown field of the person', async () => {
     const { planning, write } = await createCommandLine();
     const file = await write('person.json', JSON.stringify({ profile: { birthDate: '1940-01-01' } }));
     expect(await planning('catalog', 'try', '--user', file)).toMatchObject({
@@ -109,7 +109,7 @@ describe('planning catalog', () => {
     [['catalog', 'diff', '1'], 'missing required argument'],
     [['catalog', 'try', '--user', 'none.json'], 'not a file'],
     [['catalog', 'try', '--user', 'none.json', '--on', '2026-02-30'], 'YYYY-MM-DD'],
-  ])('%p is a mistake that is explained', async (args, message) => {
+  ])('%p exits with 1 and a message', async (args, message) => {
     const { planning } = await createCommandLine();
     expect(await planning(...args)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(message) });
   });

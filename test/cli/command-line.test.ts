@@ -7,11 +7,11 @@ import { createProgram } from '../../src/cli/main';
 import { openDatabase } from '../../src/db/client';
 import { createCommandLine } from '../support/command';
 
-/** What prints nothing but JSON, or runs until it is stopped. */
-const silent = ['planning user export', 'planning catalog schema', 'planning carrier'];
+/** Commands that always print JSON, or run until they are stopped. */
+const withoutJsonOption = ['planning user export', 'planning catalog schema', 'planning carrier'];
 
 describe('planning', () => {
-  test.each([[[]], [['import']]])('with %p alone shows help and fails', async (args) => {
+  test.each([[[]], [['import']]])('shows help and exits with 1 for %p without a command', async (args) => {
     const { exitCode, stdout, stderr } = await (await createCommandLine()).planning(...args);
     expect(exitCode).toBe(1);
     expect(stdout + stderr).toContain('Usage: planning');
@@ -27,18 +27,18 @@ describe('planning', () => {
     for (const [path, help] of commands) {
       expect(help).toStartWith(`Usage: ${path}`);
       const isGroup = help.includes('Commands:');
-      expect([path, isGroup || help.includes('--json') || silent.includes(path)]).toEqual([path, true]);
+      expect([path, isGroup || help.includes('--json') || withoutJsonOption.includes(path)]).toEqual([path, true]);
     }
   });
 
-  test('runs by its script, from the sources', () => {
+  test('runs through the package script', () => {
     const { exitCode, stdout } = Bun.spawnSync([process.execPath, 'run', '--silent', 'planning', '--version'], {
       cwd: join(import.meta.dirname, '../..'),
     });
     expect([exitCode, stdout.toString()]).toEqual([0, expect.stringContaining(`${packageJson.version} (`)]);
   });
 
-  test('shows help and exits with 0 when it is asked to', async () => {
+  test('shows help and exits with 0 for --help', async () => {
     expect(await (await createCommandLine()).planning('import', 'activities', '--help')).toMatchObject({
       exitCode: 0,
       stderr: '',
@@ -61,12 +61,12 @@ describe('planning', () => {
     [['user', 'assign', 'a', 'b\n'], '1 to 255'],
     [['catalog', 'show', '0'], 'number of a version'],
     [['carrier', '--port', '70000'], 'must be a port'],
-  ])('%p is a mistake that is explained', async (args, message) => {
-    let explained = '';
+  ])('%p exits with 1 and a message', async (args, message) => {
+    let output = '';
     const prepare = (command: Command): Command => {
       command.exitOverride().configureOutput({
         writeErr: (text) => {
-          explained += text;
+          output += text;
         },
       });
       for (const each of command.commands) prepare(each);
@@ -74,14 +74,14 @@ describe('planning', () => {
     };
     const parsing = prepare(createProgram()).parseAsync(['bun', 'planning', ...args]);
     expect(await parsing.catch((error: unknown) => error)).toMatchObject({ exitCode: 1 });
-    expect(explained).toContain(message);
+    expect(output).toContain(message);
   });
 
   test.each([
     [['nonsense'], 'unknown command'],
     [['import', 'cemeteries', 'nowhere.csv'], 'not a file'],
     [['user', 'show', 'unknown'], 'Nothing is kept'],
-  ])('%p fails without a stack, and prints nothing else', async (args, message) => {
+  ])('%p exits with 1, without a stack trace or standard output', async (args, message) => {
     const { exitCode, stdout, stderr } = await (await createCommandLine()).planning(...args);
     expect(exitCode).toBe(1);
     expect(stdout).toBe('');
@@ -89,7 +89,7 @@ describe('planning', () => {
     expect(stderr).not.toMatch(/^\s+at /m);
   });
 
-  test('names every setting that cannot be used', async () => {
+  test('lists every invalid setting', async () => {
     const { planning } = await createCommandLine({ DATABASE_TIMEOUT_MS: 'x', SEED_DEMO: '' });
     expect(await planning('migrate')).toMatchObject({
       exitCode: 1,
@@ -99,7 +99,7 @@ describe('planning', () => {
     });
   });
 
-  test('says so when the database is away', async () => {
+  test('reports an unavailable database', async () => {
     const { planning } = await createCommandLine({ DATABASE_URL: 'http://127.0.0.1:1' });
     for (const command of [['migrate'], ['seed']]) {
       expect(await planning(...command)).toMatchObject({
@@ -110,7 +110,7 @@ describe('planning', () => {
   });
 
   test.each([[['user', 'erase', 'a', '--yes']], [['import', 'staff', 'nowhere.csv', '--dry-run']], [['seed']]])(
-    '%p makes no database of a mistyped path',
+    '%p creates no database at a mistyped path',
     async (args) => {
       const { planning, cwd } = await createCommandLine({}, { isEmpty: true });
       const { exitCode, stderr } = await planning(...args);
@@ -120,7 +120,7 @@ describe('planning', () => {
     },
   );
 
-  test('does not touch what a newer build has migrated so that this one cannot read it', async () => {
+  test('does not change a database with a newer, incompatible schema', async () => {
     const { planning, databaseUrl } = await createCommandLine();
     const db = await openDatabase({ url: databaseUrl, timeoutMs: 2000 });
     await db.$client.execute(`UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`);
@@ -132,7 +132,7 @@ describe('planning', () => {
     db.$client.close();
   });
 
-  test('migrates and seeds as often as it is asked', async () => {
+  test('migrate and seed can be repeated', async () => {
     const { planning } = await createCommandLine();
     for (const command of ['migrate', 'migrate', 'seed', 'seed']) {
       expect(await planning(command)).toMatchObject({ exitCode: 0, stderr: '' });
@@ -141,7 +141,7 @@ describe('planning', () => {
 });
 
 describe('planning token', () => {
-  test('signs with the development key, the same each time', async () => {
+  test('signs with the development key', async () => {
     const { planning } = await createCommandLine();
     const { stdout } = await planning('token', '--sub', 'ada', '--roles', 'salesManager, other', '--ttl', '2h');
     const claims = decodeJwt(stdout.trim());
@@ -161,7 +161,7 @@ describe('planning token', () => {
     expect(decodeJwt(token)).toMatchObject({ sub: 'ada', iss: 'issuer', aud: 'audience', groups: ['a'] });
   });
 
-  test('cannot sign for a key that somebody else holds', async () => {
+  test('fails when AUTH_JWKS_URL is set, because the private key is elsewhere', async () => {
     const { planning } = await createCommandLine({ AUTH_JWKS_URL: 'https://issuer.example/jwks' });
     expect(await planning('token', '--sub', 'ada')).toMatchObject({
       exitCode: 1,

@@ -25,7 +25,7 @@ async function storedNames(databaseUrl: string): Promise<string[]> {
 }
 
 describe('planning import cemeteries', () => {
-  test('adds, changes and leaves alone, and says how many', async () => {
+  test('adds and changes rows, and prints the counts', async () => {
     const { planning, write, databaseUrl } = await createCommandLine();
     const file = await write('list.csv', `${header}\n${good}\na2,Second,,Town,DC,\n`);
     expect(await planning('import', 'cemeteries', file)).toMatchObject({
@@ -61,12 +61,12 @@ describe('planning import cemeteries', () => {
     expect(await importContent('list.csv', content)).toMatchObject({ refusal: '', names: ['First'] });
   });
 
-  test('keeps quotes, commas and other scripts inside a field', async () => {
+  test('keeps quotes, commas and non-ASCII letters inside a field', async () => {
     const content = `${header}\na1,"The ""Old"", Ground",1 Road,Šibenik,VA,\n`;
     expect(await importContent('list.csv', content)).toMatchObject({ names: ['The "Old", Ground'] });
   });
 
-  test('reads a JSON array, in which street and zip may be absent', async () => {
+  test('reads a JSON array without street and zip', async () => {
     const rows = Array.from({ length: 300 }, (_, id) => ({
       externalId: `j${id}`,
       name: `é ${id}`,
@@ -94,20 +94,20 @@ describe('planning import cemeteries', () => {
     ['broken JSON', 'list.json', '[\n\n{"externalId":}]', 'not well-formed JSON: see line 3'],
     ['two arrays', 'list.json', '[][]', 'JSON'],
     ['an unknown kind of file', 'list.xlsx', 'x', 'must be a .csv or a .json file'],
-  ])('refuses a file with %s', async (_, name, content, message) => {
+  ])('rejects a file with %s', async (_, name, content, message) => {
     const { refusal, names } = await importContent(name, content);
     expect(refusal).toContain(message);
     expect(names).toEqual([]);
   });
 
-  test('refuses a file in Latin-1 and says where', async () => {
+  test('rejects a file in Latin-1', async () => {
     const content = Buffer.from(`${header}\n${good}\na2,Caf\u00e9,,Town,VA,\n`, 'latin1');
     const { refusal, names } = await importContent('list.csv', content);
     expect(refusal).toContain('not UTF-8');
     expect(names).toEqual([]);
   });
 
-  test('reports every bad row of a CSV by line and column, and stores none', async () => {
+  test('reports every invalid CSV row by line and column and stores nothing', async () => {
     const rows = [
       good,
       'a2,,,Town,XX,123',
@@ -133,7 +133,7 @@ describe('planning import cemeteries', () => {
     expect(names).toEqual([]);
   });
 
-  test('reports every bad row of a JSON file by the line on which it begins', async () => {
+  test('reports every invalid JSON row by its first line', async () => {
     const content = `[
       {"externalId": "a", "name": "A", "city": "Town", "state": "VA"},
       {
@@ -152,7 +152,7 @@ describe('planning import cemeteries', () => {
     expect(refusal).toBe('4 of 5 rows cannot be imported; nothing was stored.');
   });
 
-  test('of a large file stores nothing with one bad row at its end, and all without it', async () => {
+  test('stores all rows of a large file, or none when the last row is invalid', async () => {
     const rows = Array.from({ length: 8_000 }, (_, index) => `id-${index},Cemetery ${index},,Town,VA,22030`);
     const bad = await importContent('bad.csv', `${header}\n${rows.join('\n')}\nbad,,,,,\n`);
     expect(bad).toMatchObject({ refusal: '1 of 8001 rows cannot be imported; nothing was stored.', names: [] });
@@ -160,13 +160,13 @@ describe('planning import cemeteries', () => {
     expect(whole.counts).toEqual({ added: 8_000, changed: 0, unchanged: 0 });
   }, 20_000);
 
-  test.each([[''], ['a'.repeat(256)], ['a\nb']])('refuses to name %p as the creator', async (as) => {
+  test.each([[''], ['a'.repeat(256)], ['a\nb']])('rejects --as %p', async (as) => {
     const { planning, write } = await createCommandLine();
     const result = await planning('import', 'cemeteries', await write('list.csv', `${header}\n${good}\n`), '--as', as);
     expect(result).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('1 to 255 characters') });
   });
 
-  test('tells an operator every fault and nothing of the program', async () => {
+  test('prints only the validation errors', async () => {
     const { planning, write } = await createCommandLine();
     const result = await planning('import', 'cemeteries', await write('list.csv', `${header}\na2,,,Town,VA,\n`));
     expect(result).toEqual({

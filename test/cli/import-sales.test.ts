@@ -33,7 +33,7 @@ beforeEach(async () => {
 });
 
 describe('planning import staff', () => {
-  test('takes a manager who comes after the counselors, and changes nothing the second time', async () => {
+  test('accepts a manager listed after the counselors and changes nothing when repeated', async () => {
     const rows = ['c1,counselor,Emmy,Noether,boss', 'boss,salesManager,Mary,Somerville,'];
     expect(await importStaff(...rows)).toMatchObject({ refusal: '', counts: { added: 2 } });
     expect(await importStaff(...rows)).toMatchObject({ counts: { added: 0, changed: 0, unchanged: 2 } });
@@ -43,7 +43,7 @@ describe('planning import staff', () => {
     ]);
   });
 
-  test('moves a counselor, promotes one, and lets a manager without a team become one', async () => {
+  test('moves and promotes counselors and demotes a manager without a team', async () => {
     await importStaff(
       'boss,salesManager,A,B,',
       'old,salesManager,A,B,',
@@ -62,7 +62,7 @@ describe('planning import staff', () => {
     ]);
   });
 
-  test('takes JSON, in which a manager has no managerId or null', async () => {
+  test('accepts JSON with a missing or null managerId for managers', async () => {
     const content = JSON.stringify([
       { id: 'boss', role: 'salesManager', firstName: 'A', lastName: 'B', managerId: null },
       { id: 'c1', role: 'counselor', firstName: 'A', lastName: 'B', managerId: 'boss' },
@@ -74,12 +74,12 @@ describe('planning import staff', () => {
     });
   });
 
-  test('refuses who has no place in the teams, each by line and column, and stores nobody', async () => {
+  test('reports every invalid role and manager by line and column and stores nothing', async () => {
     await importStaff('boss,salesManager,A,B,', 'c1,counselor,A,B,boss');
     const { faults, refusal } = await importStaff(
       'x1,counselor,A,B,',
       'x2,salesManager,A,B,boss',
-      'x3,counselor,A,B,nobody',
+      'x3,counselor,A,B,unknown',
       'x4,counselor,A,B,c1',
       'boss,counselor,A,B,x6',
       'x5,Counselor,A,B,boss',
@@ -149,13 +149,13 @@ describe('planning import activities', () => {
     ['--5', 'must be a plain number such as -1234.50'],
     ['10000000.01', 'must lie between -10000000 and 10000000'],
     ['99999999999999999999', 'must lie between -10000000 and 10000000'],
-  ])('refuses an amount of %s and says why', async (amount, reason) => {
+  ])('rejects an amount of %s: %s', async (amount, reason) => {
     const { faults } = await importActivities([`a,c1,quote,${amount},2026-03-01T00:00:00Z`]);
     expect(faults).toEqual([`line 2 (row 1), column amount: ${reason}`]);
     expect(await storedActivities()).toEqual([]);
   });
 
-  test('reads amounts of JSON as text or number', async () => {
+  test('reads JSON amounts as text or number', async () => {
     const row = { staffId: 'c1', kind: 'quote', occurredAt: '2026-03-01T00:00:00Z' };
     const content = JSON.stringify([
       { ...row, externalId: 'a', amount: 1.1 },
@@ -201,14 +201,14 @@ describe('planning import activities', () => {
     '2026-03-01 00:00:00Z',
     '2026-03-01T00:00:00Z[UTC]',
     '',
-  ])('refuses %j as an instant', async (occurredAt) => {
+  ])('rejects %j as occurredAt', async (occurredAt) => {
     expect((await importActivities([`a,c1,quote,0,${occurredAt}`])).faults).toEqual([
       'line 2 (row 1), column occurredAt: must be a date that exists as YYYY-MM-DD, or such a date-time with Z or an offset',
     ]);
   });
 
   test.each(['1066-10-14', '2206-03-01', '1969-12-31T23:59:59Z', '2100-01-01'])(
-    'refuses %s as a slip',
+    'rejects %s, which is outside 1970 to 2099',
     async (occurredAt) => {
       expect((await importActivities([`a,c1,quote,0,${occurredAt}`])).faults).toEqual([
         'line 2 (row 1), column occurredAt: must lie between 1970 and 2099',
@@ -216,7 +216,7 @@ describe('planning import activities', () => {
     },
   );
 
-  test('passes over rows without content, and reports the first thousand faults of many', async () => {
+  test('skips empty rows and reports only the first 1,000 errors', async () => {
     const good = 'a,c1,quote,0,2026-03-01';
     expect(await importActivities([',,,,', good, '  ,, ,,', '   ', ',,,,'])).toMatchObject({ counts: { added: 1 } });
     const { faults, refusal } = await importActivities(
@@ -227,16 +227,16 @@ describe('planning import activities', () => {
     expect(refusal).toBe('1200 of 1200 rows cannot be imported; nothing was stored.');
   });
 
-  test('refuses what cannot be sold so, each by line and column, and stores nothing', async () => {
+  test('reports every invalid activity by line and column and stores nothing', async () => {
     const at = '2026-03-01T00:00:00Z';
     const { faults, refusal } = await importActivities(
       [
         `a1,c1,monthlyPlan,5,${at},`,
         `a2,c1,semiAnnualPlan,5,${at},other`,
-        `a3,nobody,quote,5,${at},`,
+        `a3,unknown,quote,5,${at},`,
         `a4,c1,qoute,5,${at},`,
         `a5,c1,quote,5,${at},c2`,
-        `a6,c1,quote,5,${at},nobody`,
+        `a6,c1,quote,5,${at},unknown`,
         `a7,boss,monthlyPlan,5,${at},other`,
         `coverage:a8,c1,quote,5,${at},`,
         `a9,c1,monthlyPlan,5,${at},c1`,
@@ -269,7 +269,7 @@ describe('planning import activities', () => {
     ['doubled', `${header},managerId,managerId`],
     ['missing', 'externalId,staffId,kind,amount'],
     ['unknown', header.replaceAll(',', ';')],
-  ])('refuses a header with an %s column', async (what, columns) => {
+  ])('rejects a header with an %s column: %s', async (what, columns) => {
     const { refusal } = await importActivities(['a,c1,quote,0,2026-03-01T00:00:00Z,x'], columns);
     expect(refusal).toContain(`${what}: `);
     expect(refusal).toContain(`${header} and optionally managerId`);
@@ -285,7 +285,7 @@ describe('planning import activities', () => {
     ]);
   });
 
-  test('leaves an activity in the team of its day, unless the file says otherwise', async () => {
+  test('keeps the team of an activity unless managerId is given', async () => {
     const row = (staffId: string, amount: number) => `a,${staffId},quote,${amount},2026-03-01T00:00:00Z`;
     const team = async () => (await storedActivities()).map(({ staffId, managerId }) => `${staffId} for ${managerId}`);
     await importActivities([row('c1', 1)]);
@@ -300,7 +300,7 @@ describe('planning import activities', () => {
     expect(await team()).toEqual(['c2 for other']);
   });
 
-  test('takes again what a manager sold who is a counselor today', async () => {
+  test('accepts unchanged sales of a former manager who is now a counselor', async () => {
     const at = '2026-03-01T00:00:00Z';
     await store.upsertActivities(
       [activity('other', at, { externalId: 'plan', kind: 'monthlyPlan', amountCents: 100 }), activity('c1', at)],
@@ -325,7 +325,7 @@ const activityLine = (index: number) =>
   `a${index},c${index % 60},quote,${index % 100}.25,2026-03-${String(1 + (index % 28)).padStart(2, '0')}`;
 const manyActivities = [header, ...Array.from({ length: manyRows }, (_, index) => activityLine(index)), ''].join('\n');
 
-/** Imports, with a kill -9 in the middle, while somebody saves; and again. */
+/** Kills an import with SIGKILL during concurrent saves, then repeats it. */
 async function interruptedImport(url: string) {
   const line = await createCommandLine({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '10000' });
   const watcher = await openDatabase({ url, timeoutMs: 10_000 });
@@ -350,7 +350,7 @@ async function interruptedImport(url: string) {
   return outcome;
 }
 
-describe('an import that is killed', () => {
+describe('killed import', () => {
   const check = ({ stored, again, count, saves, last }: Awaited<ReturnType<typeof interruptedImport>>) => {
     expect(stored).toBeWithin(manyRows / 4, manyRows);
     expect(again).toEqual({ rows: manyRows, added: manyRows - stored, changed: 0, unchanged: stored });
@@ -360,13 +360,13 @@ describe('an import that is killed', () => {
     expect(last).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: saves.length - 1 } } } });
   };
 
-  test('is whole when it is run again, and saves go on beside it, on a file', async () => {
+  test('is completed by a second run during concurrent saves, on a file', async () => {
     const { url } = await temporaryDatabase();
     check(await interruptedImport(url));
   }, 30_000);
 
   test.skipIf(!hasSqld || !isLong)(
-    'is whole when it is run again, and saves go on beside it, on a libSQL server',
+    'is completed by a second run during concurrent saves, on a libSQL server',
     async () => {
       const { url } = await startSqld();
       check(await interruptedImport(url));
@@ -375,9 +375,9 @@ describe('an import that is killed', () => {
   );
 });
 
-describe('an import of many activities', () => {
+describe('import of many activities', () => {
   test.each(cases([1_000_000], 0))(
-    'takes little memory: %i rows',
+    'uses less than 300 MB for %i rows',
     async (rows) => {
       const line = await createCommandLine();
       await line.planning('import', 'staff', await line.write('staff.csv', staffFile));

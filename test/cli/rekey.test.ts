@@ -14,12 +14,12 @@ const cli = await programOf('src/cli/main');
 const [oldKey, newKey] = [keys.right, keys.wrong];
 const person = 'canary-person';
 
-/** A database with one person, and a command line that is told the key in use and the new one. */
+/** A database with one person, and a command line with the current and the new key. */
 async function setUp(key: string | undefined) {
   const current = key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key };
   const line = await createCommandLine(current);
   const path = join(line.cwd, 'data/planning.db');
-  // Without a statement that is kept, the driver gives the file back at once.
+  // Without an open prepared statement the driver releases the file at once.
   const connection = new Connection(path, { timeout: 0, ...encryptionOption(key) });
   connection.exec(`INSERT INTO users (id, version, created_at, updated_at) VALUES ('${person}', 1, 0, 0)`);
   connection.close();
@@ -35,7 +35,7 @@ async function setUp(key: string | undefined) {
   };
 }
 
-/** Which of the keys opens the database; nothing for none of them. */
+/** The key that opens the database, or undefined. */
 async function openedBy(path: string): Promise<string | undefined> {
   for (const [name, key] of [
     ['old', oldKey],
@@ -53,10 +53,10 @@ async function openedBy(path: string): Promise<string | undefined> {
 
 describe('planning rekey', () => {
   test.each([
-    ['gives a database another key', oldKey, { NEW_DATABASE_ENCRYPTION_KEY: newKey }, [], 'new'],
-    ['encrypts what is plain', undefined, { NEW_DATABASE_ENCRYPTION_KEY: newKey }, [], 'new'],
-    ['takes the encryption away', oldKey, {}, ['--decrypt'], 'none'],
-  ] as const)('%s, and leaves nothing beside it', async (_, key, more, args, expected) => {
+    ['replaces the key of a database', oldKey, { NEW_DATABASE_ENCRYPTION_KEY: newKey }, [], 'new'],
+    ['encrypts a plain database', undefined, { NEW_DATABASE_ENCRYPTION_KEY: newKey }, [], 'new'],
+    ['decrypts a database', oldKey, {}, ['--decrypt'], 'none'],
+  ] as const)('%s and leaves no other file', async (_, key, more, args, expected) => {
     const line = await setUp(key);
     const { exitCode, stdout, stderr } = await line.rekey({ ...more }, ...args, '--yes', '--json');
     expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
@@ -67,7 +67,7 @@ describe('planning rekey', () => {
     expect(filesWith(line.cwd, [person])).toEqual(expected === 'none' ? ['data/planning.db'] : []);
   });
 
-  test('takes the new key from a file or from standard input', async () => {
+  test('reads the new key from a file or from standard input', async () => {
     const line = await setUp(oldKey);
     await line.write('key', `${newKey}\n`);
     expect(await line.rekey({}, '--new-key-file', join(line.cwd, 'key'), '--yes')).toMatchObject({ exitCode: 0 });
@@ -82,7 +82,7 @@ describe('planning rekey', () => {
     expect(await openedBy(line.path)).toBe('old');
   });
 
-  test('refuses what cannot be meant, without the keys, and changes nothing', async () => {
+  test('rejects invalid keys and options without printing keys and changes nothing', async () => {
     const line = await setUp(oldKey);
     const before = readFileSync(line.path);
     const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
@@ -103,15 +103,15 @@ describe('planning rekey', () => {
     ];
     for (const [more, args, reason] of cases) {
       const settings = { DATABASE_URL: `file:${line.path}`, DATABASE_ENCRYPTION_KEY: oldKey, ...more };
-      const said = await refusalOf(settings, 'rekey', ...args, '--yes');
-      expect(said).toContain(reason);
-      expect(said).not.toMatch(/horse|canary/);
+      const message = await refusalOf(settings, 'rekey', ...args, '--yes');
+      expect(message).toContain(reason);
+      expect(message).not.toMatch(/horse|canary/);
     }
     expect(readFileSync(line.path)).toEqual(before);
     expect(line.files()).toEqual(['planning.db']);
   }, 60_000);
 
-  test('is refused while a service has the database open, which goes on', async () => {
+  test('fails while a service has the database open, and the service continues', async () => {
     const line = await setUp(oldKey);
     const service = await startService({ cwd: line.cwd, environment: { DATABASE_ENCRYPTION_KEY: oldKey } });
     const { exitCode, stderr } = await line.rekey({ NEW_DATABASE_ENCRYPTION_KEY: newKey }, '--yes');
@@ -122,7 +122,7 @@ describe('planning rekey', () => {
     expect((await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, save)).status).toBe(200);
   });
 
-  test('that is killed at any moment leaves a database that opens with the old key or the new one, whole', async () => {
+  test('leaves a database that opens with the old or the new key when it is killed at any point', async () => {
     const line = await setUp(oldKey);
     const run = async () => {
       const isOld = (await openedBy(line.path)) === 'old';
@@ -140,16 +140,16 @@ describe('planning rekey', () => {
     };
     expect(await (await run()).exited).toBe(0);
     let unfinished = 0;
-    const rounds = amount({ long: 200, short: 8 });
-    for (let round = 0; round < rounds; round += 1) {
+    const runs = amount({ long: 200, short: 8 });
+    for (let index = 0; index < runs; index += 1) {
       const command = await run();
       while (command.exitCode === null && !line.files().some((name) => name.endsWith('.partial'))) await Bun.sleep(1);
-      await Bun.sleep((30 * round) / rounds);
+      await Bun.sleep((30 * index) / runs);
       command.kill('SIGKILL');
       await command.exited;
       expect(await openedBy(line.path)).toBeOneOf(['old', 'new']);
       if (line.files().some((name) => name.endsWith('.partial'))) unfinished += 1;
-      // What is left is never more than an unfinished copy, under a name that nobody takes for the database.
+      // Only unfinished copies under temporary names may remain.
       for (const name of line.files().filter((file) => file !== 'planning.db')) {
         expect(name).toMatch(/^planning\.db(\.[0-9a-f-]{36}\.partial)?(-journal)?$/);
         rmSync(join(line.cwd, 'data', name));
@@ -159,7 +159,7 @@ describe('planning rekey', () => {
     expect(await (await run()).exited).toBe(0);
   }, 120_000);
 
-  test('takes no key that production would refuse to start with', async () => {
+  test('rejects a key that production would reject at start', async () => {
     const line = await setUp(oldKey);
     const production = {
       ...{ NODE_ENV: 'production', DATABASE_URL: `file:${line.path}`, DATABASE_ENCRYPTION_KEY: oldKey },
@@ -170,10 +170,10 @@ describe('planning rekey', () => {
       ['ab'.repeat(20), 'it repeats a few characters'],
       [production.AUTH_SECRET, 'must be another one than AUTH_SECRET'],
     ] as const) {
-      const said = await refusalOf({ ...production, NEW_DATABASE_ENCRYPTION_KEY: key }, 'rekey', '--yes');
-      expect(said).toStartWith('Nothing was changed: as DATABASE_ENCRYPTION_KEY, the new key must be');
-      expect(said).toContain(reason);
-      expect(said).not.toContain(key);
+      const message = await refusalOf({ ...production, NEW_DATABASE_ENCRYPTION_KEY: key }, 'rekey', '--yes');
+      expect(message).toStartWith('Nothing was changed: as DATABASE_ENCRYPTION_KEY, the new key must be');
+      expect(message).toContain(reason);
+      expect(message).not.toContain(key);
     }
     expect(await openedBy(line.path)).toBe('old');
     expect(await line.rekey({ ...production, NEW_DATABASE_ENCRYPTION_KEY: newKey }, '--yes')).toMatchObject({
@@ -182,12 +182,12 @@ describe('planning rekey', () => {
     expect(await openedBy(line.path)).toBe('new');
   });
 
-  test('brings a backup of the key before to the key of now, as the README says', async () => {
+  test('converts a backup with the old key to the current key by the documented steps', async () => {
     const line = await setUp(oldKey);
     const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
     expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
     expect(await line.rekey(next, '--yes')).toMatchObject({ exitCode: 0 });
-    // With the old key it is unknown whether the current database is in use.
+    // The old key cannot show whether the current database is in use.
     expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({
       exitCode: 1,
       stderr: expect.stringContaining('move the file away'),
@@ -199,7 +199,7 @@ describe('planning rekey', () => {
     expect(await openedBy(line.path)).toBe('new');
   });
 
-  test('lets nobody in while it works, and a service that is started in the middle writes to no file with the old key', async () => {
+  test('blocks other processes while it works, and a service with the old key fails to start afterwards', async () => {
     const line = await setUp(oldKey);
     const copy = `${line.path}.copy`;
     const { during, started } = await withSoleUse(line.path, oldKey, async (copyTo) => {

@@ -12,7 +12,7 @@ import { temporaryFolder } from '../support/database';
 import { counselor, manager } from '../support/sales';
 import { startSandbox } from '../support/sandbox';
 
-/** A command line whose database holds a person with an application, and a counselor. */
+/** A command line with a database that has a person with an application, and a counselor. */
 async function setUp() {
   const line = await createCommandLine();
   const sandbox = await startSandbox();
@@ -27,10 +27,10 @@ async function setUp() {
   return { ...line, db, testApp, start };
 }
 
-const refused = (stderr: string) => ({ exitCode: 1, stdout: '', stderr: `${stderr}\n` });
+const failure = (stderr: string) => ({ exitCode: 1, stdout: '', stderr: `${stderr}\n` });
 
 describe('planning user', () => {
-  test('shows and exports what is kept, and credits whom it is told to', async () => {
+  test('shows and exports a user and assigns a counselor', async () => {
     const { planning, testApp, start, cwd } = await setUp();
     expect(await planning('user', 'assign', 'ada', 'c1')).toMatchObject({
       exitCode: 0,
@@ -64,7 +64,7 @@ describe('planning user', () => {
       ],
     });
     expect(await planning('user', 'export', 'ada', '--to', 'ada.json')).toEqual(
-      refused('ada.json: it exists already; name a new file (EEXIST).'),
+      failure('ada.json: it exists already; name a new file (EEXIST).'),
     );
     expect(await planning('user', 'assign', 'ada', '--none', '--json')).toMatchObject({
       exitCode: 0,
@@ -72,16 +72,16 @@ describe('planning user', () => {
     });
   }, 15_000);
 
-  test('erases a person when it is told to mean it, from every byte of the database file too', async () => {
+  test('erases a person with --yes, also from every byte of the database file', async () => {
     const { planning, databaseUrl, testApp } = await setUp();
     const bytes = async () => {
       const path = databaseUrl.slice('file:'.length);
-      // A read by this process would give up the locks that its connections have on the file.
+      // Reading in this process would release the POSIX locks of its connections.
       const parts = Bun.spawnSync(['cat', path, `${path}-wal`], { stderr: 'ignore' }).stdout;
       return parts.toString('latin1').toLowerCase();
     };
     expect(await planning('user', 'erase', 'ada')).toEqual(
-      refused('Nothing was erased: use --yes where there is no terminal.'),
+      failure('Nothing was erased: use --yes where there is no terminal.'),
     );
     expect(await bytes()).toContain('canary');
     const erased = await planning('user', 'erase', 'ada', '--yes', '--json');
@@ -102,7 +102,7 @@ describe('planning user', () => {
     });
   }, 15_000);
 
-  test('erases also while somebody reads the file, and says so as long as the log still holds what was erased', async () => {
+  test('erases during an open read transaction and reports that the WAL still has the data', async () => {
     const line = await setUp();
     const path = line.databaseUrl.slice('file:'.length);
     const log = () => Bun.spawnSync(['cat', `${path}-wal`], { stderr: 'ignore' }).stdout.toString('latin1');
@@ -123,7 +123,7 @@ describe('planning user', () => {
     expect(await log()).not.toContain('Canary');
   }, 15_000);
 
-  test('does not take who sells for gone when what they saved is erased', async () => {
+  test('keeps the staff entry when the record of a counselor is erased', async () => {
     const { planning, testApp } = await setUp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'c1', body: { firstName: 'Emmy' } });
     const { exitCode, stdout } = await planning('user', 'erase', 'c1', '--yes');
@@ -137,7 +137,7 @@ describe('planning user', () => {
     expect((await planning('user', 'show', 'c1')).stdout).toContain('staff         counselor (Emmy Noether)\n');
   }, 15_000);
 
-  test('explains what cannot be', async () => {
+  test('fails with a message for unknown users, unknown counselors and missing arguments', async () => {
     const { planning, databaseUrl } = await setUp();
     const cases: [string[], string][] = [
       [['show', 'unknown'], 'Nothing is kept about this person.'],
@@ -150,7 +150,7 @@ describe('planning user', () => {
     for (const [args, message] of cases) {
       expect(await refusalOf({ DATABASE_URL: databaseUrl }, 'user', ...args)).toBe(message);
     }
-    expect(await planning('user', 'show', 'unknown')).toEqual(refused('Nothing is kept about this person.'));
+    expect(await planning('user', 'show', 'unknown')).toEqual(failure('Nothing is kept about this person.'));
   }, 15_000);
 });
 
@@ -165,7 +165,7 @@ describe('planning doctor', () => {
     return { exitCode, stderr, findings, results: findings.map(({ check, result }) => `${check} ${result}`) };
   };
 
-  test('changes nothing, and says what is missing', async () => {
+  test('changes nothing and reports missing parts', async () => {
     const line = await createCommandLine({}, { isEmpty: true });
     expect(await examine(line)).toMatchObject({
       exitCode: 1,
@@ -180,7 +180,7 @@ describe('planning doctor', () => {
     db.$client.close();
   }, 15_000);
 
-  test('finds all well where all is well, and names what is not without a secret', async () => {
+  test('reports ok for a healthy installation, and each failure without secrets', async () => {
     const { databaseUrl } = await createCommandLine();
     const sandbox = await startSandbox();
     const secret = 'a secret of thirty-two bytes or more';
@@ -203,9 +203,9 @@ describe('planning doctor', () => {
     });
     beside.run('ROLLBACK');
     beside.close();
-    const well = await examine(await set({}));
-    expect(well).toMatchObject({ exitCode: 0, stderr: '' });
-    expect(well.results).toEqual([
+    const healthy = await examine(await set({}));
+    expect(healthy).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(healthy.results).toEqual([
       'settings warning',
       'database ok',
       'clock ok',
@@ -221,7 +221,7 @@ describe('planning doctor', () => {
     ]);
     const notDatabase = join(temporaryFolder(), 'notes.txt');
     await Bun.write(notDatabase, 'This is no database. '.repeat(100));
-    const ill: [Record<string, string>, string, string][] = [
+    const failures: [Record<string, string>, string, string][] = [
       [{ CARRIER_API_KEY: 'wrong-key' }, 'carrier', 'CARRIER_API_KEY is refused'],
       [{ CARRIER_URL: 'http://127.0.0.1:1' }, 'carrier', 'CARRIER_URL cannot be reached (ECONNREFUSED)'],
       [{ DATABASE_URL: 'http://127.0.0.1:1' }, 'database', 'http://127.0.0.1:1 cannot be used (ECONNREFUSED)'],
@@ -247,7 +247,7 @@ describe('planning doctor', () => {
           'It is encrypted, and DATABASE_ENCRYPTION_KEY is not set; or it is no database.',
       ],
     ];
-    for (const [settings, check, detail] of ill) {
+    for (const [settings, check, detail] of failures) {
       const { exitCode, findings, stderr } = await examine(await set(settings));
       expect(exitCode).toBe(1);
       expect(findings).toContainEqual({ check, result: 'failed', detail });
