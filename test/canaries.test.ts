@@ -31,7 +31,7 @@ const sign = (claims: object, expiresIn = '1h', secret = testSecret) =>
     .sign(createSecretKey(secret, 'utf8'));
 const token = await sign({ sub: own });
 
-/** Every header that callers and proxies send, each with a canary. */
+/** The headers that clients and proxies send, each with a canary. */
 const headers = {
   'user-agent': canary('agent'),
   cookie: `session=${canaryWord('cookie')}`,
@@ -47,15 +47,15 @@ interface Sent {
   readonly method?: string;
   readonly authorization?: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** JSON, or as it is. */
+  /** A string is sent unchanged, any other value as JSON. */
   readonly body?: unknown;
 }
 
-/** A person full of canaries at a service, who sees to it that no problem tells more than the names that were sent. */
-function visit(service: Service) {
+/** Sends requests full of canaries and expects that a problem repeats no value that was sent. */
+function createCanaryClient(service: Service) {
   const statuses = new Map<number, number>();
   const send = async (path: string, { method, authorization, body, ...more }: Sent = {}) => {
-    const answer = await readAnswer(
+    const response = await readAnswer(
       await fetch(service.address + path, {
         method: method ?? (body === undefined ? 'GET' : 'POST'),
         redirect: 'manual',
@@ -68,23 +68,23 @@ function visit(service: Service) {
         ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
       }),
     );
-    statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1);
-    if (answer.status >= 400) {
-      const { instance: _, errors = [], ...problem } = v.parse(Errors, answer.body);
+    statuses.set(response.status, (statuses.get(response.status) ?? 0) + 1);
+    if (response.status >= 400) {
+      const { instance: _, errors = [], ...problem } = v.parse(Errors, response.body);
       expect(findCanaries(JSON.stringify([problem, errors.map(({ pointer: _, ...rest }) => rest)]))).toEqual([]);
-      expect(findCanaries(JSON.stringify([...answer.headers]))).toEqual([]);
+      expect(findCanaries(JSON.stringify([...response.headers]))).toEqual([]);
     }
-    return answer;
+    return response;
   };
   return { send, statuses };
 }
 
-/** What may hold canaries: the databases, each with its log. */
+/** Files that may contain canaries: the databases and their WALs. */
 const isDatabase = (name: string) => /\.db(?:-wal|-shm)?$/.test(name);
 
 const receiver = startReceiver();
 
-/** Looks everywhere but in the databases and the answers to their owner, and ends the service. */
+/** Stops the service and expects no canary outside the databases and the responses to their owner. */
 async function expectNoneElsewhere(service: Service, cwd: string): Promise<void> {
   const places: Record<string, Uint8Array | string> = {
     arguments: readFileSync(`/proc/${service.process.pid}/cmdline`),
@@ -112,17 +112,17 @@ async function expectNoneElsewhere(service: Service, cwd: string): Promise<void>
   places.traces = receiver.sent.join('\n');
   expect(places.traces).toContain('/v2/private/user/profile');
   const database = new SqliteDatabase(join(cwd, 'data/planning.db'), { readonly: true });
-  const { whose, ...trail } = auditOf(database);
+  const { userIds, ...auditLog } = auditOf(database);
   database.close();
-  expect(whose).toContain(own);
-  places['audit trail'] = JSON.stringify(trail);
+  expect(userIds).toContain(own);
+  places['audit log'] = JSON.stringify(auditLog);
   for (const [place, bytes] of Object.entries(places)) expect([place, findCanaries(bytes)]).toEqual([place, []]);
 }
 
-/** Whom the trail tells of, and all else that it tells. */
+/** The user ids of the audit log, and its other columns. */
 function auditOf(database: SqliteDatabase) {
   const events = database.query<Record<string, unknown>, []>('SELECT * FROM audit_events').all();
-  return { whose: events.map((event) => event.user_id), told: events.map(({ user_id: _, ...told }) => told) };
+  return { userIds: events.map((event) => event.user_id), others: events.map(({ user_id: _, ...rest }) => rest) };
 }
 
 const environment = {
@@ -136,31 +136,31 @@ const environment = {
   CARRIER_BREAKER_FAILURES: '1000',
 };
 
-describe('a canary', () => {
+describe('findCanaries', () => {
   test.each([
-    ['as it is', canary()],
+    ['unchanged', canary()],
     ['in upper case', canary().toUpperCase()],
     ['in JSON', JSON.stringify({ a: [canary()] })],
-    ['in an address', encodeURIComponent(canary())],
-    ['in percent signs', '%71%7A%6B%61%6E%61%72%69%78'],
+    ['URL-encoded', encodeURIComponent(canary())],
+    ['percent-encoded', '%71%7A%6B%61%6E%61%72%69%78'],
     ['in hex', Buffer.from(`é${canary()}`).toString('hex').toUpperCase()],
     ['in base64', Buffer.from(`é${canary()}`).toString('base64')],
-    ['in base64, one further', Buffer.from(`${canary()}`).toString('base64url')],
-    ['in base64, two further', Buffer.from(`x${canary()}`).toString('base64')],
+    ['in base64, shifted by one byte', Buffer.from(`${canary()}`).toString('base64url')],
+    ['in base64, shifted by two bytes', Buffer.from(`x${canary()}`).toString('base64')],
     ['in a token', token],
     ['among bytes', Buffer.concat([Buffer.from([0, 255]), Buffer.from(canary())])],
     ['as a date', 'born 1951-07-19'],
     ['as a number', '{"careCosts":987654321.17}'],
-  ])('is found %s', (_, bytes) => {
+  ])('finds a canary %s', (_, bytes) => {
     expect(findCanaries(bytes)).not.toEqual([]);
   });
 });
 
-describe('nothing of a person is outside the database and the answers to that person', () => {
-  test('through success, refusals and faults of the carrier and the database, with the log at debug', async () => {
+describe('personal data outside the database and the responses to its owner', () => {
+  test('is absent after success, rejections, carrier failures and database failures at log level debug', async () => {
     const cwd = temporaryFolder();
     const service = await startService({ cwd, environment, hasErrorsInOutput: true });
-    const { send, statuses } = visit(service);
+    const { send, statuses } = createCanaryClient(service);
     const requests = canaryRequests(await (await fetch(`${service.address}/swagger/json`)).json());
     expect(requests.length).toBeGreaterThanOrEqual(8);
 
@@ -175,7 +175,7 @@ describe('nothing of a person is outside the database and the answers to that pe
       if (Object.keys(body).length > 0) expect(wrong.length).toBeGreaterThan(10);
       const statuses = new Set<number>();
       for (const each of wrong) statuses.add((await send(path, { body: each.body })).status);
-      // A text is not wrong where any text will do.
+      // Any text is valid in a free-text field.
       statuses.delete(200);
       expect([path, [...statuses]]).toEqual([path, Object.keys(body).length > 0 ? [422] : []]);
       await send(path, { body: { [canaryWord('key')]: canary() } });
@@ -189,14 +189,15 @@ describe('nothing of a person is outside the database and the answers to that pe
     await send(`/v2/private/${canaryWord('path')}`);
     await send(`/v2/private/cemetery/all?page=${canaryWord('page')}&sort=${canaryWord('sort')}`);
     await send(`/v2/private/user/salesManager/monthly-glance?month=${canaryWord('month')}`);
-    const strangers = [
+    const invalidTokens = [
       canaryWord('scheme'),
       `Bearer ${canaryWord('token')}`,
       `Bearer ${await sign({ sub: own }, '-1h')}`,
       `Bearer ${await sign({ sub: own }, '1h', `${testSecret}${canary()}`)}`,
       `Bearer ${await sign({ sub: canary().repeat(50) })}`,
     ];
-    for (const authorization of strangers) expect((await send('/v2/private/user', { authorization })).status).toBe(401);
+    for (const authorization of invalidTokens)
+      expect((await send('/v2/private/user', { authorization })).status).toBe(401);
     await send('/v2/private/user', {
       authorization: `Bearer ${await sign({ sub: own, roles: [{ role: canary() }] })}`,
     });
@@ -234,26 +235,26 @@ describe('nothing of a person is outside the database and the answers to that pe
     expect(stored.flatMap((name) => findCanaries(readFileSync(join(cwd, 'data', name)))).length).toBeGreaterThan(5);
   }, 60_000);
 
-  test('where the carrier answers with what it was told, in any part of its answer', async () => {
+  test('is absent when the carrier echoes request data in any part of its response', async () => {
     const cwd = temporaryFolder();
     const carrier = { CARRIER_URL: startEchoingCarrier(), CARRIER_API_KEY: canaryWord('key'), CARRIER_ATTEMPTS: '1' };
     const service = await startService({ cwd, environment: { ...environment, ...carrier }, hasErrorsInOutput: true });
-    const { send } = visit(service);
+    const { send } = createCanaryClient(service);
     const requests = canaryRequests(await (await fetch(`${service.address}/swagger/json`)).json());
     const applicant = requests.find(({ path }) => path === coverage)?.body;
     for (let call = 0; call < 2 * echoCount; call += 1) {
-      const answer = await send(coverage, { body: { ...applicant, firstName: canary(String(call >> 1)) } });
-      expect([502, 503, 504]).toContain(answer.status);
+      const response = await send(coverage, { body: { ...applicant, firstName: canary(String(call >> 1)) } });
+      expect([502, 503, 504]).toContain(response.status);
     }
     expect(service.output()).toContain('the carrier was asked');
     await expectNoneElsewhere(service, cwd);
   }, 60_000);
 
-  test('nor in any file, with a key set', async () => {
+  test('is in no file when encryption is on', async () => {
     const cwd = temporaryFolder();
     const key = { DATABASE_ENCRYPTION_KEY: keys.right };
     const service = await startService({ cwd, environment: { ...environment, ...key }, hasErrorsInOutput: true });
-    const { send } = visit(service);
+    const { send } = createCanaryClient(service);
     for (const { path, body } of canaryRequests(await (await fetch(`${service.address}/swagger/json`)).json())) {
       expect([path, (await send(path, { body })).status]).toEqual([path, 200]);
     }

@@ -6,7 +6,7 @@ import { runToEnd } from './support/run-to-end';
 
 const script = join(import.meta.dirname, '../.ci/install-programs');
 
-/** Runs the script on a machine that has these programs, each a line of shell, and no others. */
+/** Runs the script with only these programs in PATH, each a line of shell. */
 async function install(
   programs: Readonly<Record<string, string | undefined>>,
   environment: Readonly<Record<string, string>>,
@@ -26,46 +26,43 @@ async function install(
   });
   const { exitCode, stdout, stderr } = await runToEnd(child);
   expect({ exitCode, stderr, lines: stdout.split('\n').length }).toEqual({ exitCode: 0, stderr: '', lines: 2 });
-  return { said: stdout.trim(), hasAsked: await Bun.file(join(folder, 'asked')).exists() };
+  return { output: stdout.trim(), hasCalledApt: await Bun.file(join(folder, 'called')).exists() };
 }
 
-const asked = 'touch "$PATH/asked"; echo noise; echo noise >&2';
+const called = 'touch "$PATH/called"; echo noise; echo noise >&2';
 const root = { id: 'echo 0' };
 const ci = { CI: 'true' };
-/** Installs each package as the program that it holds. */
-const works = `${asked}; case "$*" in *" install "*) for name in "$@"; do
+/** An apt-get that installs the program of each package. */
+const works = `${called}; case "$*" in *" install "*) for name in "$@"; do
   case $name in systemd) name=systemd-analyze ;; prometheus) name=promtool ;; esac
   touch "$PATH/$name"; chmod +x "$PATH/$name"
 done;; esac`;
 const all = { chromium: '', nginx: '', haproxy: '', caddy: '', 'systemd-analyze': '', promtool: '' };
 
 test.each([
-  ['installs nothing where all are there', { ...root, ...all, 'apt-get': works }, ci, false, 'installed before'],
+  ['installs nothing when all programs exist', { ...root, ...all, 'apt-get': works }, ci, false, 'installed before'],
+  ['installs a missing program', { ...root, ...all, haproxy: undefined, 'apt-get': works }, ci, true, 'installed now'],
+  ['installs all programs on a CI machine', { ...root, 'apt-get': works }, ci, true, 'installed now'],
+  ['installs nothing outside CI', { ...root, 'apt-get': works }, {}, false, 'only installed where CI is set'],
+  ['installs nothing without root', { id: 'echo 1000', 'apt-get': works }, ci, false, 'only root with apt-get'],
+  ['succeeds without apt-get', root, ci, false, 'only root with apt-get'],
   [
-    'installs the one that is missing',
-    { ...root, ...all, haproxy: undefined, 'apt-get': works },
+    'succeeds when the package lists are unavailable',
+    { ...root, 'apt-get': `${called}; exit 100` },
     ci,
     true,
-    'installed now',
+    'not to be installed',
   ],
-  ['installs them on a machine of CI', { ...root, 'apt-get': works }, ci, true, 'installed now'],
+  ['succeeds when apt-get installs nothing', { ...root, 'apt-get': called }, ci, true, 'not to be installed'],
   [
-    'installs nothing on a person’s machine',
-    { ...root, 'apt-get': works },
-    {},
-    false,
-    'only installed where CI is set',
+    'stops after the timeout',
+    { ...root, 'apt-get': `${called}; sleep 60` },
+    ci,
+    true,
+    'not to be installed within 1 s',
   ],
-  ['installs nothing for who is not root', { id: 'echo 1000', 'apt-get': works }, ci, false, 'only root with apt-get'],
-  ['does without apt-get', root, ci, false, 'only root with apt-get'],
-  ['survives lists that cannot be had', { ...root, 'apt-get': `${asked}; exit 100` }, ci, true, 'not to be installed'],
-  ['survives an apt-get that installs none', { ...root, 'apt-get': asked }, ci, true, 'not to be installed'],
-  ['does not wait for ever', { ...root, 'apt-get': `${asked}; sleep 60` }, ci, true, 'not to be installed within 1 s'],
-] as const)(
-  'the script that installs the programs of the tests %s',
-  async (_, programs, environment, hasAsked, said) => {
-    const outcome = await install(programs, environment);
-    expect(outcome.said).toContain(said);
-    expect(outcome.hasAsked).toBe(hasAsked);
-  },
-);
+] as const)('.ci/install-programs %s', async (_, programs, environment, hasCalledApt, message) => {
+  const outcome = await install(programs, environment);
+  expect(outcome.output).toContain(message);
+  expect(outcome.hasCalledApt).toBe(hasCalledApt);
+});

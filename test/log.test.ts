@@ -17,18 +17,18 @@ function loggingTo(lines: string[]) {
   return createLog('debug', { write: (line) => lines.push(line) });
 }
 
-/** The one line that was written, as it is read. */
+/** The single written line, parsed. */
 function only(lines: readonly string[]) {
   expect(lines).toHaveLength(1);
   expect(lines[0]?.trimEnd()).not.toContain('\n');
   return v.parse(Line, JSON.parse(lines[0] ?? ''));
 }
 
-/** What was given as an object without a type, as it may be by way of a spread. */
+/** Hides the field types from the compiler, as a spread may. */
 const hidden = (fields: object): object => fields;
 
-describe('a log line', () => {
-  test.each(['debug', 'info', 'warn', 'error', 'fatal'] as const)('of %s holds listed fields alone', (level) => {
+describe('log line', () => {
+  test.each(['debug', 'info', 'warn', 'error', 'fatal'] as const)('has only listed fields at level %s', (level) => {
     const lines: string[] = [];
     const fields = hidden({ [canary]: 1, firstName: canary, email: `${canary}@example.com`, settled: 3 });
     loggingTo(lines)[level]({ ...fields, requestId: 'request-1' }, 'a text');
@@ -66,7 +66,7 @@ describe('a log line', () => {
     ['time', canary],
     ['msg', canary],
     ['__proto__', canary],
-  ])('drops %s where it holds %p, and names no more than the field', (name, value) => {
+  ])('drops %s with the value %p and reports only the field name', (name, value) => {
     const lines: string[] = [];
     loggingTo(lines).error(hidden(Object.fromEntries([[name, value]])), 'a text');
     const { time, ...line } = only(lines);
@@ -75,16 +75,16 @@ describe('a log line', () => {
     expect(String(time)).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
   });
 
-  test('has no text that is put together, and no field that is not listed, or the types refuse it', () => {
+  test('accepts only constant messages and listed fields by its types', () => {
     const lines: string[] = [];
     const log = createLog('silent', { write: (line) => lines.push(line) });
     const text: string = canary;
     // @ts-expect-error
     log.info(text);
     // @ts-expect-error
-    log.info(`somebody is ${text}`);
+    log.info(`the name is ${text}`);
     // @ts-expect-error
-    log.info({ settled: 1 }, `somebody is ${text}`);
+    log.info({ settled: 1 }, `the name is ${text}`);
     // @ts-expect-error
     log.info({ firstName: text }, 'a text');
     // @ts-expect-error
@@ -92,7 +92,7 @@ describe('a log line', () => {
     expect(lines).toEqual([]);
   });
 
-  test('never throws, whatever it is given and whoever writes it', () => {
+  test('never throws for hostile fields or a failing output', () => {
     const lines: string[] = [];
     const hostile = {
       get settled(): number {
@@ -111,7 +111,7 @@ describe('a log line', () => {
   });
 });
 
-describe('the line of a request', () => {
+describe('request line', () => {
   const request = { requestId: 'request-1', method: 'GET', route: '/v2/private/user', status: 200, durationMs: 1.239 };
   test.each([
     [{}, {}],
@@ -126,7 +126,7 @@ describe('the line of a request', () => {
     [{ status: Number.NaN }, { status: 0 }],
     [{ durationMs: Number.NaN }, { durationMs: 0 }],
     [{ durationMs: Number.POSITIVE_INFINITY }, { durationMs: 0 }],
-  ])('is one line of JSON with known values for %j', (sent, expected) => {
+  ])('is one line of JSON with safe values for %j', (sent, expected) => {
     const lines: string[] = [];
     loggingTo(lines).request({ ...request, ...sent });
     const { time, ...line } = only(lines);
@@ -141,7 +141,7 @@ describe('the line of a request', () => {
   });
 });
 
-describe('an error in the log', () => {
+describe('logged error', () => {
   const named = (name: string) => Object.assign(new Error(canary), { name });
   const coded = (code: unknown) => Object.assign(new Error(canary), { code });
   const forged = new Error(`${canary}\n    at ${canary} (${process.cwd()}/src/${canary}.ts:1951:7)`);
@@ -168,7 +168,7 @@ describe('an error in the log', () => {
     ['a code', coded(canary)],
     ['a code that is an object', coded({ toString: () => canary })],
     [
-      'a code that cannot be told',
+      'a code whose toString throws',
       coded({
         toString: () => {
           throw new Error(canary);
@@ -181,10 +181,10 @@ describe('an error in the log', () => {
       'a stack of its own',
       Object.assign(new Error('x'), { stack: `Error: x\n    at ${canary} (/home/${canary}/x.ts:1:1)` }),
     ],
-    ['a stack that is no text', Object.assign(new Error('x'), { stack: [canary] })],
+    ['a stack that is not text', Object.assign(new Error('x'), { stack: [canary] })],
     ['a cause', new Error('x', { cause: Object.assign(new TypeError(canary), { code: canary, params: [canary] }) })],
     ['a batch of errors', new AggregateError([new Error(canary)], canary)],
-  ])('that holds a value as %s tells none of it', (_, error) => {
+  ])('does not contain a value that is %s', (_, error) => {
     const lines: string[] = [];
     loggingTo(lines).error(describeError(error), 'it failed');
     expect(only(lines)).toMatchObject({ msg: 'it failed' });
@@ -192,7 +192,7 @@ describe('an error in the log', () => {
     expect(lines.join('')).not.toContain(process.cwd());
   });
 
-  test('is told by its kind, its code and where it happened', () => {
+  test('has name, code and stack frames', () => {
     const lines: string[] = [];
     const cause = Object.assign(new TypeError('x'), { code: 'ECONNREFUSED' });
     loggingTo(lines).error(describeError(new Error('y\nz', { cause })), 'it failed');
@@ -204,7 +204,7 @@ describe('an error in the log', () => {
 });
 
 describe('standard output', () => {
-  /** The service with its lines sent to where they cannot go. */
+  /** Starts the service with the given standard output. */
   async function startWith(stdout: number | 'pipe') {
     const cwd = temporaryFolder();
     const port = await freePort();
@@ -230,7 +230,7 @@ describe('standard output', () => {
   }
 
   test.skipIf(process.platform !== 'linux')(
-    'on a full disk costs lines, and neither answers nor the process',
+    'on a full disk loses lines but fails no request and not the process',
     async () => {
       const { child, live } = await startWith(openSync('/dev/full', 'w'));
       for (let count = 0; count < 20; count += 1) expect(await live()).toBe(200);
@@ -239,7 +239,7 @@ describe('standard output', () => {
     },
   );
 
-  test('that nobody reads any more costs lines, and neither answers nor the process', async () => {
+  test('with a closed reader loses lines but fails no request and not the process', async () => {
     const { child, live } = await startWith('pipe');
     if (typeof child.stdout === 'number' || child.stdout === undefined) throw new Error('There is no pipe');
     await child.stdout.cancel();
@@ -249,33 +249,27 @@ describe('standard output', () => {
     expect(await new Response(child.stderr).text()).toBe('');
   });
 
-  test.skipIf(process.platform !== 'linux')(
-    'with a reader who stalls takes no more memory than is set aside for it',
-    async () => {
-      // 100 MB of lines, none of which is read.
-      const child = Bun.spawn([process.execPath, join(import.meta.dirname, 'support/flood-log.ts')], {
-        stdout: stalledPipe(),
-        stderr: 'pipe',
-      });
-      const grownMb = Number(await new Response(child.stderr).text());
-      expect(grownMb).toBeGreaterThanOrEqual(0);
-      expect(grownMb).toBeLessThan(80);
-    },
-  );
+  test.skipIf(process.platform !== 'linux')('with a stalled reader uses bounded memory', async () => {
+    // 100 MB of lines that are never read.
+    const child = Bun.spawn([process.execPath, join(import.meta.dirname, 'support/flood-log.ts')], {
+      stdout: stalledPipe(),
+      stderr: 'pipe',
+    });
+    const grownMb = Number(await new Response(child.stderr).text());
+    expect(grownMb).toBeGreaterThanOrEqual(0);
+    expect(grownMb).toBeLessThan(80);
+  });
 
-  test.skipIf(process.platform !== 'linux')(
-    'with a reader who stalls holds up neither answers nor the end',
-    async () => {
-      const { child, live } = await startWith(stalledPipe());
-      for (let count = 0; count < 500; count += 1) await live();
-      expect(await live()).toBe(200);
-      child.kill('SIGTERM');
-      expect(await child.exited).toBe(0);
-    },
-  );
+  test.skipIf(process.platform !== 'linux')('with a stalled reader delays neither requests nor the stop', async () => {
+    const { child, live } = await startWith(stalledPipe());
+    for (let count = 0; count < 500; count += 1) await live();
+    expect(await live()).toBe(200);
+    child.kill('SIGTERM');
+    expect(await child.exited).toBe(0);
+  });
 });
 
-/** One that is open and never read; what it takes is 64 kB. */
+/** An open pipe with a capacity of 64 kB that is never read. */
 function stalledPipe(): number {
   const path = join(temporaryFolder(), 'pipe');
   Bun.spawnSync(['mkfifo', path]);

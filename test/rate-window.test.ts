@@ -6,8 +6,8 @@ function windowsAt(startMs: number, maxCallers = 1000) {
   return { time, windows: createRateWindows({ windowMs: 60_000, maxCallers, nowMs: () => time.nowMs }) };
 }
 
-describe('a window', () => {
-  test('grants its quota, says when it ends, and begins anew just then', () => {
+describe('rate window', () => {
+  test('grants its quota, reports the reset time and resets exactly then', () => {
     const { time, windows } = windowsAt(1000);
     expect(windows.take('ada', 2)).toEqual({ isOver: false, remaining: 1, resetsInSeconds: 60 });
     time.nowMs += 17_001;
@@ -19,21 +19,21 @@ describe('a window', () => {
     expect(windows.take('ada', 2)).toEqual({ isOver: false, remaining: 1, resetsInSeconds: 60 });
   });
 
-  test('is each caller’s own', () => {
+  test('counts each key separately', () => {
     const { windows } = windowsAt(0);
     windows.take('ada', 1);
     expect(windows.take('ada', 1).isOver).toBeTrue();
     expect(windows.take('bob', 1).isOver).toBeFalse();
   });
 
-  test('is looked at without being used', () => {
+  test('is not consumed by a look', () => {
     const { windows } = windowsAt(0);
-    for (let turn = 0; turn < 3; turn += 1) expect(windows.look('ada', 1).isOver).toBeFalse();
+    for (let count = 0; count < 3; count += 1) expect(windows.look('ada', 1).isOver).toBeFalse();
     windows.take('ada', 1);
     expect(windows.look('ada', 1)).toEqual({ isOver: true, remaining: 0, resetsInSeconds: 60 });
   });
 
-  test('never locks anybody out for longer than it lasts, when the clock is set back or forth', () => {
+  test('blocks no longer than its length when the clock is set back or forward', () => {
     const { time, windows } = windowsAt(1e12);
     windows.take('ada', 1);
     time.nowMs -= 3_600_000;
@@ -43,8 +43,8 @@ describe('a window', () => {
   });
 });
 
-describe('callers without number', () => {
-  test('cost bounded memory, 1,000,000 of them', () => {
+describe('rate windows of many keys', () => {
+  test('use bounded memory for 1,000,000 keys', () => {
     const { windows } = windowsAt(0, 100_000);
     const nextCallers = (count: number, kind: string) => {
       for (let index = 0; index < count; index += 1) windows.take(`${kind} ${index}`, 600);
@@ -54,11 +54,11 @@ describe('callers without number', () => {
     const fullBytes = process.memoryUsage.rss();
     nextCallers(1_000_000, 'caller');
     Bun.gc(true);
-    // All of the million would take twice as much; what is measured is garbage that is not collected yet.
+    // A million stored keys would take twice as much; the rest is uncollected garbage.
     expect(process.memoryUsage.rss() - fullBytes).toBeLessThan(80 * 1024 * 1024);
   });
 
-  test('do not make a refused caller forgotten who goes on asking', () => {
+  test('keep an exhausted key that continues to send requests', () => {
     const { windows } = windowsAt(0, 1000);
     windows.take('flooder', 1);
     for (let index = 0; index < 100_000; index += 1) {

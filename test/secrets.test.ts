@@ -14,7 +14,7 @@ import { failToStart, type Start, startService } from './support/service';
 import { hasSqld, startSqld } from './support/sqld';
 import { until } from './support/until';
 
-/** Every secret that there is; each has a word of its own, so that a failure names it. */
+/** Every secret setting, each with a distinct word, so that a failure names it. */
 const secrets = {
   AUTH_SECRET: 'sesame-auth-Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8',
   CARRIER_API_KEY: 'sesame-carrier-7Qe2Rk9',
@@ -34,7 +34,7 @@ const settings = {
 
 const secretsIn = (text: string) => [...new Set(text.match(/sesame-\w+/g) ?? [])];
 
-/** What a start would say of settings that it refuses. */
+/** The message of a start that rejects the settings. */
 function refusalOf(environment: Record<string, string>): string {
   try {
     readConfig(environment);
@@ -42,35 +42,35 @@ function refusalOf(environment: Record<string, string>): string {
     if (error instanceof ConfigError) return error.message;
     throw error;
   }
-  return 'They can be used';
+  return 'The settings are valid';
 }
 
-/** What a running service lets be seen of its secrets: in answers, in its output, and in what others see of a process. */
-async function lookAt(start: Start, token = 'x.y.z') {
+/** The secrets that a running service exposes in responses, output and process arguments. */
+async function exposedBy(start: Start, token = 'x.y.z') {
   const { DATABASE_ENCRYPTION_KEY } = start.environment ?? {};
   const { cwd } = await createCommandLine(DATABASE_ENCRYPTION_KEY === undefined ? {} : { DATABASE_ENCRYPTION_KEY });
   const service = await startService({ cwd, ...start, hasErrorsInOutput: true });
-  const answers: string[] = [];
-  const ask = async (path: string, init: RequestInit = {}) => {
+  const received: string[] = [];
+  const send = async (path: string, init: RequestInit = {}) => {
     const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
-    const answer = await fetch(`${service.address}${path}`, { headers, ...init });
-    answers.push(JSON.stringify([...answer.headers]), await answer.text());
-    return answer.status;
+    const response = await fetch(`${service.address}${path}`, { headers, ...init });
+    received.push(JSON.stringify([...response.headers]), await response.text());
+    return response.status;
   };
   const statuses = [
-    await ask('/v2/private/user'),
-    await ask('/v2/private/ltc/totalCoverage', { method: 'POST', body: JSON.stringify(canaryApplicant) }),
+    await send('/v2/private/user'),
+    await send('/v2/private/ltc/totalCoverage', { method: 'POST', body: JSON.stringify(canaryApplicant) }),
   ];
   for (const path of ['/health/live', '/health/ready', '/swagger/json', '/problems/unauthenticated', '/nowhere', '/']) {
-    await ask(path);
+    await send(path);
   }
-  await ask('/v2/private/ltc/lifetimeCare', { method: 'POST', body: '{' });
-  const seenOfProcess =
+  await send('/v2/private/ltc/lifetimeCare', { method: 'POST', body: '{' });
+  const processArguments =
     process.platform === 'linux' ? readFileSync(`/proc/${service.process.pid}/cmdline`, 'utf8') : '';
   service.process.kill('SIGTERM');
   await service.process.exited;
-  const said = service.output();
-  return { statuses, said, seen: secretsIn([...answers, seenOfProcess, said].join('\n')) };
+  const output = service.output();
+  return { statuses, output, seen: secretsIn([...received, processArguments, output].join('\n')) };
 }
 
 const tokenOf = () =>
@@ -85,12 +85,12 @@ const tokenOf = () =>
     now: new Date(),
   });
 
-describe('no secret is seen', () => {
-  test('of a service that runs, at the level debug, with a carrier that is away', async () => {
+describe('secrets are not exposed', () => {
+  test('by a running service at log level debug with an unavailable carrier', async () => {
     const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
-    const { statuses, said, seen } = await lookAt({ environment: { ...settings, ...ofFile } }, await tokenOf());
+    const { statuses, output, seen } = await exposedBy({ environment: { ...settings, ...ofFile } }, await tokenOf());
     expect(statuses).toEqual([404, 503]);
-    expect(said).toContain('"msg":"request"');
+    expect(output).toContain('"msg":"request"');
     expect(seen).toEqual([]);
   }, 60_000);
 
@@ -99,17 +99,17 @@ describe('no secret is seen', () => {
     ['DATABASE_URL', `ws://${inAddress}@127.0.0.1:1`],
     ['AUTH_JWKS_URL', `http://${inAddress}@127.0.0.1:1/jwks?key=sesame-query`],
   ])(
-    'of a %s that holds one and leads nowhere',
+    'by a %s with credentials that is unreachable: %s',
     async (key, address) => {
       const { AUTH_SECRET, DATABASE_ENCRYPTION_KEY, ...others } = secrets;
       const auth = key === 'AUTH_JWKS_URL' ? {} : { AUTH_SECRET };
       const environment = { ...settings, ...others, ...auth, [key]: address };
       const token = await tokenOf();
-      const { seen, said } = await lookAt({ environment }, token).catch(async () => {
+      const { seen, output } = await exposedBy({ environment }, token).catch(async () => {
         const { stderr, stdout } = await failToStart({ environment });
-        return { seen: secretsIn(stderr + stdout), said: stderr };
+        return { seen: secretsIn(stderr + stdout), output: stderr };
       });
-      expect(said).not.toBe('');
+      expect(output).not.toBe('');
       expect(seen).toEqual([]);
       const line = await createCommandLine(environment);
       for (const args of cases([['user', 'show', 'ada'], ['doctor'], ['migrate']], 2)) {
@@ -120,8 +120,8 @@ describe('no secret is seen', () => {
     60_000,
   );
 
-  test('of a start that is refused for any one setting, whatever stands in it', async () => {
-    // In the short form one start is a real one.
+  test('by a start that rejects a setting', async () => {
+    // The short form starts one real process.
     let isReal = true;
     for (const bad of [
       { CARRIER_URL: `https://${inAddress}@carrier.example` },
@@ -132,19 +132,19 @@ describe('no secret is seen', () => {
       { DATABASE_URL: 'file:sesame-folder/nowhere/%' },
     ]) {
       const environment = { ...settings, ...secrets, ...bad };
-      const said = refusalOf(environment);
-      expect(said).toStartWith('These settings cannot be used:\n');
-      expect(secretsIn(said)).toEqual([]);
+      const message = refusalOf(environment);
+      expect(message).toStartWith('These settings cannot be used:\n');
+      expect(secretsIn(message)).toEqual([]);
       if (isReal) {
         const { exitCode, stdout, stderr } = await failToStart({ environment });
         expect({ exitCode, stdout, seen: secretsIn(stderr) }).toEqual({ exitCode: 1, stdout: '', seen: [] });
-        expect(stderr).toStartWith(`${said}\nThe mode is production.`);
+        expect(stderr).toStartWith(`${message}\nThe mode is production.`);
       }
       isReal = isLong;
     }
   }, 60_000);
 
-  test('of a command that fails, nor of doctor', async () => {
+  test('by a failing command or by doctor', async () => {
     const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
     const line = await createCommandLine({ ...settings, ...ofFile, NEW_DATABASE_ENCRYPTION_KEY: 'sesame-new' });
     await line.write('bad.json', '[{"a":');
@@ -170,7 +170,7 @@ describe('no secret is seen', () => {
   }, 60_000);
 
   test.skipIf(!hasSqld || process.platform !== 'linux')(
-    'of the process that syncs a replica: it is told what it needs, even where an .env lies beside it',
+    'by the replica sync process, whose environment has no secrets, also with an .env file in the folder',
     async () => {
       const sqld = await startSqld();
       const db = await openDatabase({ url: sqld.url, timeoutMs: 5000 });
@@ -198,13 +198,13 @@ describe('no secret is seen', () => {
   );
 });
 
-test('the chat token alone is handed out, to whoever is signed in', async () => {
+test('authenticated response contains the chat token and no other secret', async () => {
   const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
   const { cwd } = await createCommandLine({ DATABASE_ENCRYPTION_KEY: secrets.DATABASE_ENCRYPTION_KEY });
   const service = await startService({ cwd, environment: { ...settings, ...ofFile } });
   const read = async (authorization: string) => {
-    const answer = await fetch(`${service.address}/v2/private/healthAndCare/`, { headers: { authorization } });
-    return secretsIn(JSON.stringify([...answer.headers]) + (await answer.text()));
+    const response = await fetch(`${service.address}/v2/private/healthAndCare/`, { headers: { authorization } });
+    return secretsIn(JSON.stringify([...response.headers]) + (await response.text()));
   };
   expect(await read(`Bearer ${await tokenOf()}`)).toEqual(['sesame-chat']);
   expect(await read('Bearer x.y.z')).toEqual([]);

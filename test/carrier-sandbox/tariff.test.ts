@@ -6,7 +6,7 @@ import { stateCodes } from '../../src/shared/states';
 const prices = (ageYears: number, gender: 'Male' | 'Female', state = 'VA', coverage = 500_000) =>
   priceApplication({ ageYears, gender, state }, coverage).map(({ terms }) => terms[0]?.price);
 
-describe('the tariff', () => {
+describe('tariff', () => {
   test.each([
     [30, 'Male', [25.74, 28.6, 34.32, 42.9, 54.34]],
     [30, 'Female', [21.74, 24.02, 28.6, 35.46, 44.62]],
@@ -16,18 +16,18 @@ describe('the tariff', () => {
     [65, 'Female', [211.43, 312.37, 393.91]],
     [70, 'Male', [486.2, 726.44]],
     [70, 'Female', [351.67, 524.64]],
-  ] as const)('at %i for %s is what was published, to the cent', (age, gender, expected) => {
+  ] as const)('equals the published prices at age %i for %s', (age, gender, expected) => {
     expect(prices(age, gender)).toEqual([...expected]);
   });
 
-  test('asks the same of men and women in Montana', () => {
+  test('has equal prices for men and women in Montana', () => {
     expect(prices(45, 'Male', 'MT')).toEqual(prices(45, 'Female', 'MT'));
     expect(priceApplication({ ageYears: 80, gender: 'Male', state: 'MT' })).toEqual(
       priceApplication({ ageYears: 80, gender: 'Female', state: 'MT' }),
     );
   });
 
-  test('never falls with age, term or coverage', () => {
+  test('never decreases with age, term or coverage', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: issueAges.min, max: 75 }),
@@ -49,7 +49,7 @@ describe('the tariff', () => {
     );
   });
 
-  test('gives everybody from 18 to 90 in every state an answer, one entry a term length within its issue ages', () => {
+  test('returns one entry for each term length within its issue ages, from 18 to 90 in every state', () => {
     const years = { 10: 75, 15: 70, 20: 65, 25: 60, 30: 55 };
     for (let age = issueAges.min; age <= issueAges.max; age += 1) {
       for (const state of stateCodes) {
@@ -67,7 +67,7 @@ describe('the tariff', () => {
     expect(issueAges).toEqual({ min: 18, max: 90 });
   });
 
-  test('leaves out a rider whose issue age has passed', () => {
+  test('omits a rider above its issue age', () => {
     const riders = (ageYears: number) =>
       priceApplication({ ageYears, gender: 'Male', state: 'VA' })[0]?.terms[0]?.riders.map(({ type }) => type);
     expect(riders(60)).toEqual(['ACCELERATED_DEATH_BENEFIT', 'WAIVER_OF_PREMIUM', 'ACCIDENTAL_DEATH', 'CHILD_TERM']);

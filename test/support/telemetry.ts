@@ -148,8 +148,8 @@ export interface Receiver {
   readonly resources: Record<string, string | number>[];
   /** All that was sent: addresses, headers and bodies. */
   readonly sent: string[];
-  /** The status to answer with, or never to answer. */
-  answer: number | 'never';
+  /** The status of the next responses; 'never' leaves requests pending. */
+  reply: number | 'never';
 }
 
 /** A receiver of OTLP on the loopback. */
@@ -160,8 +160,8 @@ export function startReceiver(): Receiver {
     async fetch(request) {
       const text = await request.text();
       receiver.sent.push(`${request.method} ${request.url} ${JSON.stringify(request.headers)} ${text}`);
-      if (receiver.answer === 'never') await new Promise(() => undefined);
-      if (receiver.answer !== 200) return new Response('no', { status: Number(receiver.answer) });
+      if (receiver.reply === 'never') await new Promise(() => undefined);
+      if (receiver.reply !== 200) return new Response('no', { status: Number(receiver.reply) });
       for (const { resource, scopeSpans } of v.parse(Export, JSON.parse(text)).resourceSpans) {
         receiver.resources.push(resource.attributes);
         receiver.spans.push(...scopeSpans.flatMap(({ spans }) => spans));
@@ -170,6 +170,6 @@ export function startReceiver(): Receiver {
     },
   });
   atEnd(() => server.stop(true));
-  const receiver: Receiver = { url: server.url.origin, spans: [], resources: [], sent: [], answer: 200 };
+  const receiver: Receiver = { url: server.url.origin, spans: [], resources: [], sent: [], reply: 200 };
   return receiver;
 }

@@ -24,18 +24,18 @@ const [page, alerts] = await Promise.all(
 );
 
 describe('GET /metrics', () => {
-  test('is no path at all without a token in the settings', async () => {
+  test('returns 404 when METRICS_TOKEN is not set', async () => {
     const testApp = await createTestApp();
     for (const path of ['/metrics', '/metrics/']) {
       for (const headers of [{}, { authorization }, { authorization: 'Bearer undefined' }]) {
-        const answer = await testApp.call('GET', path, { headers });
-        expect(answer.status).toBe(404);
-        expect(answer.body).toMatchObject({ type: '/problems/route-not-found', instance: path });
+        const response = await testApp.call('GET', path, { headers });
+        expect(response.status).toBe(404);
+        expect(response.body).toMatchObject({ type: '/problems/route-not-found', instance: path });
       }
     }
   });
 
-  test('is for whoever has the token alone, and tells nobody else how far they are from it', async () => {
+  test('returns the same 401 response for every wrong token', async () => {
     const testApp = await createWatchedApp();
     const refused = [
       undefined,
@@ -51,17 +51,19 @@ describe('GET /metrics', () => {
     const bodies = new Set<string>();
     for (const sent of refused) {
       const headers: Record<string, string> = sent === undefined ? {} : { authorization: sent };
-      const answer = await testApp.call('GET', '/metrics', { headers: { ...headers, 'x-request-id': 'the-same-id' } });
-      expect(answer.status).toBe(401);
-      expect(answer.headers.get('cache-control')).toBe('no-store');
-      bodies.add(answer.text);
+      const response = await testApp.call('GET', '/metrics', {
+        headers: { ...headers, 'x-request-id': 'the-same-id' },
+      });
+      expect(response.status).toBe(401);
+      expect(response.headers.get('cache-control')).toBe('no-store');
+      bodies.add(response.text);
     }
     expect(bodies.size).toBe(1);
     const user = await testApp.call('GET', '/metrics', { as: 'plain-user', roles: ['salesManager'] });
     expect(user.status).toBe(401);
   });
 
-  test('is refused to an address that goes on guessing, and never to whoever has the token', async () => {
+  test('returns 429 to an address that keeps guessing, and 200 with the token', async () => {
     const rateLimits = createRateLimits({ perMinute: 2, trustedProxyCount: 0 }, () => new Date());
     const testApp = await createWatchedApp({ overrides: { rateLimits } });
     const statuses: number[] = [];
@@ -71,12 +73,12 @@ describe('GET /metrics', () => {
     expect(statuses).toEqual([401, 401, 429, 200, 200, 200]);
   });
 
-  test('answers text that nobody may keep, a HEAD without it, and 405 to other methods', async () => {
+  test('returns uncacheable text, an empty HEAD response, and 405 for other methods', async () => {
     const testApp = await createWatchedApp();
-    const answer = await testApp.call('GET', '/metrics', { headers: { authorization } });
-    expect(answer.status).toBe(200);
-    expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
-    expect(answer.headers.get('cache-control')).toBe('no-store');
+    const response = await testApp.call('GET', '/metrics', { headers: { authorization } });
+    expect(response.status).toBe(200);
+    expect(response.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
+    expect(response.headers.get('cache-control')).toBe('no-store');
     const head = await testApp.call('HEAD', '/metrics', { headers: { authorization } });
     expect({ status: head.status, text: head.text }).toEqual({ status: 200, text: '' });
     expect((await testApp.call('HEAD', '/metrics')).status).toBe(401);
@@ -85,19 +87,19 @@ describe('GET /metrics', () => {
     expect(post.headers.get('allow')).toBe('GET, HEAD');
   });
 
-  test('answers while the database is away, without what the database alone knows', async () => {
+  test('returns the other metrics while the database is unavailable', async () => {
     const testApp = await createWatchedApp();
     expect(await testApp.scrape()).toContain('planning_applications{');
-    const away = await createWatchedApp();
-    away.db.$client.close();
-    const text = await away.scrape();
+    const withoutDatabase = await createWatchedApp();
+    withoutDatabase.db.$client.close();
+    const text = await withoutDatabase.scrape();
     expect(text).toContain('process_open_fds');
     expect(text).not.toContain('planning_applications{');
     expect(text).toMatch(/planning_database_calls_total\{database="primary",kind="read",outcome="unavailable"\} 1\n/);
   });
 
-  test('answers while the database says nothing, and asks it once for all who scrape', async () => {
-    let asked = 0;
+  test('returns metrics while the database is stalled, with one query for parallel scrapes', async () => {
+    let queries = 0;
     const route = createMetricsRoute({
       metrics: createPrometheusMetrics({ replica: undefined }),
       config: { metricsToken },
@@ -105,26 +107,26 @@ describe('GET /metrics', () => {
       lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
       whyUnwritable: () => Promise.resolve(undefined),
       readFacts() {
-        asked += 1;
+        queries += 1;
         return new Promise(() => undefined);
       },
     });
     const app = new Elysia().use(route);
     const scrape = () => app.handle(new Request('http://localhost/metrics', { headers: { authorization } }));
-    const answers = await Promise.all([scrape(), scrape(), scrape()]);
-    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+    const responses = await Promise.all([scrape(), scrape(), scrape()]);
+    expect(responses.map(({ status }) => status)).toEqual([200, 200, 200]);
     expect((await scrape()).status).toBe(200);
-    expect(asked).toBe(1);
+    expect(queries).toBe(1);
   });
 });
 
-describe('the metrics of requests', () => {
+describe('request metrics', () => {
   const requestsOf = (samples: readonly Sample[]) =>
     samples
       .filter(({ name }) => name === 'http_requests_total')
       .map(({ labels: { method, route, status }, value }) => `${method} ${route} ${status} ${value}`);
 
-  test('count by pattern and by the status that went out', async () => {
+  test('count requests by route pattern and final status', async () => {
     const testApp = await createWatchedApp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'a', body: {} });
     await testApp.call('POST', '/v2/private/user/profile/', { as: 'b', body: {} });
@@ -149,7 +151,7 @@ describe('the metrics of requests', () => {
     ]);
   });
 
-  test('have as many series as there are routes, whatever is asked', async () => {
+  test('have bounded series for unknown paths and methods', async () => {
     const testApp = await createWatchedApp();
     const odd = ['PROPFIND', 'MKCOL', 'LOCK', 'SEARCH', 'PURGE', 'TRACE', 'QUERY'];
     for (let index = 0; index < 200; index += 1) {
@@ -167,7 +169,7 @@ describe('the metrics of requests', () => {
     ]);
   });
 
-  test('count the failures that no handler sees', async () => {
+  test('count failures outside of the handlers', async () => {
     const metrics = createPrometheusMetrics({ replica: undefined });
     const log = createLog('silent');
     const app = new Elysia({
@@ -192,13 +194,13 @@ describe('the metrics of requests', () => {
   });
 });
 
-describe('the metrics of the database', () => {
-  test('tell how many saves share a transaction, and that none waits any more', async () => {
+describe('database metrics', () => {
+  test('report the size of write groups and an empty queue', async () => {
     const testApp = await createWatchedApp();
     const save = (index: number) =>
       testApp.call('POST', '/v2/private/user/profile', { as: `person-${index}`, body: { firstName: 'Ada' } });
-    const answers = await Promise.all(Array.from({ length: 40 }, (_, index) => save(index)));
-    expect(answers.every(({ status }) => status === 200)).toBeTrue();
+    const responses = await Promise.all(Array.from({ length: 40 }, (_, index) => save(index)));
+    expect(responses.every(({ status }) => status === 200)).toBeTrue();
     const write = { database: 'primary', kind: 'write' };
     // Each scrape probes the database by a write of its own, every two seconds at most.
     for (const [name, labels] of [
@@ -215,7 +217,7 @@ describe('the metrics of the database', () => {
     expect(await testApp.sample('planning_write_queue_units')).toBe(0);
   });
 
-  test('tell a lock from a database that is away, and that somebody waits meanwhile', async () => {
+  test('distinguish a lock from an unavailable database and report the waiting write', async () => {
     const testApp = await createWatchedApp({ databaseTimeoutMs: 1_500 });
     const save = () => testApp.call('POST', '/v2/private/user/profile', { as: 'person', body: { firstName: 'Ada' } });
     expect((await save()).status).toBe(200);
@@ -237,7 +239,7 @@ describe('the metrics of the database', () => {
     expect(await calls('unavailable')).toBe(1);
   });
 
-  test.skipIf(!hasSqld)('tell what a replica answers, and that it follows', async () => {
+  test.skipIf(!hasSqld)('report reads from the replica and its sync state', async () => {
     const primary = await startPrimary();
     const service = await startService({
       environment: {
@@ -265,11 +267,11 @@ describe('the metrics of the database', () => {
   });
 });
 
-describe('the metrics of the carrier', () => {
+describe('carrier metrics', () => {
   const apply = (testApp: Awaited<ReturnType<typeof createWatchedApp>>, lastName: string) =>
     testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: lastName, body: { ...anApplicant, lastName } });
 
-  test('tell calls by what became of them, and each attempt', async () => {
+  test('count calls by outcome, and attempts by status class', async () => {
     const testApp = await createWatchedApp();
     for (const lastName of ['Byron', 'Declined', 'Garbled', 'Broken']) await apply(testApp, lastName);
     const calls = (outcome: string) => testApp.sample('planning_carrier_call_duration_seconds_count', { outcome });
@@ -284,7 +286,7 @@ describe('the metrics of the carrier', () => {
     expect(await attempts('5xx')).toBe(2);
   });
 
-  test('tell that the breaker is open, what it kept from being asked, and that it closed again', async () => {
+  test('report an open circuit, rejected calls and the closed circuit after it', async () => {
     const testApp = await createWatchedApp();
     const breaker = () => testApp.sample('planning_carrier_breaker_state', { endpoint: 'start' });
     expect(await breaker()).toBe(0);
@@ -302,8 +304,8 @@ describe('the metrics of the carrier', () => {
   });
 });
 
-describe('the metrics of what is stored', () => {
-  test('count applications by state as the table has them, through every move', async () => {
+describe('metrics of stored data', () => {
+  test('count applications by state like the table after every kind of change', async () => {
     const testApp = await createWatchedApp();
     for (const lastName of ['Byron', 'Lovelace', 'Declined', 'Garbled']) {
       await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: lastName, body: { ...anApplicant, lastName } });
@@ -315,7 +317,7 @@ describe('the metrics of what is stored', () => {
       );
       return rows.map((row) => `${row.table_name} ${row.row_count}`);
     };
-    const there = async () => {
+    const recounted = async () => {
       const { rows } = await db.$client.execute(
         `SELECT 'applications:' || CASE WHEN abandoned_at IS NOT NULL AND state IN ('submitting', 'unknown')
           THEN 'abandoned' ELSE state END AS name, count(*) AS n FROM applications GROUP BY 1 ORDER BY 1`,
@@ -344,11 +346,11 @@ describe('the metrics of what is stored', () => {
       'UPDATE applications SET abandoned_at = NULL',
     ]) {
       await db.$client.execute(change);
-      expect(await counted()).toEqual(await there());
+      expect(await counted()).toEqual(await recounted());
     }
   });
 
-  test('name the catalogue that matches are made by', async () => {
+  test('report the catalogue version of the matches', async () => {
     const testApp = await createWatchedApp();
     expect(await testApp.sample('planning_catalog_version')).toBe(0);
     const match = () => testApp.call('POST', '/v2/private/engine/matches', { as: 'plain-user' });
@@ -365,8 +367,8 @@ describe('the metrics of what is stored', () => {
   });
 });
 
-describe('the metrics of the process', () => {
-  test('tell memory, files, time, the build and a loop that stood still', async () => {
+describe('process metrics', () => {
+  test('report memory, open files, CPU time, the build and a blocked event loop', async () => {
     const testApp = await createWatchedApp();
     const before = await testApp.sample('event_loop_delay_seconds_sum');
     await Bun.sleep(150);
@@ -385,7 +387,7 @@ describe('the metrics of the process', () => {
   });
 });
 
-describe('the metrics in docs/monitoring.md', () => {
+describe('metrics table in docs/monitoring.md', () => {
   const listed = [...(page ?? '').matchAll(/^\| `((?:http|planning|process|event)_\w+)` \| (\w+) \|([^|]*)\|/gm)].map(
     ([, name = '', type = '', labels = '']) => ({
       name,
@@ -393,7 +395,7 @@ describe('the metrics in docs/monitoring.md', () => {
       labels: [...labels.matchAll(/`(\w+)`/g)].map(([, label]) => label),
     }),
   );
-  const given = async () => {
+  const exported = async () => {
     const testApp = await createWatchedApp();
     const body = { ...anApplicant, lastName: 'Broken' };
     await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'plain-user', body });
@@ -415,17 +417,17 @@ describe('the metrics in docs/monitoring.md', () => {
   const sorted = (metrics: readonly { name: string; type: string; labels: readonly (string | undefined)[] }[]) =>
     metrics.map(({ name, type, labels }) => `${name} ${type} ${labels.toSorted().join(' ')}`).toSorted();
 
-  test('are those that there are, with their types and labels', async () => {
+  test('lists exactly the exported metrics with types and labels', async () => {
     expect(listed.length).toBeGreaterThan(15);
-    expect(sorted(listed)).toEqual(sorted(await given()));
+    expect(sorted(listed)).toEqual(sorted(await exported()));
   });
 
-  test('include each metric of docs/alerts.yml', async () => {
+  test('covers every metric in docs/alerts.yml', async () => {
     const expressions = [...(alerts ?? '').matchAll(/^\s+expr: (.*(?:\n {10}.*)*)/gm)].map(([, text = '']) => text);
     expect(expressions.length).toBeGreaterThan(15);
     const named = expressions.flatMap((text) => text.match(/\b(?:http|planning|process|event)_\w+/g) ?? []);
     const names = new Set(
-      (await given()).flatMap(({ name, type }) =>
+      (await exported()).flatMap(({ name, type }) =>
         type === 'histogram' ? [`${name}_bucket`, `${name}_count`, `${name}_sum`] : [name],
       ),
     );
@@ -433,7 +435,7 @@ describe('the metrics in docs/monitoring.md', () => {
   });
 });
 
-test('nothing of a person is in the metrics, whatever fails', async () => {
+test('metrics contain no personal data after success and failures', async () => {
   const testApp = await createWatchedApp();
   const canaries = ['Canaryname', 'canary@example.com', '1951-07-19', 'canary-subject', 'canary-title', 'CANARYMETHOD'];
   const as = 'canary-subject';
@@ -452,7 +454,7 @@ test('nothing of a person is in the metrics, whatever fails', async () => {
   for (const canary of canaries) expect(text).not.toContain(canary);
 });
 
-test('what is not asked for is not loaded', async () => {
+test('metrics route does not exist by default', async () => {
   expect(testConfig.metricsToken).toBeUndefined();
   expect((await createTestApp()).app.routes.some(({ path }) => path === '/metrics')).toBeFalse();
 });

@@ -16,15 +16,15 @@ const sampled = `00-${traceId}-b7ad6b7169203331-01`;
 const notSampled = `00-${traceId}-b7ad6b7169203331-00`;
 const profile = '/v2/private/user/profile';
 const read = '/v2/private/user/applications';
-const byStranger = { headers: { traceparent: sampled } };
-const bad = { authorization: 'Bearer x.y.z' };
+const anonymous = { headers: { traceparent: sampled } };
+const invalidToken = { authorization: 'Bearer x.y.z' };
 const serverKind = 2;
 const clientKind = 3;
 
 const named = (spans: readonly Span[], name: string) => spans.filter((span) => span.name === name);
 
-/** A carrier that notes what it is sent before the sandbox answers. */
-async function startNotingCarrier() {
+/** A proxy to the carrier sandbox that records request headers. */
+async function startRecordingCarrier() {
   const sandbox = await startSandbox();
   const headers: Record<string, string>[] = [];
   const server = Bun.serve({
@@ -44,8 +44,8 @@ async function startNotingCarrier() {
   return { url: server.url.origin, headers };
 }
 
-describe('a request', () => {
-  test('is one span with its pattern, status and id, and one below it for each call of the database', async () => {
+describe('trace of a request', () => {
+  test('has a server span with route, status and request id, and a child span for each database call', async () => {
     const receiver = startReceiver();
     const testApp = await createWatchedApp({ receiver });
     const headers = { 'x-request-id': 'the-id-of-this' };
@@ -81,7 +81,7 @@ describe('a request', () => {
     expect(line).toMatchObject({ requestId: 'the-id-of-this', traceId: server?.traceId });
   });
 
-  test('keeps its spans apart from those that are answered at the same time', async () => {
+  test('keeps spans of parallel requests separate', async () => {
     const receiver = startReceiver();
     const testApp = await createWatchedApp({ receiver });
     const people = Array.from({ length: 30 }, (_, index) => `person-${index}`);
@@ -96,7 +96,7 @@ describe('a request', () => {
     }
   });
 
-  test('that fails says so by its status alone', async () => {
+  test('reports a failure by its status code only', async () => {
     const receiver = startReceiver();
     const testApp = await createWatchedApp({ receiver });
     testApp.db.$client.close();
@@ -114,10 +114,10 @@ describe('a request', () => {
   });
 });
 
-describe('a trace that a caller has begun', () => {
-  test('goes on here and at the carrier, an attempt after the other, without what the caller adds', async () => {
+describe('incoming traceparent', () => {
+  test('is continued to each carrier attempt without tracestate and baggage', async () => {
     const receiver = startReceiver();
-    const carrier = await startNotingCarrier();
+    const carrier = await startRecordingCarrier();
     const testApp = await createWatchedApp({ receiver, carrierUrl: carrier.url });
     const headers = { traceparent: sampled, tracestate: 'canary=secret', baggage: 'canary=secret' };
     const body = { ...applicant, lastName: 'Broken' };
@@ -155,11 +155,11 @@ describe('a trace that a caller has begun', () => {
     `00-${traceId}-b7ad6b7169203331-0g`,
     `00-${traceId}-b7ad6b7169203331-01, ${sampled}`,
     'x'.repeat(8000),
-  ])('by a traceparent that is none is not taken up: %p', async (traceparent) => {
+  ])('is ignored when invalid: %p', async (traceparent) => {
     const receiver = startReceiver();
     const testApp = await createWatchedApp({ receiver });
-    const answer = await testApp.call('GET', '/v2/private/user/applications', { as: 'a', headers: { traceparent } });
-    expect(answer.status).toBe(200);
+    const response = await testApp.call('GET', '/v2/private/user/applications', { as: 'a', headers: { traceparent } });
+    expect(response.status).toBe(200);
     await Bun.sleep(0);
     await testApp.tracing?.stop();
     const [server] = receiver.spans.filter(({ kind }) => kind === serverKind);
@@ -167,48 +167,48 @@ describe('a trace that a caller has begun', () => {
     expect(server?.traceId).not.toBe(traceId);
   });
 
-  test('is exported as the caller has decided, if that is somebody with a token', async () => {
+  test('decides the sampling only for authenticated requests', async () => {
     const receiver = startReceiver();
-    const nothing = await createWatchedApp({ receiver, ratio: 0 });
-    await nothing.call('GET', read, { as: 'plain-user' });
-    await nothing.call('GET', read, { headers: { traceparent: sampled } });
-    await nothing.call('POST', profile, { body: {}, headers: { traceparent: sampled } });
-    await nothing.call('GET', '/health/ready', { headers: { traceparent: sampled } });
-    await nothing.call('GET', '/v2/private/../../health/ready', { headers: { traceparent: sampled } });
-    await nothing.call('GET', read, { as: 'plain-user', headers: { traceparent: sampled } });
+    const unsampled = await createWatchedApp({ receiver, ratio: 0 });
+    await unsampled.call('GET', read, { as: 'plain-user' });
+    await unsampled.call('GET', read, { headers: { traceparent: sampled } });
+    await unsampled.call('POST', profile, { body: {}, headers: { traceparent: sampled } });
+    await unsampled.call('GET', '/health/ready', { headers: { traceparent: sampled } });
+    await unsampled.call('GET', '/v2/private/../../health/ready', { headers: { traceparent: sampled } });
+    await unsampled.call('GET', read, { as: 'plain-user', headers: { traceparent: sampled } });
     await Bun.sleep(0);
-    await nothing.tracing?.stop();
+    await unsampled.tracing?.stop();
     const servers = receiver.spans.filter(({ kind }) => kind === serverKind);
     expect(servers.map(({ name }) => name)).toEqual([`GET ${read}`]);
     expect(servers[0]?.parentSpanId).toBe('b7ad6b7169203331');
     expect(new Set(receiver.spans.map((span) => span.traceId))).toEqual(new Set([traceId]));
   });
 
-  test.each<[why: string, status: number, ask: (app: WatchedApp) => Promise<{ status: number }>]>([
-    ['has no token', 401, (app) => app.call('GET', read, byStranger)],
+  test.each<[condition: string, status: number, request: (app: WatchedApp) => Promise<{ status: number }>]>([
+    ['without a token', 401, (app) => app.call('GET', read, anonymous)],
     [
-      'has a bad token',
+      'with an invalid token',
       401,
-      (app) => app.call('POST', profile, { body: {}, headers: { ...bad, traceparent: sampled } }),
+      (app) => app.call('POST', profile, { body: {}, headers: { ...invalidToken, traceparent: sampled } }),
     ],
-    ['asks for a path that is not there', 404, (app) => app.call('GET', '/v2/private/nowhere', byStranger)],
-    ['asks by a method that is not there', 405, (app) => app.call('DELETE', read, byStranger)],
+    ['for an unknown path', 404, (app) => app.call('GET', '/v2/private/nowhere', anonymous)],
+    ['for an unsupported method', 405, (app) => app.call('DELETE', read, anonymous)],
     [
-      'asks too often',
+      'over the rate limit',
       429,
-      async (app) => (await app.call('GET', read, byStranger)) && app.call('GET', read, byStranger),
+      async (app) => (await app.call('GET', read, anonymous)) && app.call('GET', read, anonymous),
     ],
-  ])('is not exported for a stranger who %s', async (_, status, ask) => {
+  ])('exports nothing for an unauthenticated request %s', async (_, status, request) => {
     const receiver = startReceiver();
     const rateLimits = createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date());
     const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
-    expect((await ask(testApp)).status).toBe(status);
+    expect((await request(testApp)).status).toBe(status);
     await Bun.sleep(0);
     await testApp.tracing?.stop();
     expect(receiver.spans).toEqual([]);
   });
 
-  test('is exported for somebody with a token also when the request is refused', async () => {
+  test('is exported for an authenticated request that is rejected', async () => {
     const receiver = startReceiver();
     const rateLimits = createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => new Date());
     const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
@@ -222,9 +222,9 @@ describe('a trace that a caller has begun', () => {
     expect(statuses).toEqual([200, 400, 422, 429]);
   });
 
-  test('and is not to be exported is not, and the carrier is told so', async () => {
+  test('exports nothing and propagates sampled=0 to the carrier when it is not sampled', async () => {
     const receiver = startReceiver();
-    const carrier = await startNotingCarrier();
+    const carrier = await startRecordingCarrier();
     const testApp = await createWatchedApp({ receiver, carrierUrl: carrier.url });
     const headers = { traceparent: notSampled };
     await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'plain-user', body: applicant, headers });
@@ -237,8 +237,8 @@ describe('a trace that a caller has begun', () => {
   });
 });
 
-test('without a receiver the carrier is sent no traceparent, and the log has no trace', async () => {
-  const carrier = await startNotingCarrier();
+test('carrier requests have no traceparent, and the log no trace id, when tracing is off', async () => {
+  const carrier = await startRecordingCarrier();
   const testApp = await createWatchedApp({ carrierUrl: carrier.url });
   const headers = { traceparent: sampled };
   await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'plain-user', body: applicant, headers });
@@ -248,11 +248,11 @@ test('without a receiver the carrier is sent no traceparent, and the log has no 
   expect(testApp.logLines.join('')).not.toContain('traceId');
 });
 
-describe('a receiver that', () => {
-  const inTime = async (receiver: Pick<Receiver, 'url'>) => {
+describe('trace receiver', () => {
+  const sendRequests = async (receiver: Pick<Receiver, 'url'>) => {
     const testApp = await createWatchedApp({ receiver });
     const read = () => testApp.call('GET', '/v2/private/user/applications', { as: 'plain-user' });
-    // More than one batch, so that sending begins while requests come.
+    // More than one batch, so that the export starts during the requests.
     for (let index = 0; index < 600; index += 1) expect((await read()).status).toBe(200);
     await Bun.sleep(0);
     return testApp;
@@ -262,18 +262,18 @@ describe('a receiver that', () => {
       .map((line) => JSON.parse(line))
       .flatMap(({ msg, reason }) => (/^spans/.test(msg) ? [`${msg}: ${reason}`] : []));
 
-  test('is away delays and fails no request, and is told of once', async () => {
-    const testApp = await inTime({ url: `http://127.0.0.1:${await freePort()}` });
+  test('that is unreachable delays no request and causes one warning', async () => {
+    const testApp = await sendRequests({ url: `http://127.0.0.1:${await freePort()}` });
     await testApp.tracing?.stop();
     expect(warnings(testApp.logLines)).toEqual(['spans cannot be exported: unreachable']);
   });
 
-  test('refuses is told of by its status, and again once it takes them', async () => {
+  test('that returns 503 causes a warning, and another log line when it recovers', async () => {
     const receiver = startReceiver();
-    receiver.answer = 503;
-    const testApp = await inTime(receiver);
+    receiver.reply = 503;
+    const testApp = await sendRequests(receiver);
     await until(() => warnings(testApp.logLines).length > 0);
-    receiver.answer = 200;
+    receiver.reply = 200;
     await until(async () => {
       await testApp.call('GET', '/health/live');
       return receiver.spans.length > 0;
@@ -285,19 +285,19 @@ describe('a receiver that', () => {
     ]);
   });
 
-  test('never answers delays neither requests nor the stop', async () => {
+  test('that never responds delays neither requests nor the stop', async () => {
     const receiver = startReceiver();
-    receiver.answer = 'never';
-    const testApp = await inTime(receiver);
+    receiver.reply = 'never';
+    const testApp = await sendRequests(receiver);
     const startedAtMs = performance.now();
     await testApp.tracing?.stop();
     expect(performance.now() - startedAtMs).toBeLessThan(5_000);
     expect(receiver.sent.length).toBeGreaterThan(0);
   });
 
-  test('never answers is kept no more spans for than a bound', async () => {
+  test('that never responds leaves a bounded number of buffered spans', async () => {
     const receiver = startReceiver();
-    receiver.answer = 'never';
+    receiver.reply = 'never';
     const settings: TracerSettings = {
       endpoint: receiver.url,
       headers: {},
@@ -314,15 +314,15 @@ describe('a receiver that', () => {
       tracing.inSpanOf(request, () => undefined);
       tracing.answered(request, answered);
     }
-    receiver.answer = 200;
+    receiver.reply = 200;
     await tracing.stop();
     expect(receiver.spans.length).toBeGreaterThan(500);
     expect(receiver.spans.length).toBeLessThan(spans / 10);
   });
 });
 
-describe('the process', () => {
-  test('sends what is left when it stops, to the receiver of its settings, whatever else the environment says', async () => {
+describe('service process', () => {
+  test('flushes spans at stop and ignores OTEL variables that are not settings', async () => {
     const receiver = startReceiver();
     const service = await startService({
       environment: {
@@ -353,7 +353,7 @@ describe('the process', () => {
   });
 });
 
-test('nothing of a person is in a span, whatever fails', async () => {
+test('spans contain no personal data after success and failures', async () => {
   const receiver = startReceiver();
   const testApp = await createWatchedApp({ receiver });
   const as = 'canary-subject';
