@@ -122,15 +122,19 @@ export async function removeEarlierBundle(folder: string): Promise<void> {
   for (const name of names) await rm(join(folder, name), { recursive: true });
 }
 
-const dist = fileURLToPath(new URL('dist', packageRoot));
-const folder = resolve(process.argv[2] ?? dist);
-// Bun writes down where modules lie, seen from here.
-process.chdir(fileURLToPath(packageRoot));
-// What an earlier build left; never a folder that somebody names, which may hold anything.
-if (folder === dist && existsSync(dist)) await removeEarlierBundle(dist);
-const commit = commitToBuild(process.env.BUILD_COMMIT);
-await buildBundle(folder, commit);
-process.stdout.write(`Built ${commit}: ${folder} runs with \`bun --no-install src/main.js\`\n`);
+if (import.meta.main) await build();
+
+async function build(): Promise<void> {
+  const dist = fileURLToPath(new URL('dist', packageRoot));
+  const folder = resolve(process.argv[2] ?? dist);
+  // Bun writes down where modules lie, seen from here.
+  process.chdir(fileURLToPath(packageRoot));
+  // What an earlier build left; never a folder that somebody names, which may hold anything.
+  if (folder === dist && existsSync(dist)) await removeEarlierBundle(dist);
+  const commit = commitToBuild(process.env.BUILD_COMMIT);
+  await buildBundle(folder, commit);
+  process.stdout.write(`Built ${commit}: ${folder} runs with \`bun --no-install src/main.js\`\n`);
+}
 
 /** The commit that the environment names, or git if it is installed and knows this folder. */
 function commitToBuild(named: string | undefined): string {
