@@ -1,6 +1,7 @@
 import { LibsqlError } from '@libsql/client/sqlite3';
 import Connection from 'libsql';
 import { causeChain } from '../errors';
+import { withTimeout } from '../shared/async';
 
 /** Codes after which the same statement may well succeed later: locks, I/O, a server that is away or overloaded. */
 const unavailableCodes = new Set([
@@ -107,17 +108,11 @@ function networkCode(error: unknown): string | undefined {
 /** The server does not accept the token, or does not let it write. */
 export type TokenFault = 'TOKEN_REFUSED' | 'TOKEN_READ_ONLY';
 
-/** What `work` comes to, or DatabaseError `DEADLINE_EXCEEDED` once it has taken too long; it goes on unheard then. */
-export async function beforeDeadline<Result>(work: Promise<Result>, timeoutMs: number): Promise<Result> {
-  let timer: Timer | undefined;
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new DatabaseError('DEADLINE_EXCEEDED', true)), timeoutMs);
+/** Rejects with DatabaseError `DEADLINE_EXCEEDED` after `timeoutMs`. Does not cancel `work`. */
+export function beforeDeadline<Result>(work: Promise<Result>, timeoutMs: number): Promise<Result> {
+  return withTimeout(work, timeoutMs, () => {
+    throw new DatabaseError('DEADLINE_EXCEEDED', true);
   });
-  try {
-    return await Promise.race([work, deadline]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /**

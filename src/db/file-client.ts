@@ -1,4 +1,5 @@
 import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
+import { jitteredPause } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { type Checkpointer, createCheckpointer } from './checkpointer';
 import {
@@ -104,7 +105,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
         }
         discard();
         if (performance.now() >= deadlineMs) throw failure;
-        await shortPause();
+        await jitteredPause(5, 20);
       }
     }
   };
@@ -183,7 +184,7 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
         const failure = isUndone ? error.failure : toDatabaseError(error);
         if (failure.code === 'SQLITE_BUSY' && !isUndone) {
           for (const unit of due) unit.heldUpBy = failure;
-          await shortPause();
+          await jitteredPause(5, 20);
         } else if (isUndone && due.length > 1 && isOfOneUnit(failure)) {
           for (const unit of due) await commit([unit]);
         } else {
@@ -286,8 +287,4 @@ export async function openLocalClient(settings: LocalSettings): Promise<Client> 
     },
     protocol: 'file',
   };
-}
-
-function shortPause(): Promise<void> {
-  return Bun.sleep(5 + Math.random() * 15);
 }

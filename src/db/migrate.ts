@@ -1,5 +1,6 @@
 import type { InStatement } from '@libsql/client';
 import { sql } from 'drizzle-orm';
+import { jitteredPause } from '../shared/async';
 import { commandName } from '../shared/build';
 import { MigrationBackupError } from './backup';
 import type { Database } from './client';
@@ -86,7 +87,7 @@ export async function migrateDatabase(
       if (error instanceof SchemaDamageError || error instanceof MigrationBackupError) throw error;
       const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && performance.now() < deadlineMs;
       if (!isLocked && (await newestApplied(db)) <= reached) throw error;
-      await Bun.sleep(50 + Math.random() * 150);
+      await jitteredPause(50, 200);
     }
   }
 }

@@ -9,6 +9,7 @@ import {
 import { type BulkheadPolicy, BulkheadRejectedError, bulkhead } from 'cockatiel';
 import type { SecretSource } from '../config/secrets';
 import { causeChain } from '../errors';
+import { jitteredPause } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { beforeDeadline, DatabaseError, isBusy, type TokenFault, toDatabaseError } from './errors';
 import { type Guard, guardClient, kindOf, toStatement, wrapClient } from './layers';
@@ -91,7 +92,7 @@ export function openRemoteClient({ url, authToken, timeoutMs, onTokenChange }: R
           return await work();
         } catch (error) {
           if (!isBusy(error) || performance.now() >= giveUpAtMs) throw error;
-          await Bun.sleep(5 + Math.random() * 15);
+          await jitteredPause(5, 20);
         }
       }
     });

@@ -1,4 +1,5 @@
 import type { InStatement, ResultSet } from '@libsql/client';
+import { nextTurn } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { DatabaseError } from './errors';
 
@@ -112,6 +113,7 @@ export function createWriteQueue({
         for (const unit of group) unit.settle({ error });
       }
       // Lets the requests that have arrived meanwhile get as far as the next group.
+      // A microtask would run before the waiting requests are read, and group nothing.
       await nextTurn();
     }
     isRunning = false;
@@ -148,9 +150,4 @@ export function createWriteQueue({
       return result;
     },
   };
-}
-
-/** A microtask would come before the requests that are ready to be read, and group nothing. */
-function nextTurn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }

@@ -1,6 +1,7 @@
 import { MIMEType } from 'node:util';
 import * as v from 'valibot';
 import { AppError } from '../errors';
+import { withTimeout } from '../shared/async';
 import { findFieldErrors, type Naming } from '../shared/field-errors';
 
 /** Far above the needs of any valid body. */
@@ -101,13 +102,9 @@ async function readBytes(request: Request, { limitBytes, timeoutMs }: BodyLimits
 /** Most bodies are there already, and need no timer. */
 async function inTime(bytes: Promise<Uint8Array>, timeoutMs: number): Promise<Uint8Array> {
   if (Bun.peek.status(bytes) !== 'pending') return bytes;
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(tooLate()), timeoutMs);
-  try {
-    return await Promise.race([bytes, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  return withTimeout(bytes, timeoutMs, () => {
+    throw tooLate();
+  });
 }
 
 /**

@@ -3,7 +3,7 @@ import { gzip } from 'node:zlib';
 import type { Context } from 'elysia';
 import * as v from 'valibot';
 import { AppError } from '../errors';
-import { onceLoaded } from '../shared/async';
+import { lazy } from '../shared/async';
 
 /**
  * The headers of every answer, a failure or a page as well, unless it says otherwise itself: nothing of an answer is
@@ -149,7 +149,7 @@ export function answerJson(
 
 /** Answers with a body, compressed for whoever takes gzip: once, for the first of them. */
 export function createGzipAnswer(body: Blob) {
-  const compressed = onceLoaded(async () => promisify(gzip)(await body.bytes()));
+  const compressed = lazy(async () => promisify(gzip)(await body.bytes()));
   return async ({ headers: sent }: Request, headers: Readonly<Record<string, string>>): Promise<Response> =>
     takesGzip(sent.get('accept-encoding') ?? '')
       ? new Response(await compressed(), { headers: { ...headers, 'content-encoding': 'gzip' } })

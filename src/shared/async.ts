@@ -1,60 +1,110 @@
-/** Whoever asks while it loads waits for the same; after a failure the next one tries again. */
-export function onceLoaded<Loaded>(load: () => Promise<Loaded>): () => Promise<Loaded> {
-  let loading: Promise<Loaded> | undefined;
+import { LRUCache } from 'lru-cache';
+
+/** Computes the value on the first call and keeps it; a promise that rejects is not kept. */
+export function lazy<Value>(compute: () => Value): () => Value {
+  let computed: { readonly value: Value } | undefined;
   return () => {
-    loading ??= load().catch((error: unknown) => {
-      loading = undefined;
-      throw error;
-    });
-    return loading;
+    if (computed !== undefined) return computed.value;
+    const value = compute();
+    computed = { value };
+    if (value instanceof Promise) {
+      value.catch(() => {
+        computed = undefined;
+      });
+    }
+    return value;
   };
+}
+
+interface CacheOptions<Value> {
+  readonly ttlMs: number;
+  /** Monotonic, in milliseconds. */
+  readonly now?: () => number;
+  readonly load: (previous: Value | undefined) => Promise<Value>;
+  readonly onReloadFailure: (error: unknown) => void;
 }
 
 /**
- * What `make` gives, made when it is first asked for and kept. Drizzle takes longer to build a statement than the
- * database to run it, so a store keeps its own, but no start builds those that nobody needs yet.
+ * Loads a value on the first call, and again on the first call after `ttlMs`. Concurrent calls share one load. A failed
+ * reload extends the previous value by `ttlMs`; the first load rejects.
  */
-export function onFirstUse<Made extends object>(make: () => Made): () => Made {
-  let made: Made | undefined;
-  return () => {
-    made ??= make();
-    return made;
-  };
+export function cached<Value extends object>({
+  ttlMs,
+  now = () => performance.now(),
+  load,
+  onReloadFailure,
+}: CacheOptions<Value>): () => Promise<Value> {
+  const cache = new LRUCache<'value', Value>({
+    max: 1,
+    ttl: ttlMs,
+    // 0 reads the clock on each call.
+    ttlResolution: 0,
+    perf: { now },
+    async fetchMethod(_, previous) {
+      try {
+        return await load(previous);
+      } catch (error) {
+        if (previous === undefined) throw error;
+        onReloadFailure(error);
+        return previous;
+      }
+    },
+  });
+  return () => cache.forceFetch('value');
 }
 
-interface Rounds {
-  readonly everyMs: number;
-  /** One round; it ends soon once `isStopping` is true. */
-  readonly work: (isStopping: () => boolean) => Promise<void>;
+/** Settles like `work`, or like `onTimeout` after `timeoutMs`. Does not cancel `work`. */
+export async function withTimeout<Result, Late>(
+  work: Promise<Result>,
+  timeoutMs: number,
+  onTimeout: () => Late,
+): Promise<Result | Late> {
+  const { promise: timeout, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, timeoutMs);
+  try {
+    return await Promise.race([work, timeout.then(onTimeout)]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Waits for a random time between the bounds, so that clients that failed together do not retry together. */
+export function jitteredPause(minMs: number, maxMs: number): Promise<void> {
+  return Bun.sleep(minMs + Math.random() * (maxMs - minMs));
+}
+
+interface PeriodicTask {
+  readonly intervalMs: number;
+  /** Should return early once `isStopping` returns true. */
+  readonly run: (isStopping: () => boolean) => Promise<void>;
   readonly onFailure: (error: unknown) => void;
 }
 
-/** Work that is done at once and then again and again, one round at a time. `stop` waits for the round that goes on. */
-export function startRounds({ everyMs, work, onFailure }: Rounds): { stop(): Promise<void> } {
-  let round: Promise<void> | undefined;
+/** Runs a task now and then at each interval, never twice at a time. `stop` waits for the current run. */
+export function every({ intervalMs, run, onFailure }: PeriodicTask): { stop(): Promise<void> } {
+  let current: Promise<void> | undefined;
   let isStopping = false;
-  const run = () => {
-    round ??= work(() => isStopping)
+  const start = () => {
+    current ??= run(() => isStopping)
       .catch((error: unknown) => onFailure(error))
       .finally(() => {
-        round = undefined;
+        current = undefined;
       });
   };
-  run();
-  const timer = setInterval(run, everyMs);
+  start();
+  const timer = setInterval(start, intervalMs);
   return {
     async stop() {
       isStopping = true;
       clearInterval(timer);
-      await round;
+      await current;
     },
   };
 }
 
-/** The longest that one slice of a computation holds the event loop. */
 const sliceMs = 5;
 
-/** Runs a long computation step by step, and lets the event loop go on every few milliseconds. */
+/** Runs a long computation step by step and yields to the event loop every 5 ms. */
 export async function inSlices<Result>(steps: Generator<undefined, Result, undefined>): Promise<Result> {
   let sliceStartMs = performance.now();
   for (;;) {
@@ -66,7 +116,7 @@ export async function inSlices<Result>(steps: Generator<undefined, Result, undef
   }
 }
 
-/** Resolves when the event loop has served what was ready. */
+/** Resolves after the event loop has handled the pending events. */
 export function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

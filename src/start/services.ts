@@ -9,7 +9,7 @@ import { findDatabaseError } from '../db/errors';
 import { OperatorError } from '../errors';
 import type { Log } from '../log';
 import type { HttpCarrierSettings } from '../modules/coverage/http-carrier';
-import { onceLoaded } from '../shared/async';
+import { lazy } from '../shared/async';
 import { type Carrier, carrierId } from '../shared/carrier';
 import type { Metrics } from '../telemetry/events';
 import type { Telemetry } from '../telemetry/telemetry';
@@ -111,7 +111,7 @@ export async function openCarrier(
  * because no file descriptor is free to load them.
  */
 function carrierOnceListening(settings: HttpCarrierSettings) {
-  const load = onceLoaded(async () => {
+  const load = lazy(async () => {
     const { createHttpCarrier } = await import('../modules/coverage/http-carrier');
     // Bun starts its HTTP client with the first call, and exits if no file descriptor is free then.
     await fetch('http://127.0.0.1:0').catch(() => undefined);

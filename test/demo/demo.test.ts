@@ -8,7 +8,7 @@ import { createRepeatableIds } from '../../src/demo/demo';
 import { ApplicationsBody } from '../../src/modules/coverage/model';
 import { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import { UserBody } from '../../src/modules/users/model';
-import { onceLoaded } from '../../src/shared/async';
+import { lazy } from '../../src/shared/async';
 import { applicant } from '../support/applicant';
 import { createCommandLine } from '../support/command';
 import { privateRoutes } from '../support/contract';
@@ -74,7 +74,7 @@ async function stop({ process }: Service): Promise<void> {
   expect(await process.exited).toBe(0);
 }
 
-const playTwice = onceLoaded(async () => {
+const playTwice = lazy(async () => {
   const first = await startService({ args: now, cwd, environment });
   expect(first.output()).toContain('The clock stands at 2026-01-15T00:00:00.000Z.');
   const before = await play(first);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import type { AppDeps } from '../../src/deps';
 import { seedDemo } from '../../src/seed';
-import { onceLoaded } from '../../src/shared/async';
+import { lazy } from '../../src/shared/async';
 import { createTestApp, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
 import { atEnd } from '../support/cleanup';
@@ -32,7 +32,7 @@ async function openDocs() {
 }
 
 /** One walk over one page, shared by the tests because it is slow. Steps that break the page come last. */
-const walkDocs = onceLoaded(async () => {
+const walkDocs = lazy(async () => {
   const { address, page, requests, complaints } = await openDocs();
   /** Sends the example request of an operation and returns the response and its displayed text. */
   const send = async (path: string) => {

@@ -4,7 +4,7 @@ import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import packageJson from '../../../package.json' with { type: 'json' };
 import type { DemoTokens } from '../../auth/signing';
-import { onceLoaded } from '../../shared/async';
+import { lazy } from '../../shared/async';
 import { createGzipAnswer, isNotModified } from '../response';
 import answers from './examples.json' with { type: 'json' };
 import { type DocsSubject, introduction, scriptPath, specPath, swaggerPath, tagGroups, tags } from './introduction';
@@ -60,7 +60,7 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
       },
     }),
   );
-  const document = onceLoaded(async () => {
+  const document = lazy(async () => {
     const text = await (await app.handle(new Request(`http://localhost${specPath}`))).text();
     return { tag: `"${Bun.hash(text).toString(36)}"`, answer: createGzipAnswer(new Blob([text])) };
   });

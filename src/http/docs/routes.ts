@@ -1,7 +1,7 @@
 import { type Context, Elysia } from 'elysia';
 import type { DemoTokens } from '../../auth/signing';
 import type { AppDeps } from '../../deps';
-import { onceLoaded } from '../../shared/async';
+import { lazy } from '../../shared/async';
 import { isForThisMachine } from '../rate-limits';
 import { addToHeader } from '../response';
 import { type DocumentedRoute, type Models, scriptPath, specPath, swaggerPath } from './introduction';
@@ -13,8 +13,8 @@ import { type DocumentedRoute, type Models, scriptPath, specPath, swaggerPath } 
 export function createDocs({ config, demoTokens }: Pick<AppDeps, 'config' | 'demoTokens'>, models: Models) {
   const { publicUrl } = config;
   let routes: readonly DocumentedRoute[] = [];
-  const script = onceLoaded(async () => (await import('./page')).loadPageProgram());
-  const page = onceLoaded(async () => {
+  const script = lazy(async () => (await import('./page')).loadPageProgram());
+  const page = lazy(async () => {
     const [{ createDocsPage }, { underPolicy }, { version }] = await Promise.all([
       import('./page'),
       import('./page'),

@@ -7,7 +7,7 @@ import type { AuditEvent } from '../../db/schema/people';
 import { databaseClock, noteCompleted } from '../../db/statements';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
-import { startRounds } from '../../shared/async';
+import { every } from '../../shared/async';
 import { dayMs, planRetention, type RetentionHold, type RetentionState, type TrailFacts } from './retention';
 
 /** The request that does something; null for what the service does by itself. */
@@ -262,9 +262,9 @@ export function startAuditRetention(
       } else log.warn({ days }, holdTexts[hold]);
     }
   };
-  return startRounds({
-    everyMs,
-    async work(isStopping) {
+  return every({
+    intervalMs: everyMs,
+    async run(isStopping) {
       const clocks = [clock().getTime(), Math.floor(await databaseClock(db))] as const;
       const differenceMs = Math.abs(clocks[0] - clocks[1]);
       if (differenceMs > dayMs) return say(['clocks-differ'], Math.floor(differenceMs / dayMs));

@@ -5,7 +5,7 @@ import type { Database } from '../../db/client';
 import type { CemeteryRow } from '../../db/schema/directory';
 import { cemeteries, leases, rowCounts } from '../../db/schema/index';
 import { acquireLease, member, UnmetConditionError, type UpsertCounts, upsertRows } from '../../db/statements';
-import { onFirstUse } from '../../shared/async';
+import { jitteredPause, lazy } from '../../shared/async';
 import { type CemeteryQuery, CemeteryRecord, isInOrder, keyOf, type PlacedName, placeNames } from './model';
 
 const contentColumns = ['externalId', 'name', 'orderKey', 'street', 'city', 'state', 'zip'] as const;
@@ -16,7 +16,7 @@ const maxBackoffMs = 200;
 
 export function createCemeteryStore(db: Database) {
   const count = db.select({ count: rowCounts.rowCount }).from(rowCounts).where(eq(rowCounts.tableName, 'cemeteries'));
-  const preparedCount = onFirstUse(() => count.prepare());
+  const preparedCount = lazy(() => count.prepare());
 
   const preparePage = (direction: typeof asc) => {
     const byName = [direction(cemeteries.orderKey), direction(cemeteries.id)];
@@ -34,7 +34,7 @@ export function createCemeteryStore(db: Database) {
       .orderBy(...byName)
       .prepare();
   };
-  const pages = { asc: onFirstUse(() => preparePage(asc)), desc: onFirstUse(() => preparePage(desc)) };
+  const pages = { asc: lazy(() => preparePage(asc)), desc: lazy(() => preparePage(desc)) };
 
   // A key lies between those of its neighbours, so a writer must read all names. It takes the lease before it reads them.
   // Each write checks that the lease is still held, because another writer may take it at any time.
@@ -100,7 +100,7 @@ export function createCemeteryStore(db: Database) {
         } catch (error) {
           if (!(error instanceof UnmetConditionError) || attempt === maxAttempts) throw error;
           order = undefined;
-          await Bun.sleep(Math.random() * maxBackoffMs);
+          await jitteredPause(0, maxBackoffMs);
         }
       }
     },

@@ -1,5 +1,5 @@
 import { describeError } from '../../log';
-import { startRounds } from '../../shared/async';
+import { every } from '../../shared/async';
 import { type CoverageDeps, createCoverageService } from './service';
 
 const everyMs = 5_000;
@@ -12,9 +12,9 @@ export function startReconciler(deps: CoverageDeps): { stop(): Promise<void> } {
   const service = createCoverageService(deps);
   const holder = deps.newId();
   let isNamed = false;
-  const rounds = startRounds({
-    everyMs,
-    async work(isStopping) {
+  const rounds = every({
+    intervalMs: everyMs,
+    async run(isStopping) {
       if (!isNamed) await service.nameCarrier();
       isNamed = true;
       const settled = await service.reconcile(holder, isStopping);

@@ -2,7 +2,7 @@ import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { isPreconditionMet, type Preconditions } from '../../http/response';
 import { describeError } from '../../log';
-import { inSlices } from '../../shared/async';
+import { inSlices, jitteredPause } from '../../shared/async';
 import { calendarDateAt } from '../../shared/calendar';
 import { parseAnswers } from '../answers/sections';
 import { type AnsweredRecord, type AnswerPatches, createUserStore } from '../users/store';
@@ -107,7 +107,7 @@ export function createMatchingService(
           now: deps.clock(),
         });
         if (record !== undefined) return { record, explain: () => match(facts, catalog, true) };
-        await Bun.sleep(Math.random() * attempt * backoffStepMs);
+        await jitteredPause(0, attempt * backoffStepMs);
       }
       throw new AppError('rate-limited', {
         detail: 'Other requests of the caller change the record faster than its matches can be stored.',

@@ -4,7 +4,7 @@ import { type activityKinds, sumSpansMs } from '../../db/schema/directory';
 import { activities, activitySums, activitySumsProgress } from '../../db/schema/index';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
-import { startRounds } from '../../shared/async';
+import { every } from '../../shared/async';
 
 /** One step holds the event loop for some milliseconds. */
 const activitiesAStep = 500;
@@ -122,9 +122,9 @@ export function startSummingActivities(
   { db, log }: Pick<AppDeps, 'db' | 'log'>,
   everyMs = 60_000,
 ): { stop(): Promise<void> } {
-  return startRounds({
-    everyMs,
-    async work(isStopping) {
+  return every({
+    intervalMs: everyMs,
+    async run(isStopping) {
       const open = await db.select().from(activitySumsProgress).where(isNotNull(activitySumsProgress.summedUpTo));
       let isComplete = open.length === 0;
       if (isComplete) return;

@@ -3,7 +3,7 @@ import type { Database } from '../../db/client';
 import { users } from '../../db/schema/index';
 import { randomRevision, type UserRow } from '../../db/schema/people';
 import type { Preconditions, TagList } from '../../http/response';
-import { onFirstUse } from '../../shared/async';
+import { lazy } from '../../shared/async';
 import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from '../answers/sections';
 import type { RequestId } from '../audit/store';
 import type { Purchase } from './model';
@@ -76,15 +76,15 @@ const storedAnswers = { ...ownVersion, updatedAt, insurance, ...answers, beforeI
 
 export function createUserStore(db: Database) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
-  const findAnswers = onFirstUse(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
-  const findAnswered = onFirstUse(() => db.select(answeredColumns).from(users).where(isOfUser).prepare());
+  const findAnswers = lazy(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
+  const findAnswered = lazy(() => db.select(answeredColumns).from(users).where(isOfUser).prepare());
   const isSameVersion = and(
     isOfUser,
     eq(users.createdAt, sql.placeholder('createdAt')),
     eq(users.version, sql.placeholder('version')),
     eq(users.revision, sql.placeholder('revision')),
   );
-  const updateMatches = onFirstUse(() =>
+  const updateMatches = lazy(() =>
     db
       .update(users)
       .set({
