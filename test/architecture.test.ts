@@ -10,21 +10,22 @@ interface SourceFile {
   readonly imports: readonly { from: string; isTypeOnly: boolean }[];
 }
 
+const importPattern = /^(?:import|export)( type)?\b[^;'"]*?from '([^']+)'|\bimport\('([^']+)'\)/gm;
+
+function parse(path: string, text: string): SourceFile {
+  const imports = [...text.matchAll(importPattern)].map(([, type, from = '', dynamic = from]) => ({
+    isTypeOnly: type !== undefined,
+    from: dynamic.startsWith('.') ? normalize(join(dirname(path), dynamic)) : dynamic,
+  }));
+  return { path, text, imports };
+}
+
 const read = async (pattern: string): Promise<SourceFile[]> =>
   Promise.all(
     [...new Glob(pattern).scanSync(root)]
       .filter((path) => !path.includes('/node_modules/'))
       .sort()
-      .map(async (path) => {
-        const text = await Bun.file(join(root, path)).text();
-        const imports = [...text.matchAll(/^(?:import|export)( type)?\b[^;'"]*?from '([^']+)'/gm)].map(
-          ([, type, from = '']) => ({
-            isTypeOnly: type !== undefined,
-            from: from.startsWith('.') ? normalize(join(dirname(path), from)) : from,
-          }),
-        );
-        return { path, text, imports };
-      }),
+      .map(async (path) => parse(path, await Bun.file(join(root, path)).text())),
   );
 
 const source = await read('src/**/*.ts');
@@ -35,13 +36,89 @@ const breaking = (files: readonly SourceFile[], isBroken: (file: SourceFile) => 
   files.filter(isBroken).map(({ path }) => path);
 const moduleOf = (path: string) => /^src\/modules\/([^/]+)\//.exec(path)?.[1];
 
-describe('the source', () => {
-  test('is read at all', () => {
+/**
+ * The layers of `src`, the lowest first. A file imports files of its own layer and of lower ones, types included.
+ * The client stands beside them: it runs in browsers and takes only types from the service.
+ */
+const layers: readonly (readonly [name: string, members: RegExp])[] = [
+  ['shared', /^src\/(errors|shared\/)/],
+  ['log and settings', /^src\/(log|log-fields|config\/|telemetry\/events)/],
+  ['database and tokens', /^src\/(db|auth)\//],
+  ['dependencies of the app', /^src\/deps\b/],
+  ['HTTP', /^src\/http\//],
+  ['modules', /^src\/modules\//],
+  ['telemetry, seed and demo page', /^src\/(telemetry\/|seed|demo\/page)\b/],
+  ['app', /^src\/app\b/],
+  ['processes', /^src\/(main|start\/|demo\/|cli\/|carrier-sandbox\/|build\/|client)/],
+];
+const layerOf = (path: string) => layers.findIndex(([, members]) => members.test(path));
+
+/** Each import of a file in a higher layer, as `importer -> imported`. */
+function upwardImports(files: readonly SourceFile[]): string[] {
+  return files.flatMap(({ path, imports }) =>
+    imports
+      .filter(({ from }) => from.startsWith('src/') && layerOf(from) > layerOf(path))
+      .map(({ from }) => `${path} -> ${from}`),
+  );
+}
+
+/** Each import cycle once, as the path that leads back to its first file. */
+function importCycles(files: readonly SourceFile[]): string[] {
+  const byName = new Map(files.map((file) => [file.path.replace(/\.ts$/, ''), file]));
+  const state = new Map<string, 'open' | 'done'>();
+  const cycles: string[] = [];
+  const visit = (name: string, trail: readonly string[]): void => {
+    const file = byName.get(name);
+    if (file === undefined || state.get(name) === 'done') return;
+    if (state.get(name) === 'open') {
+      cycles.push([...trail.slice(trail.indexOf(name)), name].join(' -> '));
+      return;
+    }
+    state.set(name, 'open');
+    for (const { from } of file.imports) visit(from.replace(/\.ts$/, ''), [...trail, name]);
+    state.set(name, 'done');
+  };
+  for (const name of byName.keys()) visit(name, []);
+  return cycles;
+}
+
+describe('the import graph', () => {
+  test('includes every source file in one layer', () => {
     expect(source.length).toBeGreaterThan(30);
     expect(source.flatMap(({ imports }) => imports).length).toBeGreaterThan(100);
+    expect(breaking(source, ({ path }) => layerOf(path) === -1)).toEqual([]);
   });
 
-  test('uses Elysia only where HTTP is spoken', () => {
+  test('has no import of a higher layer', () => {
+    expect(upwardImports(source)).toEqual([]);
+  });
+
+  test('has no cycle', () => {
+    expect(importCycles(source)).toEqual([]);
+  });
+
+  test('fails for a planted upward import, type imports and lazy imports included', () => {
+    for (const planted of [
+      "import { matchProducts } from '../modules/matching/match';",
+      "import type { Condition } from '../modules/matching/catalog-model';",
+      "const lazy = () => import('../modules/matching/match');",
+    ]) {
+      expect(upwardImports([parse('src/db/planted.ts', planted)])).toHaveLength(1);
+    }
+  });
+
+  test('fails for a planted cycle', () => {
+    const planted = [
+      parse('src/db/one.ts', "import { two } from './two';"),
+      parse('src/db/two.ts', "import type { Three } from './three';"),
+      parse('src/db/three.ts', "export const load = () => import('./one');"),
+    ];
+    expect(importCycles(planted)).toEqual(['src/db/one -> src/db/two -> src/db/three -> src/db/one']);
+  });
+});
+
+describe('the source', () => {
+  test('imports Elysia only where it handles HTTP', () => {
     const mayUse =
       /^src\/(app\.ts|http\/|carrier-sandbox\/server\.ts|demo\/page\.ts|modules\/[^/]+\/routes\.ts|modules\/matching\/icons\.ts|modules\/users\/save\.ts)/;
     expect(
@@ -54,9 +131,9 @@ describe('the source', () => {
     ).toEqual([]);
   });
 
-  test('uses Drizzle only in the database layer and in stores', () => {
+  test('imports Drizzle only in the database layer and in stores', () => {
     const mayUse =
-      /^src\/(db\/|carrier-sandbox\/server\.ts|modules\/coverage\/outcomes\.ts|modules\/audit\/retention\.ts|modules\/[^/]+\/store(-[a-z]+)?\.ts)/;
+      /^src\/(db\/|carrier-sandbox\/server\.ts|modules\/coverage\/outcomes\.ts|modules\/[^/]+\/store(-[a-z]+)?\.ts)/;
     expect(
       breaking(
         source,
@@ -65,12 +142,12 @@ describe('the source', () => {
     ).toEqual([]);
   });
 
-  test('reads the environment only where the process begins', () => {
+  test('reads the environment only in entry points', () => {
     const mayUse = /^src\/(main\.ts|cli\/|build\/main\.ts)/;
     expect(breaking(source, ({ path, text }) => text.includes('process.env') && !mayUse.test(path))).toEqual([]);
   });
 
-  test('has no module that imports another’s routes or service', () => {
+  test('has no module that imports the routes or the service of another', () => {
     expect(
       breaking(source, ({ path, imports }) =>
         imports.some(({ from }) => {
@@ -86,44 +163,25 @@ describe('the source', () => {
     ).toEqual([]);
   });
 
-  test('points one way: http, db and auth know no module, and nothing imports the app but its processes', () => {
+  test('has a client that contains no code of the service and takes only types from it', () => {
+    const isClient = (path: string) => /^src\/client(\/|$|\.ts$)/.test(path);
+    const client = source.filter(({ path }) => isClient(path));
+    expect(client.length).toBeGreaterThan(4);
     expect(
       breaking(
-        source,
+        client,
         ({ path, imports }) =>
-          /^src\/(http|db|auth)\//.test(path) &&
-          imports.some(({ from, isTypeOnly }) => moduleOf(from) !== undefined && !isTypeOnly),
-      ),
-    ).toEqual([]);
-    expect(
-      breaking(
-        source,
-        ({ path, imports }) =>
-          imports.some(({ from, isTypeOnly }) => from === 'src/app' && !(isTypeOnly && path === 'src/client/api.ts')) &&
-          path !== 'src/main.ts',
-      ),
-    ).toEqual([]);
-  });
-
-  test('has a client that holds nothing of the service when it runs, and whose types alone come from it', () => {
-    const isClients = (path: string) => /^src\/client(\/|$|\.ts$)/.test(path);
-    const ofClient = source.filter(({ path }) => isClients(path));
-    expect(ofClient.length).toBeGreaterThan(5);
-    expect(
-      breaking(
-        ofClient,
-        ({ path, imports }) =>
-          // It runs where the client is built.
+          // The bundler evaluates it while it builds the client.
           path !== 'src/client/known-slugs.ts' &&
-          imports.some(({ from, isTypeOnly }) => !isClients(from) && !(isTypeOnly && path === 'src/client/api.ts')),
+          imports.some(({ from, isTypeOnly }) => !isClient(from) && !(isTypeOnly && path === 'src/client/api.ts')),
       ),
     ).toEqual([]);
-    expect(ofClient.flatMap(({ text }) => text.match(/^import .*known-slugs'.*$/gm) ?? [])).toEqual([
+    expect(client.flatMap(({ text }) => text.match(/^import .*known-slugs'.*$/gm) ?? [])).toEqual([
       "import { knownSlugs } from './known-slugs' with { type: 'macro' };",
     ]);
   });
 
-  test('has routes that know HTTP alone, without the database’s tables', () => {
+  test('has routes that do not use the database layer', () => {
     expect(
       breaking(
         source,
@@ -134,17 +192,25 @@ describe('the source', () => {
     ).toEqual([]);
   });
 
-  test('never batches through Drizzle, whose transactions are deferred', () => {
+  test('never batches through Drizzle, which begins deferred transactions', () => {
     expect(breaking(source, ({ text }) => /\bdb\.batch\(|\bdb\.transaction\(/.test(text))).toEqual([]);
   });
 
-  test('has no barrel but the schema’s, no vague file name, and no file over 300 lines', () => {
-    expect(breaking(source, ({ path }) => path.endsWith('/index.ts') && path !== 'src/db/schema/index.ts')).toEqual([]);
-    expect(breaking(source, ({ path }) => /\/(utils|helpers|common|misc)\b/.test(path))).toEqual([]);
-    expect(breaking(source, ({ text }) => text.split('\n').length > 300)).toEqual([]);
+  test('stays small: 9 in the root, none over 300 lines, 10 under 40 lines', async () => {
+    const all = [...new Glob('src/**/*').scanSync(root)];
+    expect(all.length).toBeLessThanOrEqual(158);
+    expect(all.filter((path) => dirname(path) === 'src').length).toBeLessThanOrEqual(9);
+    const lines = new Map(source.map(({ path, text }) => [path, text.split('\n').length - 1]));
+    expect(breaking(source, ({ path }) => (lines.get(path) ?? 0) > 300)).toEqual([]);
+    expect(breaking(source, ({ path }) => (lines.get(path) ?? 0) < 40).length).toBeLessThanOrEqual(10);
   });
 
-  test('casts nothing: Biome refuses `any` and `!`, and `as` stands in imports and before const alone', () => {
+  test('has no barrel and no vague file name', () => {
+    expect(breaking(source, ({ path }) => path.endsWith('/index.ts') && path !== 'src/db/schema/index.ts')).toEqual([]);
+    expect(breaking(source, ({ path }) => /\/(utils|helpers|common|misc)\b/.test(path))).toEqual([]);
+  });
+
+  test('contains no cast: `as` stands only in imports and before const', () => {
     const code = (text: string) =>
       text.replace(/^import [^;]*;|^export {[^}]*}|\/\*\*[\s\S]*?\*\/|\/\/.*$|'[^'\n]*'|`[^`]*`/gm, '');
     expect(breaking(source, ({ text }) => /\sas (?!const\b)/.test(code(text)))).toEqual([]);
@@ -152,7 +218,7 @@ describe('the source', () => {
 });
 
 describe('the tests', () => {
-  test('replace no module and skip nothing silently', () => {
+  test('replace no module and never skip silently', () => {
     expect(
       breaking(
         tests,
@@ -164,7 +230,7 @@ describe('the tests', () => {
 });
 
 describe('the project', () => {
-  test('lies wherever it likes: the path of a file’s address, which writes a space as %20, is never taken for its path', () => {
+  test('runs in any folder: code never takes the path of a file URL, which encodes a space as %20, for a file path', () => {
     const ofFile = 'import\\.meta\\.url|import\\.meta\\.resolve\\([^()]*\\)|pathToFileURL\\([^()]*\\)|packageRoot';
     const taken = new RegExp(`(?:${ofFile})\\)*\\.pathname\\b|\\{[^{}]*\\bpathname\\b[^{}]*\\} = [^;]*(?:${ofFile})`);
     for (const wrong of [
