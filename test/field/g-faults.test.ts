@@ -89,8 +89,8 @@ describe('a birth date', async () => {
     return opened;
   };
 
-  test.each(['G11 must be in the past in the reporting time zone for an applicant: %s', 'life'])(
-    'G11 lies in the past of the reporting time zone, for an applicant: %s',
+  test.each(['ltc', 'life'])(
+    'G11 must be in the past in the reporting time zone for an applicant: %s',
     async (flow) => {
       const path = `/v2/private/${flow}/totalCoverage`;
       const west = await open('America/Los_Angeles', '2026-03-11T05:00:00Z');
