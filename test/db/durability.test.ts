@@ -131,7 +131,7 @@ describe.each([
     expect((await client.execute(count)).rows[0]?.n).toBe(2);
   });
 
-  test('fails after any failed sync, while reads continue', async () => {
+  test('fails permanently after one failed sync, while reads continue', async () => {
     const { client, syncs, failures } = await setUp();
     const outcomes = Promise.allSettled([client.execute(put('a')), client.execute(put('b'))]);
     await Bun.sleep(20);

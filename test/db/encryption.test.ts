@@ -84,24 +84,27 @@ describe('database encryption', () => {
     60_000,
   );
 
-  test.skipIf(process.platform !== 'linux')('spills no large statement to a file that can be read', async () => {
-    const folder = temporaryFolder();
-    const spilt = (key: string | undefined) => {
-      const path = join(folder, `${key === undefined ? 'plain' : 'encrypted'}.db`);
-      const connection = new Connection(path, { timeout: 0, ...encryptionOption(key) });
-      connection.exec(`PRAGMA journal_mode = DELETE; PRAGMA cache_size = 10; CREATE TABLE t (id INTEGER PRIMARY KEY, a);
+  test.skipIf(process.platform !== 'linux')(
+    'never writes plain text to a temporary file of a large statement',
+    async () => {
+      const folder = temporaryFolder();
+      const spilt = (key: string | undefined) => {
+        const path = join(folder, `${key === undefined ? 'plain' : 'encrypted'}.db`);
+        const connection = new Connection(path, { timeout: 0, ...encryptionOption(key) });
+        connection.exec(`PRAGMA journal_mode = DELETE; PRAGMA cache_size = 10; CREATE TABLE t (id INTEGER PRIMARY KEY, a);
         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
           INSERT INTO t SELECT i, 'canary-spilt ' || i || hex(zeroblob(300)) FROM n;
         BEGIN; SAVEPOINT s; UPDATE t SET a = 'canary-spilt again ' || a; CREATE INDEX i ON t (a)`);
-      const open = openFilesWith(process.pid, ['canary-spilt']).map((file) => file.replace(`${folder}/`, ''));
-      connection.exec('ROLLBACK; VACUUM');
-      connection.close();
-      return open;
-    };
-    expect(spilt(keys.right)).toEqual([]);
-    expect(spilt(undefined)).toContain('plain.db-journal');
-    expect(filesWith(folder, ['canary-spilt'])).toEqual(['plain.db']);
-  });
+        const open = openFilesWith(process.pid, ['canary-spilt']).map((file) => file.replace(`${folder}/`, ''));
+        connection.exec('ROLLBACK; VACUUM');
+        connection.close();
+        return open;
+      };
+      expect(spilt(keys.right)).toEqual([]);
+      expect(spilt(undefined)).toContain('plain.db-journal');
+      expect(filesWith(folder, ['canary-spilt'])).toEqual(['plain.db']);
+    },
+  );
 
   test('opens the file only with the complete key', async () => {
     const path = join(temporaryFolder(), 'planning.db');

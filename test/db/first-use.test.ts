@@ -4,7 +4,7 @@ import { createTestApp } from '../support/app';
 import { temporaryDatabase } from '../support/database';
 
 describe('statements of the app', () => {
-  test('are built on the first request, not at start', async () => {
+  test('get built on the first request, not at start', async () => {
     // Creates the template database.
     await temporaryDatabase();
     const built = spyOn(SQLiteAsyncDialect.prototype, 'sqlToQuery');

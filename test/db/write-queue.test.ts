@@ -116,7 +116,7 @@ describe('the write queue', () => {
     await Promise.all(later);
   });
 
-  test('does not start a unit whose deadline passes before its turn', async () => {
+  test('does not start a batch whose deadline passes before its turn', async () => {
     const begun = Promise.withResolvers<void>();
     const isOver = Promise.withResolvers<void>();
     const committed: number[] = [];

@@ -106,7 +106,7 @@ describe('B10 a refused token', () => {
     expect(refused(asked)).toBe(2);
   });
 
-  test('gets its refresh for the other calls when one caller aborts', async () => {
+  test('completes its refresh for the other calls when one caller aborts', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('aborting');
     const { client, answered } = await clientFor('aborting', { token });
     const controller = new AbortController();

@@ -47,7 +47,7 @@ describe('GET /metrics in production', () => {
     )?.value;
   };
 
-  test('F22 a scrape reports the disk, the age of the backup and of the retention, and that the database was lost', async () => {
+  test('F22 a scrape reports the disk, the age of the backup and of the retention, and a lost database', async () => {
     const deployment = await createProduction({ METRICS_TOKEN: metricsToken });
     const service = await deployment.start();
     expect(await sampleOf(service, 'planning_writes_available')).toBe(1);
@@ -127,7 +127,7 @@ describe('the log', () => {
     expect(lines.map(({ application }) => application)).toEqual(ids);
   });
 
-  test('F23 the log summarises repeated lines, says that they have ended, and begins again after that', async () => {
+  test('F23 the log summarises repeated lines, reports their end, and starts again afterwards', async () => {
     lines.length = 0;
     const log = logOf(30);
     const fail = (requestId: string) =>
@@ -157,7 +157,7 @@ describe('the log', () => {
     expect(lines.map(({ requestId }) => requestId)).toEqual(['request-1', 'request-2']);
   });
 
-  test('F24 the log has the X-Request-Id of the client as sent, within its limits', async () => {
+  test('F24 the log has the X-Request-Id of the client when it is valid', async () => {
     const service = await (await createProduction()).start();
     const sent = ['a-name_of-8', 'x'.repeat(64), 'x'.repeat(7), 'x'.repeat(65), 'with a space'];
     const given: (string | null)[] = [];

@@ -34,7 +34,7 @@ const never = () => false;
 
 type Respond = (request: { method: string; reference: string }) => Response | Promise<Response>;
 
-/** A carrier that answers 500 until a test replaces `respond`, an app, and the command line in this process. */
+/** A carrier that returns 500 until a test replaces `respond`, an app, and the command line in this process. */
 async function setUp() {
   const carrierState: { respond: Respond; calls: string[] } = {
     respond: () => new Response(null, { status: 500 }),
@@ -98,7 +98,7 @@ async function setUp() {
 const done = 'it was done';
 
 describe('planning applications list', () => {
-  test('F18 list prints state, age, number and person, filters by state and age, and records the look', async () => {
+  test('F18 list prints state, age, number and user, filters by state and age, and records the access', async () => {
     const line = await createCommandLine();
     const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
     atEnd(() => db.$client.close());
@@ -134,9 +134,9 @@ describe('planning applications list', () => {
     expect(JSON.parse(stdout)).toMatchObject({
       applications: [{ id: 'a', user: 'ada', state: 'unknown', appNumber: null, attempts: 2 }, { id: 'b' }],
     });
-    const looks = (await Array.fromAsync(createAuditStore(db).pages({ action: 'read' }))).flat();
-    expect(looks).toHaveLength(4);
-    expect(looks[0]).toMatchObject({ actor: 'operator', section: 'applications', userId: '' });
+    const accesses = (await Array.fromAsync(createAuditStore(db).pages({ action: 'read' }))).flat();
+    expect(accesses).toHaveLength(4);
+    expect(accesses[0]).toMatchObject({ actor: 'operator', section: 'applications', userId: '' });
   }, 30_000);
 
   test('F18 list reads open applications by their index, page after page, each once', async () => {
@@ -158,7 +158,7 @@ describe('planning applications list', () => {
 });
 
 describe('planning applications settle', () => {
-  test('F18 settle stores an acceptance like the carrier’s: purchase, credit and number, by the operator', async () => {
+  test('F18 settle stores an acceptance with purchase, credit and number, as the carrier would, with the operator as actor', async () => {
     const { testApp, db, open, planning, write, stateOf, eventsOf, reconcile, carrierState } = await setUp();
     const sales = createSalesStore(db);
     await sales.upsertStaff([manager('boss'), counselor('c1', 'boss')], testApp.now);
@@ -194,14 +194,14 @@ describe('planning applications settle', () => {
     expect(await eventsOf('declined')).toMatchObject([{ actor: 'operator', applicationId: id }]);
   });
 
-  test('F18 settle names each field that the carrier could not send either, without its value', async () => {
+  test('F18 settle names each field that would be invalid from the carrier, without its value', async () => {
     const { open, planning, write, stateOf } = await setUp();
     const id = await open();
     const bad = await write('bad.json', [
       { product: 'canary-product', coverage: -1, terms: [{ years: 0, price: 0, riders: 'canary' }] },
     ]);
-    const said = await planning('settle', id, '--number', 'canary', '--pricing', bad, '--yes');
-    expect(said.split('\n').sort()).toEqual([
+    const message = await planning('settle', id, '--number', 'canary', '--pricing', bad, '--yes');
+    expect(message.split('\n').sort()).toEqual([
       '  --number must be a whole number from 1 on',
       '  pricing.0.coverage must be at least 0',
       '  pricing.0.terms.0.price must be at least 0.01',
@@ -217,15 +217,15 @@ describe('planning applications settle', () => {
     expect(await stateOf(id)).toMatchObject({ state: 'unknown', applicationNumber: null });
   });
 
-  test('F18 settle refuses a number that another person holds, and leaves the application as it was', async () => {
+  test('F18 settle refuses a number that another person holds, and leaves the application unchanged', async () => {
     const { open, planning, write, stateOf, start, carrierState } = await setUp();
     const id = await open('eve');
     expect(await planning('abandon', id, '--yes')).toBe(done);
     carrierState.respond = () => Response.json({ applicationNumber: 7, pricing }, { status: 201 });
     expect((await start('ada')).status).toBe(200);
     const file = await write('pricing.json', pricing);
-    const said = await planning('settle', id, '--number', '7', '--pricing', file, '--yes');
-    expect(said).toBe('Nothing was settled: another application holds this number.');
+    const message = await planning('settle', id, '--number', '7', '--pricing', file, '--yes');
+    expect(message).toBe('Nothing was settled: another application holds this number.');
     expect(await stateOf(id)).toMatchObject({
       state: 'unknown',
       abandonedAt: expect.any(Number),
@@ -233,7 +233,7 @@ describe('planning applications settle', () => {
     });
   });
 
-  test('F18 settle wins over an attempt of the reconciler that ends later, whatever that says', async () => {
+  test('F18 settle wins over any later outcome of a running attempt of the reconciler', async () => {
     for (const late of [
       () => Response.json({ applicationNumber: 99, pricing }),
       () => Response.json({ decision: 'declined' }, { status: 422 }),
@@ -242,23 +242,23 @@ describe('planning applications settle', () => {
       const { open, planning, write, stateOf, reconcile, carrierState, db } = await setUp();
       const id = await open();
       const asked = Promise.withResolvers<void>();
-      const answer = Promise.withResolvers<Response>();
+      const response = Promise.withResolvers<Response>();
       carrierState.respond = () => {
         asked.resolve();
-        return answer.promise;
+        return response.promise;
       };
       const reconciling = reconcile();
       await asked.promise;
       const file = await write('pricing.json', pricing);
       expect(await planning('settle', id, '--number', '5', '--pricing', file, '--yes')).toBe(done);
-      answer.resolve(late());
+      response.resolve(late());
       await reconciling;
       expect(await stateOf(id)).toMatchObject({ state: 'submitted', applicationNumber: 5 });
       expect(await db.$count(auditEvents, eq(auditEvents.action, 'accepted'))).toBe(1);
     }
   });
 
-  test('F18 settle and abandon are refused while the carrier is being asked, and for an application that is not there or was erased', async () => {
+  test('F18 settle and abandon are refused during a call to the carrier, and for a missing or erased application', async () => {
     const { open, planning, db, testApp } = await setUp();
     const id = await open();
     await db.update(applications).set({ state: 'submitting', attemptStartedAt: Date.now() });
@@ -278,7 +278,7 @@ describe('planning applications settle', () => {
 });
 
 describe('planning applications abandon', () => {
-  test('F18 abandon ends an application that the reconciler has left after a week, and the metric of its age', async () => {
+  test('F18 abandon ends an application that the reconciler gave up after a week, and resets the metric of its age', async () => {
     const { open, planning, eventsOf, reconcile, testApp, db, carrierState } = await setUp();
     const id = await open();
     testApp.now = new Date(testApp.now.getTime() + 8 * dayMs);
@@ -315,21 +315,21 @@ describe('planning applications abandon', () => {
       const { open, planning, stateOf, reconcile, carrierState } = await setUp();
       const id = await open();
       const asked = Promise.withResolvers<void>();
-      const answer = Promise.withResolvers<Response>();
+      const response = Promise.withResolvers<Response>();
       carrierState.respond = () => {
         asked.resolve();
-        return answer.promise;
+        return response.promise;
       };
       const reconciling = reconcile();
       await asked.promise;
       expect(await planning('abandon', id, '--yes')).toBe(done);
-      answer.resolve(late());
+      response.resolve(late());
       await reconciling;
       expect(await stateOf(id)).toMatchObject(expected);
     }
   });
 
-  test('F18 abandon records no attempt when a new attempt has begun since it read the application', async () => {
+  test('F18 abandon records no attempt when a new attempt has begun since the read', async () => {
     const { open, stateOf, db, testApp } = await setUp();
     const read = await stateOf(await open());
     if (read === undefined) throw new Error('The application was not stored');
@@ -354,7 +354,7 @@ describe('planning applications abandon', () => {
 });
 
 describe('GET /metrics', () => {
-  test('F18 a scrape has the age of the oldest application without a decision, 0 without one, and nothing without a database', async () => {
+  test('F18 a scrape has the age of the oldest undecided application, 0 without one, and no value without a database', async () => {
     const metrics = createPrometheusMetrics({ replica: undefined });
     const config = { ...testConfig, metricsToken: 'a-token-for-the-scrapes-0123456789abc' };
     const testApp = await createTestApp({ metrics, config });
@@ -374,8 +374,8 @@ describe('GET /metrics', () => {
   });
 });
 
-describe('applications of erased persons', () => {
-  test('F18 applications of erased persons are closed by the erasure, and neither counted nor old', async () => {
+describe('applications of erased users', () => {
+  test('F18 applications of erased users are closed by the erasure and excluded from counts and ages', async () => {
     const { open, db, testApp } = await setUp();
     await open();
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 1 });
@@ -393,7 +393,7 @@ describe('applications of erased persons', () => {
     ]);
   });
 
-  test('F18 applications of erased persons are not counted after an erasure by the build before, which leaves the state', async () => {
+  test('F18 applications of erased users are not counted after an erasure by the previous build', async () => {
     const { open, db } = await setUp();
     await open();
     await db.update(applications).set({ userId: erasedUserId, identityHash: 'anonymous' });
@@ -403,7 +403,7 @@ describe('applications of erased persons', () => {
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 0, abandoned: 0 });
   });
 
-  test('F18 applications of erased persons are closed by the migration, which corrects the counts', async () => {
+  test('F18 applications of erased users are closed by the migration, which corrects the counts', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 10_000 });
     atEnd(() => db.$client.close());
     await migrateDatabase(db, await earlierMigrations(13));
@@ -430,10 +430,10 @@ describe('applications of erased persons', () => {
   });
 });
 
-describe('a clock that is years off', () => {
+describe('a clock that is wrong by years', () => {
   const sixYearsMs = 6 * 365 * dayMs;
 
-  test('F8 a decline does not last for years after a wrong clock is set right', async () => {
+  test('F8 a decline does not last for years after the clock is corrected', async () => {
     const { testApp, start, carrierState } = await setUp();
     const right = testApp.now;
     carrierState.respond = () => Response.json({ decision: 'declined' }, { status: 422 });
@@ -445,7 +445,7 @@ describe('a clock that is years off', () => {
   });
 
   test.each([sixYearsMs, -sixYearsMs])(
-    'F8 a clock that is wrong by %d ms leaves open and submitted applications as they are',
+    'F8 a clock that is wrong by %d ms leaves open and submitted applications unchanged',
     async (ms) => {
       const { testApp, db, open, start, reconcile, carrierState } = await setUp();
       await open('ada');
@@ -463,7 +463,7 @@ describe('a clock that is years off', () => {
     },
   );
 
-  test('F8 an idempotency key is not kept for years after a wrong clock is set right', async () => {
+  test('F8 an idempotency key does not last for years after the clock is corrected', async () => {
     const { testApp, db, start } = await setUp();
     const apply = async (firstName: string) =>
       (
@@ -480,7 +480,7 @@ describe('a clock that is years off', () => {
     expect(await db.$count(applications)).toBe(2);
   });
 
-  test('F8 events of refusals are recorded after a wrong clock is set right', async () => {
+  test('F8 refusal events are recorded after the clock is corrected', async () => {
     const { db } = await temporaryDatabase();
     const store = createAuditStore(db);
     const refusal = { userId: 'ada', actor: 'person', action: 'refused', requestId: null } as const;

@@ -56,12 +56,12 @@ describe('the clock of the retention', () => {
     expect(plan).toMatchObject({ atMost: 0, holds: [hold], next: { asOf: now } });
   });
 
-  test('F8 the clock of the retention goes by the newest event on the first run, and does not follow a clock that is years ahead of it', () => {
+  test('F8 the clock of the retention starts from the newest event on the first run, and ignores a clock that is years ahead', () => {
     const plan = planRetention({ ...trail(now), state: undefined }, days, now + sixYearsMs);
     expect(plan).toMatchObject({ atMost: 0, holds: ['clock-ahead'], next: { asOf: now, days } });
   });
 
-  test('F8 the clock of the retention follows the machine when there is no traffic, since it needs no events', () => {
+  test('F8 the clock of the retention follows the machine clock without traffic', () => {
     let facts = trail(now);
     for (let hour = 1; hour <= 24 * 60; hour += 1) {
       const plan = planRetention(facts, days, now + hour * hourMs);
@@ -71,7 +71,7 @@ describe('the clock of the retention', () => {
     expect(facts.state?.asOf).toBe(now + 60 * dayMs);
   });
 
-  test('F8 the clock of the retention catches up at twice the speed of time after a stop of ten days', () => {
+  test('F8 the clock of the retention catches up at twice real time after ten days of downtime', () => {
     let facts = trail(now);
     const restartedAt = now + 10 * dayMs;
     let hours = 0;
@@ -86,7 +86,7 @@ describe('the clock of the retention', () => {
     expect(hours / 24).toBeLessThan(10);
   });
 
-  test('F8 the clock of the retention gains less than an hour for each restart of a loop of restarts', () => {
+  test('F8 the clock of the retention gains less than five hours in a loop of 100 restarts', () => {
     let facts = trail(now);
     for (let restart = 0; restart < 100; restart += 1) {
       facts = { ...facts, state: planRetention(facts, days, now + 20 * dayMs + restart * 1_000).next };
@@ -98,7 +98,7 @@ describe('the clock of the retention', () => {
 describe('the bounds of the retention', () => {
   const state = { days: 31, asOf: now, checkedAt: now, dayBeganAt: now, removed: 0 };
 
-  test('F8 a day removes a tenth of the trail, or 1,000 events of a small one', () => {
+  test('F8 the removal per day is a tenth of the audit log, or 1,000 events of a small one', () => {
     const atMost = (events: number, removed: number, at = now) =>
       planRetention({ oldest: 0, newest: now, events, state: { ...state, removed } }, 31, at).atMost;
     expect([atMost(100, 0), atMost(50_000, 0), atMost(50_000, 4_000), atMost(50_000, 5_000)]).toEqual([
@@ -109,7 +109,7 @@ describe('the bounds of the retention', () => {
     expect(atMost(10_000_000, 0)).toBe(250_000);
   });
 
-  test('F8 a lowered setting keeps the longer retention, and a raised one is applied at once', () => {
+  test('F8 a lowered setting keeps the longer retention, and a raised one applies at once', () => {
     const facts = { oldest: 0, newest: now, events: 10, state: { ...state, days: 2192 } };
     expect(planRetention(facts, 219, now)).toMatchObject({
       ...{ holds: ['shortened'], before: now - 2192 * dayMs, next: { days: 2192 } },
@@ -117,7 +117,7 @@ describe('the bounds of the retention', () => {
     expect(planRetention(facts, 3_000, now)).toMatchObject({ holds: [], next: { days: 3_000 } });
   });
 
-  test('F8 a first run with a setting that is shorter than the trail waits for a confirmation', () => {
+  test('F8 a first run with a setting shorter than the audit log requires a confirmation', () => {
     const facts = { oldest: now - 2_000 * dayMs, newest: now, events: 10, state: undefined };
     expect(planRetention(facts, 219, now)).toMatchObject({ holds: ['shortened'], next: { days: 2_000 } });
     expect(planRetention(facts, 1_999, now)).toMatchObject({ holds: [], next: { days: 1_999 } });
@@ -136,7 +136,7 @@ describe('a run of the retention', () => {
       const [before] = await db.select().from(auditRetention);
       const events = await db.$count(auditEvents);
       const retention = startAuditRetention({ db, clock: () => new Date(clockMs), log }, settingDays);
-      // The state changes before the removal, which a stop would end.
+      // The state changes before the removal, which a stop would cancel.
       await until(async () => {
         const [now] = await db.select().from(auditRetention);
         if (Bun.deepEquals(now, before)) return false;
@@ -148,7 +148,7 @@ describe('a run of the retention', () => {
     return { db, store, at, lines, run };
   };
 
-  test('F8 a run of the retention logs how many events it removes, and older than what, before it removes them', async () => {
+  test('F8 a run of the retention logs the number and the age limit of the events before it removes them', async () => {
     const { db, at, run } = await setUp();
     await fillEvents(db, 12, `${at} - 40 * ${dayMs}`);
     await fillEvents(db, 3, String(at));
@@ -170,36 +170,33 @@ describe('a run of the retention', () => {
     expect(await db.$count(auditEvents)).toBe(3);
   });
 
-  test('F8 a run of the retention removes by the retention in force while the setting is smaller, and says so once', async () => {
+  test('F8 a run of the retention uses the retention in force while the setting is smaller, and logs it once', async () => {
     const { db, at, lines, run } = await setUp(365);
     await fillEvents(db, 10, `${at} - 300 * ${dayMs}`);
     await fillEvents(db, 4, `${at} - 400 * ${dayMs}`);
     await run(31);
     await run(31, at + hourMs);
     expect(await db.$count(auditEvents)).toBe(10);
-    const said = lines.map((line) => JSON.parse(line));
-    expect(said[0]).toMatchObject({ level: 'warn', setting: 'AUDIT_RETENTION_DAYS' });
-    expect(said[0].rule).toContain('planning audit prune');
-    expect(said[1]).toMatchObject({ level: 'info', events: 4, days: 365 });
+    const message = lines.map((line) => JSON.parse(line));
+    expect(message[0]).toMatchObject({ level: 'warn', setting: 'AUDIT_RETENTION_DAYS' });
+    expect(message[0].rule).toContain('planning audit prune');
+    expect(message[1]).toMatchObject({ level: 'info', events: 4, days: 365 });
   });
 
-  test.each([sixYearsMs, -sixYearsMs])(
-    'F8 removes nothing while the clocks differ by %d ms, and stores nothing',
-    async (ms) => {
-      const { db, at, lines } = await setUp();
-      await fillEvents(db, 10, `${at} - 40 * ${dayMs}`);
-      const before = await db.select().from(auditRetention);
-      const log = createLog('info', { write: (line) => lines.push(line) });
-      const retention = startAuditRetention({ db, clock: () => new Date(at + ms), log }, 31);
-      await until(() => lines.length > 0);
-      await retention.stop();
-      expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ level: 'warn', days: 2190 }]);
-      expect(lines[0]).toContain('the clock of the database differs');
-      expect([await db.$count(auditEvents), await db.select().from(auditRetention)]).toEqual([10, before]);
-    },
-  );
+  test.each([sixYearsMs, -sixYearsMs])('F8 removes and stores nothing while the clocks differ by %d ms', async (ms) => {
+    const { db, at, lines } = await setUp();
+    await fillEvents(db, 10, `${at} - 40 * ${dayMs}`);
+    const before = await db.select().from(auditRetention);
+    const log = createLog('info', { write: (line) => lines.push(line) });
+    const retention = startAuditRetention({ db, clock: () => new Date(at + ms), log }, 31);
+    await until(() => lines.length > 0);
+    await retention.stop();
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ level: 'warn', days: 2190 }]);
+    expect(lines[0]).toContain('the clock of the database differs');
+    expect([await db.$count(auditEvents), await db.select().from(auditRetention)]).toEqual([10, before]);
+  });
 
-  test('F8 the retention removes each event once when several processes run it at the same moment', async () => {
+  test('F8 the retention removes each event once when several processes run it simultaneously', async () => {
     const { db, at, lines } = await setUp();
     await fillEvents(db, 3_000, `${at} - 40 * ${dayMs}`);
     const log = createLog('info', { write: (line) => lines.push(line) });
@@ -209,7 +206,7 @@ describe('a run of the retention', () => {
     expect(await db.$count(auditEvents)).toBe(2_000);
   });
 
-  test('F21 a run of the retention finds expired events behind younger ones', async () => {
+  test('F21 a run of the retention finds expired events stored after newer ones', async () => {
     const { db, store, at } = await setUp();
     await fillEvents(db, 2_000, String(at));
     await fillEvents(db, 700, `${at} - 40 * ${dayMs}`);
@@ -223,7 +220,7 @@ describe('planning audit', () => {
   const read = async (db: Database, filter: AuditFilter & { limit?: number }) =>
     (await Array.fromAsync(createAuditStore(db).pages(filter))).flat();
 
-  /** 6,000 saves by two people, and some events of operators and of a manager, whose ids are not in order of time. */
+  /** 6,000 saves of two users, and some events of operators and a manager, whose ids are not in order of time. */
   const filled = async () => {
     const { db } = await temporaryDatabase();
     await fillEvents(db, 6_000, `${now} - abs(3000 - value) * 1000`);
@@ -238,7 +235,7 @@ describe('planning audit', () => {
     return db;
   };
 
-  test('F21 planning audit returns what each combination of user, actor, action and time matches, newest first, each event once', async () => {
+  test('F21 planning audit returns the events that match user, actor, action and time, newest first, each once', async () => {
     const db = await filled();
     const all = await db.select().from(auditEvents);
     const since = now - 10 * 60_000;
@@ -288,7 +285,7 @@ describe('planning audit', () => {
       { userId: 'ada', action: 'erased' },
       ['SEARCH audit_events USING INDEX audit_events_by_user (user_id=?)'],
     ],
-  ])('F21 reads by an index and sorts nothing: %s', async (_, filter, expected) => {
+  ])('F21 reads by an index without sorting: %s', async (_, filter, expected) => {
     const { db } = await temporaryDatabase();
     const plan = await explainFirst(db, (watched) => createAuditStore(watched).pages(filter).next());
     expect(plan).toEqual(expected);
@@ -304,7 +301,7 @@ describe('planning audit', () => {
     expect(plan.join('\n')).not.toMatch(/SCAN audit_events|TEMP B-TREE/);
   });
 
-  test('F21 planning audit prints events without a user, with the id of each one’s user, and records the look', async () => {
+  test('F21 planning audit prints events of all users with the id of each user, and records the access', async () => {
     const line = await createCommandLine();
     const db = await openFile(line.databaseUrl);
     await createAuditStore(db).record({
@@ -321,8 +318,8 @@ describe('planning audit', () => {
     const found = await audit('--action', 'exported', '--since', '2026-11-28', '--until', '2026-11-29');
     expect(found).toMatchObject({ user: null, events: [{ user: 'ada', action: 'exported', actorId: 'root' }] });
     expect(found.events).toHaveLength(1);
-    const looks = await audit('--action', 'read');
-    expect(looks.events).toMatchObject([
+    const accesses = await audit('--action', 'read');
+    expect(accesses.events).toMatchObject([
       { user: '', action: 'read' },
       { user: '', action: 'read' },
     ]);
@@ -411,27 +408,29 @@ describe('a service in production', () => {
     ['ahead', -sixYearsMs, 'ahead of the audit trail'],
     ['behind', sixYearsMs, 'behind the audit trail'],
   ])(
-    'F8 a service removes nothing at a start whose clock is six years %s of the trail, and says so',
-    async (_, trailMs, said) => {
+    'F8 a service removes nothing at a start whose clock is six years %s of the audit log, and logs it',
+    async (_, trailMs, message) => {
       const production = await createProduction({ AUDIT_RETENTION_DAYS: '31' });
       const db = await openFile(production.databaseUrl);
-      // A machine’s clock cannot be set here, so the trail and the state of the retention are moved instead.
+      // A test cannot set the machine clock, so it moves the audit log and the state of the retention instead.
       const asOf = Date.now() + trailMs;
       await createAuditStore(db).advance(undefined, {
         ...{ days: 31, asOf, checkedAt: asOf, dayBeganAt: asOf, removed: 0 },
       });
       await fillEvents(db, 40, `${asOf} - 20 * ${dayMs}`);
       const service = await production.start();
-      await until(() => service.logLines().some(({ msg }) => msg.includes(said)));
+      await until(() => service.logLines().some(({ msg }) => msg.includes(message)));
       expect(await service.health()).toBe(200);
       expect(
         (await service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 1 } })).status,
       ).toBe(200);
       await stop(service);
-      expect(service.logLines().filter(({ msg }) => msg.includes(said))).toMatchObject([{ level: 'warn', days: 2190 }]);
-      // A save dates its event by the clock in doubt. The next start does not go by it.
+      expect(service.logLines().filter(({ msg }) => msg.includes(message))).toMatchObject([
+        { level: 'warn', days: 2190 },
+      ]);
+      // The event of the save has the time of the wrong clock. The next start ignores it.
       const again = await production.start();
-      await until(() => again.logLines().some(({ msg }) => msg.includes(said)));
+      await until(() => again.logLines().some(({ msg }) => msg.includes(message)));
       await stop(again);
       expect(await db.$count(auditEvents)).toBe(41);
       const { stdout, exitCode } = await production.planning('doctor');

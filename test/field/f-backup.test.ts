@@ -22,7 +22,7 @@ import { startWorker } from '../support/worker';
 const kinds = ['file', 'encrypted file', 'libSQL server'] as const;
 type Kind = (typeof kinds)[number];
 
-/** A place for a database that is not there yet. */
+/** A place for a database that does not exist yet. */
 async function emptyPlace(kind: Kind): Promise<DatabasePlace> {
   if (kind === 'libSQL server') return { url: (await startSqld()).url };
   const url = `file:${join(temporaryFolder(), 'planning.db')}`;
@@ -51,7 +51,7 @@ function targetSettingsOf({ encryptionKey }: DatabasePlace): Record<string, stri
 
 type Content = Record<string, Record<string, unknown>[]>;
 
-/** Every row of every table, and the schema, without the database id and the time of a backup, which is recorded after it. */
+/** Every row of every table, and the schema. Excludes the database id and the backup time, which follows the copy. */
 async function contentOf(place: DatabasePlace): Promise<Content> {
   const db = await openDatabase({ ...place, timeoutMs: 5_000 });
   try {
@@ -78,7 +78,7 @@ async function contentOf(place: DatabasePlace): Promise<Content> {
   }
 }
 
-/** Saves on a database until `stop`, and the ids of the requests that were acknowledged. */
+/** Saves until `stop`, and returns the ids of the acknowledged requests. */
 async function startSavers(place: DatabasePlace) {
   const worker = startWorker(place.url, 'requests', 'saver', settingsOf(place));
   await worker.until(30);
@@ -86,8 +86,8 @@ async function startSavers(place: DatabasePlace) {
 }
 
 /**
- * A copy is one state of a database that went on: its audit trail is how the trail of the source begins, each record is as
- * the last of its events left it, and tables without saves are equal.
+ * Checks that the copy is one consistent state of the source: its audit log is a prefix, each record matches the last
+ * of its events, and tables without saves are equal.
  */
 function expectSnapshot(copy: Content, source: Content): void {
   const events = copy.audit_events ?? [];
@@ -112,7 +112,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
   const [fileToServer, serverToEncrypted] = [2, 7];
   const first = [fileToServer, serverToEncrypted].flatMap((index) => pairs.slice(index, index + 1));
   test.each(cases([...first, ...pairs.filter((pair) => !first.includes(pair))], first.length))(
-    'copies one state of a %s that goes on saving to a %s',
+    'copies one state of a %s under load to a %s',
     async (from, to) => {
       const source = await database(from);
       const target = await emptyPlace(to);
@@ -138,7 +138,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     30_000,
   );
 
-  test('goes on after it was killed, and copies a table again that has changed meanwhile', async () => {
+  test('continues after SIGKILL, and copies a changed table again', async () => {
     const source = await filledFile();
     const target = await emptyPlace('libSQL server');
     const { planning, start } = await createCommandLine({ ...settingsOf(source) }, { isEmpty: true });
@@ -173,7 +173,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     });
   }, 60_000);
 
-  test('goes on in a file after it was killed, which has another name until it is whole', async () => {
+  test('continues a file after SIGKILL, under another name until it is complete', async () => {
     const source = await filledFile();
     const target = await emptyPlace('encrypted file');
     const path = target.url.slice('file:'.length);
@@ -190,7 +190,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     expect(statSync(path).mode & 0o777).toBe(0o600);
   }, 60_000);
 
-  test('moves a service in production from a file to a server, with its saves and its audit trail', async () => {
+  test('moves a service in production from a file to a server, with its saves and its audit log', async () => {
     const file = await createProduction();
     const before = await file.start();
     const save = { as: 'ada', body: { careCosts: 4321 } };
@@ -212,7 +212,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     expect(stdout.match(/"action": ?"saved"/g)).toHaveLength(2);
   }, 60_000);
 
-  test('never prints a key or a token, and names the setting that is wrong', async () => {
+  test('prints no key or token, and names the wrong setting', async () => {
     const source = await database('file');
     const folder = temporaryFolder();
     writeFileSync(join(folder, 'key'), `${keys.right}\n`);
@@ -246,7 +246,7 @@ const unfinished =
   'is an unfinished copy. Run `planning copy` again, or remove the database and begin with an empty one.\n';
 const filledUsers = 5_000;
 
-/** A plain file of some 6 MB. */
+/** A plain file of about 6 MB. */
 async function filledFile(): Promise<DatabasePlace> {
   const place = await database('file');
   change(
@@ -272,7 +272,7 @@ async function countUsers({ url }: DatabasePlace): Promise<number> {
 }
 
 describe.skipIf(!hasSqld)('F1 a backup of a libSQL server', () => {
-  test('is written under load, and restored by the command line and as a file in a data folder', async () => {
+  test('restores by command and as a file in a data folder, when written under load', async () => {
     const source = await database('libSQL server');
     const savers = await startSavers(source);
     const line = await createCommandLine(settingsOf(source), { isEmpty: true });
@@ -303,7 +303,7 @@ describe.skipIf(!hasSqld)('F1 a backup of a libSQL server', () => {
     expect(new Set(ids).size).toBe(3);
   }, 60_000);
 
-  test('is what GET /dump answers under load, from which a namespace and a file are made', async () => {
+  test('can come from GET /dump under load, loaded into a new namespace', async () => {
     const source = await database('libSQL server');
     const savers = await startSavers(source);
     const before = savers.acknowledged();
@@ -332,7 +332,7 @@ async function databaseIdOf(place: DatabasePlace): Promise<unknown> {
 }
 
 describe.skipIf(!hasSqld)('F14 an erasure on a libSQL server', () => {
-  test('leaves bytes in the files of the server, and a copy to a new server and its replica have none of them', async () => {
+  test('leaves bytes in the files of that server, but not in a copy on a new server or its replica', async () => {
     const [before, after] = [await startSqld(), await startSqld()];
     const line = await createCommandLine({ DATABASE_URL: before.url, SEED_DEMO: 'false' }, { isEmpty: true });
     expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
@@ -370,7 +370,7 @@ describe.skipIf(!hasSqld)('F14 an erasure on a libSQL server', () => {
 });
 
 describe('F17 a migration of a file', () => {
-  /** A database with a person, as an earlier build left it. */
+  /** A database of an earlier build with one user. */
   async function earlierDatabase() {
     const path = join(temporaryFolder(), 'planning.db');
     const db = await openDatabase({ url: `file:${path}`, timeoutMs: 5_000 });
@@ -405,7 +405,7 @@ describe('F17 a migration of a file', () => {
     }
   }, 60_000);
 
-  test('F17 a repair makes a backup first, and none where there is nothing to repair', async () => {
+  test('F17 a repair makes a backup first, and none when there is nothing to repair', async () => {
     const { planning, cwd } = await createCommandLine();
     const folder = join(cwd, 'data');
     const backups = () => readdirSync(folder).filter((name) => name.includes('.before-migration-'));
@@ -428,7 +428,7 @@ describe('F17 a migration of a file', () => {
     expect([await indexes(backup), await indexes('planning.db')]).toEqual([0, 1]);
   }, 60_000);
 
-  test('F17 the backup before a migration is skipped where the operator says so, and for a new database', async () => {
+  test('F17 a migration makes no backup of a new database, or when the operator disables it', async () => {
     const flag = await earlierDatabase();
     const { planning } = await createCommandLine({ DATABASE_URL: flag.url }, { isEmpty: true });
     expect(await planning('migrate', '--no-backup')).toMatchObject({ exitCode: 0 });
@@ -448,7 +448,7 @@ describe('F17 a migration of a file', () => {
     const { path, backups, url } = await earlierDatabase();
     change({ url }, 'CREATE TABLE ballast (bytes)', 'INSERT INTO ballast VALUES (randomblob(4000000))');
     const before = await Bun.file(path).bytes();
-    // Writing more than so many blocks fails, as on a full disk.
+    // A larger write fails, as on a full disk.
     const limited = Bun.spawnSync(
       [
         'sh',
@@ -470,7 +470,7 @@ describe('F17 a migration of a file', () => {
 });
 
 describe('F23 a signal', () => {
-  test('ends a backup within a second, and leaves no file of it', async () => {
+  test('ends a backup with its exit code, and leaves no file', async () => {
     const source = await database('file');
     const megabytes = amount({ long: 300, short: 60 });
     change(
@@ -493,7 +493,7 @@ describe('F23 a signal', () => {
       const tookMs = performance.now() - startedAtMs;
       expect(await new Response(command.stderr).text()).toBe('Interrupted; nothing was changed.\n');
       expect(readdirSync(line.cwd)).toEqual([]);
-      // The requirement is one second on a machine that does nothing else.
+      // The requirement is one second on an idle machine.
       expect(tookMs).toBeLessThan(5_000);
       if (isLong) process.stderr.write(`${signal} after ${Math.round(tookMs)} ms with ${megabytes} MB\n`);
     }

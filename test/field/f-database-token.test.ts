@@ -20,8 +20,8 @@ const ltc = '/v2/private/ltc/lifetimeCare';
 const save = (service: Production) => service.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
 const read = (service: Production) => service.call('GET', '/v2/private/user', { as: 'ada' });
 const readiness = async ({ address }: Production) => {
-  const answer = await fetch(`${address}/health/ready`);
-  return { status: answer.status, body: await answer.json() };
+  const response = await fetch(`${address}/health/ready`);
+  return { status: response.status, body: await response.json() };
 };
 const tokenLines = (service: Production) =>
   service.logLines().filter(({ setting, level }) => setting === 'DATABASE_AUTH_TOKEN' && level !== 'warn');
@@ -47,7 +47,7 @@ const tokenBy = (key: KeyObject, access: 'rw' | 'ro', seconds: number) =>
 
 describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
   test.each(['http', 'ws'])(
-    'F12 is refused, and accepted again, over %s',
+    'F12 stops reads and saves when it is refused, and restores them when it is accepted again, over %s',
     async (scheme) => {
       const folder = temporaryFolder();
       const keyFile = join(folder, 'sqld.pem');
@@ -102,7 +102,7 @@ describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
       await sqld.kill();
       writeKey(keyFile, key.publicKey);
       await sqld.start();
-      // The token is good again, and no signal was sent.
+      // The token is valid again without a signal.
       await until(isSaving);
       expect(await service.health()).toBe(200);
       expect(tokenLines(service).filter(isFatal).length).toBe(2);
@@ -110,7 +110,7 @@ describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
     120_000,
   );
 
-  test('F12 that can only read leaves reads, and is named as the reason that saves fail', async () => {
+  test('F12 allows reads when it is read-only, and appears as the reason that saves fail', async () => {
     const folder = temporaryFolder();
     const keyFile = join(folder, 'sqld.pem');
     const tokenFile = join(folder, 'token');
@@ -155,7 +155,7 @@ describe.skipIf(!hasSqld)('F12 the token of a libSQL server', () => {
 });
 
 describe.skipIf(!hasSqld)('F12 an embedded replica', () => {
-  test('F12 is synced with the new token after SIGHUP', async () => {
+  test('F12 syncs with the new token after SIGHUP', async () => {
     const folder = temporaryFolder();
     const keyFile = join(folder, 'sqld.pem');
     const tokenFile = join(folder, 'token');
@@ -190,7 +190,7 @@ describe.skipIf(!hasSqld)('F12 an embedded replica', () => {
 });
 
 describe.skipIf(!hasSqld || Bun.which('openssl') === null)('F12 the steps in docs/security.md', () => {
-  test('F12 make a token that a libSQL server accepts', async () => {
+  test('F12 create a token that a libSQL server accepts', async () => {
     const page = await Bun.file(new URL('../../docs/security.md', import.meta.url)).text();
     const steps = readMarkdown(page).shown.filter(({ text }) => text.includes('sqld-private.pem'));
     expect(steps.length).toBe(2);
@@ -213,7 +213,7 @@ describe.skipIf(!hasSqld || Bun.which('openssl') === null)('F12 the steps in doc
   });
 });
 
-/** A TCP proxy that holds every byte for half of `roundTripMs`, in both directions. */
+/** A TCP proxy that delays every byte by half of `roundTripMs` in each direction. */
 async function startDelay(port: number, roundTripMs: number): Promise<number> {
   const pipe = (from: Socket, to: Socket) => {
     from.on('data', (bytes) => setTimeout(() => to.writable && to.write(bytes), roundTripMs / 2));
@@ -235,7 +235,7 @@ async function startDelay(port: number, roundTripMs: number): Promise<number> {
 
 describe('F11 writes', () => {
   test.skipIf(!hasSqld).each([130, 400])(
-    'F11 are available with %d ms to the server',
+    'F11 succeed with a round trip of %d ms to the server',
     async (roundTripMs) => {
       const sqld = await startSqld();
       const port = await startDelay(sqld.port, roundTripMs);
@@ -257,7 +257,7 @@ describe('F11 writes', () => {
     120_000,
   );
 
-  test('F11 are unavailable with SQLITE_BUSY while another process holds the lock', async () => {
+  test('F11 fail with SQLITE_BUSY while another process holds the lock', async () => {
     const production = await createProduction({ DATABASE_TIMEOUT_MS: '500' });
     const service = await production.start();
     expect(await readiness(service)).toEqual({ status: 200, body: { status: 'ready', writes: 'available' } });

@@ -30,7 +30,7 @@ const proxies = proxyNames.filter((name) => !missingProxies.includes(name));
 
 type Deployment = Awaited<ReturnType<typeof createProduction>>;
 
-/** The long form runs the configurations as they are; the short form checks health more often and drains for less time. */
+/** The long run uses the documented configurations; the short run checks health more often and drains for less time. */
 const rolls = amount({ long: 20, short: 2 });
 const drainMs = amount({ long: 8000, short: 1200 });
 const shorter: Readonly<Record<ProxyName, Record<string, string>>> = isLong
@@ -41,7 +41,7 @@ const shorter: Readonly<Record<ProxyName, Record<string, string>>> = isLong
       caddy: { 'health_interval 2s': 'health_interval 200ms', 'keepalive 5s': 'keepalive 500ms' },
     };
 
-/** Sends saves, applications and reads through each proxy, on kept connections, until it is stopped. */
+/** Sends saves, applications and reads through each proxy, on persistent connections, until `stop`. */
 async function startLoad(instances: readonly [number, number]) {
   const failures: string[] = [];
   const counts = { saves: 0, applications: 0 };
@@ -50,7 +50,7 @@ async function startLoad(instances: readonly [number, number]) {
     proxies.map(async (name) => ({ name, ...(await startDocumentedProxy(name, instances, shorter[name])) })),
   );
   const callers = published.flatMap(({ name, https, ca }) => {
-    // A proxy adds headers of its own.
+    // A proxy adds response headers.
     isNoService(https);
     const send = async (token: string, path: string, body?: object, headers: Record<string, string> = {}) => {
       try {
@@ -120,8 +120,8 @@ async function stored(url: string) {
 const startOn = (deployment: Deployment, port: number) =>
   deployment.start({ environment: { PORT: String(port), DRAIN_MS: String(drainMs) } });
 
-/** Waits until a proxy that checks health knows an instance, as an operator does before the other instance is stopped. */
-async function becomeKnown(instance: Production): Promise<void> {
+/** Waits until the proxies with health checks know an instance, as an operator does before the other one is stopped. */
+async function waitForProxies(instance: Production): Promise<void> {
   const passed = () => instance.output().match(/"route":"\/health\/ready","status":200/g)?.length ?? 0;
   const checking = proxies.filter((name) => name !== 'nginx').length;
   await until(() => passed() >= 3 * checking);
@@ -134,11 +134,11 @@ async function stop({ process: child }: Production): Promise<void> {
 
 const ports = async () => [await freePort(), await freePort()] as const;
 const settings = { RATE_LIMIT_PER_MINUTE: '0', CARRIER_APPLICATIONS_PER_DAY: '0' };
-const patience = amount({ long: 3_600_000, short: 60_000 });
+const testTimeoutMs = amount({ long: 3_600_000, short: 60_000 });
 
 describe.skipIf(proxies.length === 0)('F13 behind the documented proxies', () => {
   test.skipIf(!hasSqld)(
-    'F13 two instances on a libSQL server lose no request and repeat none when they are replaced in turn',
+    'F13 two instances on a libSQL server lose and repeat no request when they are replaced in turn',
     async () => {
       const sqld = await startSqld();
       const deployment = await createProduction({ ...settings, DATABASE_URL: sqld.url }, { isEmpty: true });
@@ -152,7 +152,7 @@ describe.skipIf(proxies.length === 0)('F13 behind the documented proxies', () =>
         for (const instance of instances) {
           await stop(instance.service);
           instance.service = await startOn(deployment, instance.port);
-          await becomeKnown(instance.service);
+          await waitForProxies(instance.service);
         }
         load.report();
       }
@@ -160,11 +160,11 @@ describe.skipIf(proxies.length === 0)('F13 behind the documented proxies', () =>
       expect(sent.failures).toEqual([]);
       expect(await stored(sqld.url)).toEqual(sent.counts);
     },
-    patience,
+    testTimeoutMs,
   );
 
   test(
-    'F13 a file loses no request and repeats none when another instance takes it over',
+    'F13 a file loses and repeats no request when another instance takes over',
     async () => {
       const deployment = await createProduction(settings);
       const both = await ports();
@@ -172,7 +172,7 @@ describe.skipIf(proxies.length === 0)('F13 behind the documented proxies', () =>
       const load = await startLoad(both);
       for (let roll = 0; roll < rolls; roll += 1) {
         const next = await startOn(deployment, both[(roll + 1) % 2 === 0 ? 0 : 1]);
-        await becomeKnown(next);
+        await waitForProxies(next);
         await stop(service);
         service = next;
         load.report();
@@ -181,11 +181,11 @@ describe.skipIf(proxies.length === 0)('F13 behind the documented proxies', () =>
       expect(sent.failures).toEqual([]);
       expect(await stored(deployment.databaseUrl)).toEqual(sent.counts);
     },
-    patience,
+    testTimeoutMs,
   );
 });
 
-/** An instance that dies after each save: it forwards a request to a service, and closes instead of a response. */
+/** An instance that dies after each save: it forwards a request to a service, and closes instead of responding. */
 function startDyingInstance(target: string) {
   const { hostname, port } = new URL(target);
   let deaths = 0;
@@ -216,8 +216,8 @@ function startDyingInstance(target: string) {
   return { port: server.port, deaths: () => deaths };
 }
 
-describe.skipIf(missingProxies.includes('nginx'))('F13 a POST that nginx sends again', () => {
-  test('F13 is applied once, with If-Match, with Idempotency-Key, and without either', async () => {
+describe.skipIf(missingProxies.includes('nginx'))('F13 a POST that nginx retries', () => {
+  test('F13 has one effect, with If-Match, with Idempotency-Key, and without either', async () => {
     const deployment = await createProduction(settings);
     const service = await deployment.start();
     const dying = startDyingInstance(service.address);
@@ -265,7 +265,7 @@ describe('F13 the documented configuration', () => {
 
   for (const name of proxyNames) {
     test.skipIf(missingProxies.includes(name))(
-      `F13 of ${name} redirects to https, and passes on the client address that it sees`,
+      `F13 redirects to https and forwards the client address: ${name}`,
       async () => {
         const upstream = Bun.serve({
           port: 0,
@@ -287,7 +287,7 @@ describe('F13 the documented configuration', () => {
   }
 });
 
-/** The values of a key of a unit, for the instance on a port. */
+/** The values of a key of a systemd unit, for the instance on a port. */
 async function unitValues(file: string, key: string, port = 0): Promise<string[]> {
   const lines = (await documented(file)).replaceAll('%i', String(port)).split('\n');
   return lines.flatMap((line) => (line.startsWith(`${key}=`) ? [line.slice(key.length + 1)] : []));
@@ -295,7 +295,7 @@ async function unitValues(file: string, key: string, port = 0): Promise<string[]
 
 const bundleFolder = async () => join(dirname(await programOf('src/main')), '..');
 
-/** The arguments of a documented command for Bun, with the bundle of the tests. */
+/** The arguments of a documented Bun command, with the bundle of the tests. */
 async function argumentsFor(command: string): Promise<string[]> {
   const [bun, ...args] = command.split(' ');
   expect(bun).toBe('/usr/local/bin/bun');
@@ -401,7 +401,7 @@ describe('F13 the documented scripts', () => {
 
   test('F13 planning runs the command line with the settings of the unit, and passes arguments unchanged', async () => {
     const folder = temporaryFolder();
-    // No systemd runs here: the stand-in prints what it is called with.
+    // systemd does not run here: a substitute prints its arguments.
     await Bun.write(join(folder, 'systemd-run'), '#!/bin/sh\nprintf "%s\\n" "$@"\n');
     chmodSync(join(folder, 'systemd-run'), 0o755);
     const environment = { PATH: `${folder}:${process.env.PATH}` };

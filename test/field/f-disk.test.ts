@@ -47,7 +47,7 @@ async function openTemporary(encryptionKey?: string, folder = temporaryFolder())
   return { path, losses, checkpoints, open, db: await open() };
 }
 
-/** Writes a row of a size, in a table of the test's own. */
+/** Writes rows of a size into a separate table. */
 async function fill({ $client }: Database, rows: number, bytes = 4000): Promise<void> {
   await $client.execute('CREATE TABLE IF NOT EXISTS ballast (bytes)');
   await Promise.all(
@@ -61,7 +61,7 @@ const Findings = v.object({
   findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
 });
 
-/** Reads within a transaction in another process, until it is ended. */
+/** Reads in a transaction in another process until `end`. */
 async function startReader(path: string, environment: Record<string, string> = {}) {
   const reader = Bun.spawn(
     [process.execPath, join(import.meta.dirname, '../support/process-worker.ts'), `file:${path}`, 'read', ''],
@@ -82,7 +82,7 @@ const disk = mountSmallDisk(8);
 const sizeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 
 describe('A1 a checkpoint', () => {
-  test('A1 is issued by the checkpointer alone, and every connection that writes has no automatic one', async () => {
+  test('A1 runs only in the checkpointer, and no writing connection checkpoints automatically', async () => {
     const files = await Promise.all(
       [...new Glob('**/*.ts').scanSync(source)].map(async (path) => ({
         path,
@@ -97,7 +97,7 @@ describe('A1 a checkpoint', () => {
     expect(pathsOf(/wal_checkpoint/i)).toEqual(['db/checkpointer.ts']);
     expect(pathsOf(/wal_autocheckpoint/i)).toEqual(['db/checkpointer.ts']);
     expect(pathsOf(/manualCheckpoints/)).toEqual(['db/checkpointer.ts', 'db/local-connection.ts']);
-    // A copy, a replica and a lock file: a file of its own, or no WAL mode, or no writes.
+    // These open a separate file, use no WAL, or do not write.
     const others = ['backup', 'held-file', 'replica-file', 'replica-sync'].map((name) => `db/${name}.ts`);
     expect(pathsOf(/\bnew (?:Async)?Connection\((?!':memory:')/)).toEqual(
       [...others, 'db/checkpointer.ts', 'db/local-connection.ts'].sort(),
@@ -149,12 +149,12 @@ describe('A1 a checkpoint', () => {
   test.each([
     ['a plain file', undefined],
     ['an encrypted file', keys.right],
-  ])('A1 bounds the log of %s, and continues after a reader of another process has blocked it', async (_, key) => {
+  ])('A1 bounds the WAL of %s, and continues after a reader of another process blocked it', async (_, key) => {
     const { path, db } = await openTemporary(key);
     const log = `${path}-wal`;
     await fill(db, 1500);
     await until(() => sizeOf(path) > 1000 * 4000);
-    // The next generation of the log overwrites the file of the last one.
+    // The next generation of the WAL overwrites the file.
     await fill(db, 100);
     expect(sizeOf(log)).toBeLessThanOrEqual(16 * 1024 * 1024);
     const reader = await startReader(path, key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key });
@@ -171,17 +171,17 @@ describe('A1 a checkpoint', () => {
   });
 
   test.skipIf(disk === undefined)(
-    'A1 that fails on a full disk is reported once, and again when one succeeds, and keeps the log',
+    'A1 reports the first failure on a full disk and the next success, and keeps the WAL',
     async () => {
-      if (disk === undefined) throw new Error('It cannot be mounted');
+      if (disk === undefined) throw new Error('Cannot mount a small disk');
       const { path, losses, checkpoints, db } = await openTemporary(undefined, disk.folder);
       await fill(db, 200);
       disk.fill();
       expect(await db.$client.sync().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
       expect(await db.$client.sync().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
       disk.free();
-      // Closes the connection of the statements, after those of the checkpoints have failed. The driver ends a connection
-      // with its last statement, which the collector of garbage frees.
+      // Closes the connection of the statements after the failed checkpoints. The driver closes a connection with its
+      // last statement, which the garbage collector frees.
       db.$client.reconnect();
       for (let round = 0; round < 3; round += 1) {
         await Bun.sleep(50);
@@ -198,7 +198,7 @@ describe('A1 a checkpoint', () => {
   );
 
   test.skipIf(!hasStrace)(
-    'A1 that meets I/O errors is reported at once, and after ten seconds the database counts as lost',
+    'A1 reports I/O errors at once, and marks the database as lost after ten seconds',
     async () => {
       const metricsToken = 'a-token-for-the-scrapes-0123456789abc';
       const production = await createProduction({ METRICS_TOKEN: metricsToken });
@@ -211,12 +211,12 @@ describe('A1 a checkpoint', () => {
       const history = createSaveHistory();
       const save = async (as: string) => {
         const customSelections = Array.from({ length: 60 }, (_, item) => ({ title: `${'long '.repeat(15)}${item}` }));
-        const answer = await service.call('POST', '/v2/private/deepDives/lifeInsurance', {
+        const response = await service.call('POST', '/v2/private/deepDives/lifeInsurance', {
           as,
           body: { customSelections: [...customSelections, { title: `${history.acknowledged.length}` }] },
         });
-        if (answer.status === 200) history.note(as, answer);
-        return answer.status;
+        if (response.status === 200) history.note(as, response);
+        return response.status;
       };
       const hasLine = (level: string, words: string) =>
         service.logLines().some((line) => line.level === level && line.msg.includes(words));
@@ -239,7 +239,7 @@ describe('A1 a checkpoint', () => {
       expect(service.logLines().filter(({ msg }) => msg.includes(cannotWrite))).toHaveLength(1);
       service.process.kill('SIGKILL');
       await service.process.exited;
-      // The log has what the file has not.
+      // The WAL has what the file lacks.
       expect(history.faultsOf(production.databasePath)).toEqual([]);
     },
     60_000,
@@ -256,13 +256,13 @@ describe('A1 a history of saves', () => {
   }, 60_000);
 });
 
-/** Saves for some people until `count` saves are acknowledged. */
+/** Saves as several users until `count` saves are acknowledged. */
 async function saveMany(service: Production, history: ReturnType<typeof createSaveHistory>, count: number) {
   const savers = Array.from({ length: 16 }, async (_, index) => {
     for (let value = 1; history.acknowledged.length < count; value += 1) {
-      const answer = await service.call('POST', ltc, { as: `saver-${index}`, body: { careCosts: value } });
-      expect(answer.status).toBe(200);
-      history.note(`saver-${index}`, answer);
+      const response = await service.call('POST', ltc, { as: `saver-${index}`, body: { careCosts: value } });
+      expect(response.status).toBe(200);
+      history.note(`saver-${index}`, response);
     }
   });
   await Promise.all(savers);
@@ -271,7 +271,7 @@ async function saveMany(service: Production, history: ReturnType<typeof createSa
 const keepLog = 'keep the -wal file with the database file';
 
 describe('F4 a clean stop', () => {
-  test('F4 leaves every acknowledged save in the file alone, and removes the log', async () => {
+  test('F4 leaves every acknowledged save in the database file, and removes the WAL', async () => {
     const production = await createProduction();
     const service = await production.start();
     const history = createSaveHistory();
@@ -284,7 +284,7 @@ describe('F4 a clean stop', () => {
     expect(history.faultsOf(copy)).toEqual([]);
   });
 
-  test('F4 leaves every acknowledged save in the file alone while another instance has it open', async () => {
+  test('F4 leaves every acknowledged save in the database file while another instance has it open', async () => {
     const production = await createProduction();
     const [service, other] = await Promise.all([production.start(), production.start()]);
     const history = createSaveHistory();
@@ -295,23 +295,23 @@ describe('F4 a clean stop', () => {
     const copy = join(temporaryFolder(), 'copy.db');
     copyFileSync(production.databasePath, copy);
     expect(history.faultsOf(copy)).toEqual([]);
-    const answer = await other.call('POST', ltc, { as: 'saver-0', body: { careCosts: 77 } });
-    expect(answer.status).toBe(200);
-    history.note('saver-0', answer);
+    const response = await other.call('POST', ltc, { as: 'saver-0', body: { careCosts: 77 } });
+    expect(response.status).toBe(200);
+    history.note('saver-0', response);
     expect(await other.health()).toBe(200);
-    // The instance that was killed left its log.
+    // The killed instance left its WAL.
     other.process.kill('SIGKILL');
     await other.process.exited;
     expect(history.faultsOf(production.databasePath)).toEqual([]);
   });
 
-  test('F4 holds for a command, which leaves its rows in the file alone', async () => {
+  test('F4 includes a command, which leaves its rows in the database file', async () => {
     const { planning, databasePath } = await createProduction();
     expect(await planning('seed')).toMatchObject({ exitCode: 0 });
     expect(existsSync(`${databasePath}-wal`)).toBeFalse();
   });
 
-  test('F4 warns that the log is part of the database while another process reads, and so does a command', async () => {
+  test('F4 warns that the WAL is part of the database while another process reads, also in a command', async () => {
     const production = await createProduction();
     const service = await production.start();
     const reader = await startReader(production.databasePath);
@@ -325,7 +325,7 @@ describe('F4 a clean stop', () => {
     );
     const copy = join(temporaryFolder(), 'copy.db');
     copyFileSync(production.databasePath, copy);
-    // A checkpoint ends where the oldest reader began.
+    // A checkpoint stops where the oldest reader began.
     expect(history.faultsOf(copy)).not.toEqual([]);
     expect(await production.planning('seed')).toMatchObject({ exitCode: 0, stderr: expect.stringContaining(keepLog) });
     await reader.end();
@@ -338,7 +338,7 @@ describe('F4 a clean stop', () => {
     expect(history.faultsOf(copy)).toEqual([]);
   }, 30_000);
 
-  test('F4 loses nothing when the process is killed within checkpoints', async () => {
+  test('F4 loses nothing when the process is killed during checkpoints', async () => {
     const { path, db, open } = await openTemporary();
     await closeDatabase(db);
     for (let round = 1; round <= 3; round += 1) {
@@ -369,7 +369,7 @@ async function probeLive({ address }: Production, seconds: number): Promise<numb
   return v.parse(v.array(v.number()), await new Response(child.stdout).json());
 }
 
-/** Lets 128 people save on a disk whose syncs take longer by `delayMs`, until a checkpoint has synced the file. */
+/** Saves as 128 users on a disk whose syncs take `delayMs` longer, until a checkpoint has synced the file. */
 async function saveOnSlowDisk(delayMs: number, { seconds, timeoutMs }: { seconds: number; timeoutMs: number }) {
   const settings = { RATE_LIMIT_PER_MINUTE: '0', DATABASE_TIMEOUT_MS: String(timeoutMs) };
   const production = await createProduction(settings);
@@ -406,18 +406,18 @@ function percentile(times: readonly number[], share: number): number {
 
 describe('F9 a slow disk', () => {
   test.skipIf(!hasStrace)(
-    'F9 delays saves alone, and fails none, when each sync takes 300 ms and 128 people save',
+    'F9 delays only saves, and fails none, when each sync takes 300 ms and 128 users save',
     async () => {
-      // What the machine needs without the delay is not the disk's.
+      // The baseline of the machine without the delay.
       const fast = isLong ? await saveOnSlowDisk(0, { seconds: 30, timeoutMs: 20_000 }) : undefined;
       const timeoutMs = fast === undefined ? 10_000 : 2000 + Math.ceil(Math.max(...fast.saveMs));
       const slow = await saveOnSlowDisk(300, { seconds: amount({ long: 30, short: 4 }), timeoutMs });
       expect(slow.failures).toEqual([]);
       // Each save waits for a sync, and some for a checkpoint.
       expect(percentile(slow.saveMs, 0.5)).toBeGreaterThan(250);
-      // The start has synced the folder, which would make the first checkpoint longer.
+      // The start has already synced the folder, which would lengthen the first checkpoint.
       expect(slow.syncs).not.toMatch(/fsync\(\d+<[^>]+data>/);
-      // A thread that waited for the disk would need 300 ms.
+      // A thread that waits for the disk would need 300 ms.
       if (fast === undefined) expect(percentile(slow.liveMs, 0.5)).toBeLessThan(200);
       else expect(percentile(slow.liveMs, 0.99)).toBeLessThan(Math.max(50, percentile(fast.liveMs, 0.99)));
     },
@@ -425,7 +425,7 @@ describe('F9 a slow disk', () => {
   );
 });
 
-/** What can happen to the files of a database while the service runs, with the code and the words that the log has. */
+/** Changes to the database files of a running service, with the code and the message of the log. */
 const fileFaults = [
   {
     what: 'the file is removed',
@@ -434,7 +434,7 @@ const fileFaults = [
     words: 'the database file was removed or moved',
   },
   {
-    what: 'another file is put in its place',
+    what: 'another file replaces it',
     harm: (path: string) => {
       copyFileSync(path, `${path}.copy`);
       renameSync(`${path}.copy`, path);
@@ -443,13 +443,13 @@ const fileFaults = [
     words: 'the database file was replaced by another file',
   },
   {
-    what: 'the log is removed',
+    what: 'the WAL is removed',
     harm: (path: string) => rmSync(`${path}-wal`),
     code: 'WAL_REMOVED',
     words: 'the write-ahead log (-wal) was removed, moved or replaced',
   },
   {
-    what: 'the log is truncated',
+    what: 'the WAL is truncated',
     harm: (path: string) => truncateSync(`${path}-wal`, 0),
     code: 'WAL_TRUNCATED',
     words: 'the write-ahead log (-wal) was truncated or overwritten',
@@ -473,30 +473,30 @@ const fileFaults = [
     words: 'the database file was removed or moved',
   },
   {
-    what: 'the log is moved',
+    what: 'the WAL is moved',
     harm: (path: string) => renameSync(`${path}-wal`, `${path}-wal.moved`),
     code: 'WAL_REMOVED',
     words: 'the write-ahead log (-wal) was removed, moved or replaced',
   },
   {
-    what: 'a part of the log is cut off',
+    what: 'a part of the WAL is cut off',
     harm: (path: string) => truncateSync(`${path}-wal`, 5000),
     code: 'WAL_TRUNCATED',
     words: 'the write-ahead log (-wal) was truncated or overwritten',
   },
   {
-    what: 'the index of the log is removed',
+    what: 'the index of the WAL is removed',
     harm: (path: string) => rmSync(`${path}-shm`),
     code: 'WAL_INDEX_REMOVED',
     words: 'the index of the write-ahead log (-shm) was removed or replaced',
   },
 ] as const;
 
-/** The service answers 503 to saves and to its readiness probe, with one fatal line, and reads go on. */
+/** Checks that saves and the readiness probe return 503, with one fatal line, and that the liveness probe succeeds. */
 async function expectLost(service: Production, words: string): Promise<void> {
   for (const careCosts of [2, 3]) {
-    const answer = await service.call('POST', ltc, { as: 'ada', body: { careCosts } });
-    expect(answer).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+    const response = await service.call('POST', ltc, { as: 'ada', body: { careCosts } });
+    expect(response).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
   }
   const ready = await service.call('GET', '/health/ready');
   expect(ready).toMatchObject({ status: 503, body: { detail: expect.stringContaining(words) } });
@@ -520,13 +520,13 @@ describe('F3 a running service', () => {
       expect(await service.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 200 });
       service.process.kill('SIGTERM');
       expect(await service.process.exited).toBe(0);
-      // It has made no other file in the place of the one that is gone.
+      // The service created no other file in its place.
       expect(existsSync(production.databasePath)).toBe(!words.includes('removed or moved'));
     },
     30_000,
   );
 
-  test('F3 notices within seconds that its file is gone, where nothing is written', async () => {
+  test('F3 detects a removed file within seconds when nothing is written', async () => {
     const production = await createProduction();
     const service = await production.start();
     rmSync(production.databasePath);
@@ -545,7 +545,7 @@ describe('F3 a running service', () => {
     db.$client.close();
   });
 
-  test('F3 a close after a loss changes none of the files, also where another log has the name', async () => {
+  test('F3 a close after a loss changes no file, even when another WAL has the name', async () => {
     const { path, db } = await openTemporary();
     await fill(db, 5);
     renameSync(`${path}-wal`, `${path}-wal.moved`);
@@ -556,7 +556,7 @@ describe('F3 a running service', () => {
     expect(files.map((file) => readFileSync(file, 'base64'))).toEqual(before);
   });
 
-  test('F3 takes a checkpoint, an erasure, a VACUUM and a backup by other programs for no fault', async () => {
+  test('F3 accepts a checkpoint, an erasure, a VACUUM and a backup by other programs', async () => {
     const { path, db, losses } = await openTemporary();
     const run = (...sql: string[]) => expect(Bun.spawnSync(['sqlite3', path, ...sql]).exitCode).toBe(0);
     await fill(db, 50);
@@ -575,7 +575,7 @@ describe('F3 a running service', () => {
   });
 });
 
-/** Flips all bits of the first page of a table, which SQLite then finds to be of no known kind. */
+/** Inverts the first page of a table, so that SQLite does not recognise its type. */
 function corrupt(path: string, table: string): void {
   const file = new SqliteDatabase(path, { readonly: true });
   const root = file
@@ -597,7 +597,7 @@ const tables = (() => {
 })();
 
 describe('F6 a corrupt page', () => {
-  test('F6 of the users makes the service not ready, with one fatal line, and doctor names it', async () => {
+  test('F6 makes the service not ready, with one fatal line, when it is in the users table; doctor names it', async () => {
     const production = await createProduction();
     const before = await production.start();
     expect((await before.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } })).status).toBe(200);
@@ -607,14 +607,14 @@ describe('F6 a corrupt page', () => {
     const service = await production.start();
     await expectLost(service, 'the database file is corrupt');
     expect(await service.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 503 });
-    // Reads of other tables go on.
+    // Reads of other tables continue.
     expect(await service.call('GET', '/v2/private/cemetery/all', { as: 'ada' })).toMatchObject({ status: 200 });
     const { exitCode, stdout } = await production.planning('doctor', '--deep');
     expect(exitCode).toBe(1);
     expect(stdout).toMatch(/failed +pages .*corrupt/);
   }, 30_000);
 
-  test.each(tables)('F6 of table %s refuses every later write, and reads of other tables go on', async (table) => {
+  test.each(tables)('F6 stops every later write, while reads of other tables continue: %s', async (table) => {
     const path = join(temporaryFolder(), 'planning.db');
     await copyTemplate(path);
     corrupt(path, table);
@@ -632,7 +632,7 @@ describe('F6 a corrupt page', () => {
 });
 
 describe('doctor', () => {
-  test('F3 names a process that has a removed or replaced file open, and one that has the right one', async () => {
+  test('F3 names a process with a removed or replaced file open, and one with the right file', async () => {
     const production = await createProduction();
     const service = await production.start();
     const doctor = async () => {
@@ -653,7 +653,7 @@ describe('doctor', () => {
     expect(await doctor()).toMatchObject({ exitCode: 1, finding: stale });
   }, 30_000);
 
-  test('F6 checks every page of a sound database with --deep, and shows the SQLite version and the size of the log', async () => {
+  test('F6 checks every page of a sound database with --deep, and shows the SQLite version and the size of the WAL', async () => {
     const production = await createProduction();
     const { stdout } = await production.planning('doctor', '--deep');
     expect(stdout).toMatch(/ok +pages +of \d+ tables are sound/);

@@ -25,7 +25,7 @@ const monthStart = Date.UTC(2026, 2, 1);
 const zones = ['UTC', 'America/New_York', 'Asia/Kathmandu', 'Pacific/Kiritimati', 'Africa/Monrovia'] as const;
 const now = new Date('2026-04-01T00:00:00Z');
 
-/** What each seller of a team sold, counted row by row. */
+/** Recounts the sales of each seller of a team, row by row. */
 function recount(db: Database, managerId: string, { from, until }: { from: number; until: number }) {
   return db.all(sql`SELECT staff_id, count(*) AS activities,
     sum(kind = 'monthlyPlan' AND amount_cents >= 0) AS monthly_plan,
@@ -39,7 +39,7 @@ function recount(db: Database, managerId: string, { from, until }: { from: numbe
     GROUP BY staff_id ORDER BY staff_id`);
 }
 
-async function expectSumsToBeRight(db: Database, ranges: readonly { from: number; until: number }[]): Promise<void> {
+async function expectCorrectSums(db: Database, ranges: readonly { from: number; until: number }[]): Promise<void> {
   for (const range of ranges) {
     for (const managerId of ['boss', 'other']) {
       const totals = await db.all(sql`SELECT * FROM (${teamTotals(managerId, range)}) ORDER BY staff_id`);
@@ -48,7 +48,7 @@ async function expectSumsToBeRight(db: Database, ranges: readonly { from: number
   }
 }
 
-/** As it is after the migration of a database that holds activities. */
+/** The state after the migration of a database with activities. */
 async function forgetSums(db: Database): Promise<void> {
   await db.run(sql`DELETE FROM activity_sums`);
   await db.run(sql`UPDATE activity_sums_progress SET summed_up_to = ''`);
@@ -58,7 +58,7 @@ const sellers = ['boss', 'other', 'c1', 'c2', 'c3'] as const;
 const id = fc.integer({ min: 0, max: 30 }).map((number) => `a${number}`);
 const instant = fc.oneof(
   fc.integer({ min: monthStart - 2 * 86_400_000, max: monthStart + 33 * 86_400_000 }),
-  // The edges of spans.
+  // The edges of the summed spans.
   fc.integer({ min: 0, max: 33 * 96 }).map((quarter) => monthStart - 86_400_000 + quarter * 900_000),
 );
 const step = fc.oneof(
@@ -111,15 +111,15 @@ describe('the sums of activities', () => {
             await forgetSums(db);
           }
         }
-        await expectSumsToBeRight(db, [...ranges, ...odd]);
+        await expectCorrectSums(db, [...ranges, ...odd]);
         while (!(await sumNextActivities(db, 3)));
-        await expectSumsToBeRight(db, [...ranges, ...odd]);
+        await expectCorrectSums(db, [...ranges, ...odd]);
       }),
       { numRuns: amount({ long: 500, short: 25 }) },
     );
   });
 
-  test('F23 the service sums up the activities of an older database, a few at a time', async () => {
+  test('F23 the service sums the activities of an older database in small batches', async () => {
     const deployment = await createProduction({}, { isEmpty: true });
     const url = `file:${deployment.databasePath}`;
     const db = await openDatabase({ url, timeoutMs: 2_000 });
@@ -136,7 +136,7 @@ describe('the sums of activities', () => {
     const service = await deployment.start();
     await until(() => service.output().includes('the sums of activities are complete'));
     expect(await progress()).toEqual([{ summed_up_to: null }]);
-    await expectSumsToBeRight(db, [monthEdges(month, 'Asia/Kathmandu')]);
+    await expectCorrectSums(db, [monthEdges(month, 'Asia/Kathmandu')]);
     db.$client.close();
   });
 
@@ -159,7 +159,7 @@ describe('the sums of activities', () => {
     ]);
     await until(() => output.includes('the sums of activities are complete'));
     expect(await progress()).toEqual([{ summed_up_to: null }]);
-    await expectSumsToBeRight(db, [monthEdges(month, 'Asia/Kathmandu')]);
+    await expectCorrectSums(db, [monthEdges(month, 'Asia/Kathmandu')]);
   });
 
   test.skipIf(!hasSqld)('F23 the sums are maintained and completed in a libSQL server', async () => {
@@ -172,12 +172,12 @@ describe('the sums of activities', () => {
       activity('c1', monthStart + index * 7_000_000, { amountCents: index }),
     );
     await store.upsertActivities(sold.slice(0, 40), now);
-    await expectSumsToBeRight(db, [monthEdges(month, 'UTC')]);
+    await expectCorrectSums(db, [monthEdges(month, 'UTC')]);
     await forgetSums(db);
     await sumNextActivities(db, 15);
     await store.upsertActivities(sold.slice(40), now);
     while (!(await sumNextActivities(db, 15)));
-    await expectSumsToBeRight(db, [monthEdges(month, 'UTC')]);
+    await expectCorrectSums(db, [monthEdges(month, 'UTC')]);
     db.$client.close();
   });
 });
@@ -190,7 +190,7 @@ function insertActivities(count: number, from = 0): string {
       n * 37 % 100000 - 3000, ${monthStart} + (n * 7919 % 1000000) * 2678, 0, 0, 0 FROM number`;
 }
 
-/** The longest that `/health/live` took, and how often it responded, while `work` ran. */
+/** Returns the longest response time of `/health/live` and the number of its responses while `work` runs. */
 async function watchLiveness(service: Production, work: () => Promise<unknown>) {
   let isDone = false;
   const working = work().finally(() => {
@@ -208,10 +208,10 @@ async function watchLiveness(service: Production, work: () => Promise<unknown>) 
   return { longestMs, responses };
 }
 
-const holdMs = 50;
+const blockMs = 50;
 
 describe('the event loop', () => {
-  test('F23 a glance over very many activities does not hold the event loop', async () => {
+  test('F23 a glance over very many activities does not block the event loop', async () => {
     const deployment = await createProduction();
     const file = new SqliteFile(deployment.databasePath);
     file.run("INSERT INTO staff VALUES ('boss', 'salesManager', 'A', 'B', NULL, 0, 0, 0)");
@@ -232,13 +232,13 @@ describe('the event loop', () => {
         roles: ['salesManager'],
       });
     expect((await glance()).body).toMatchObject({ data: { teamGlance: { glance: { qoutes: expect.any(Number) } } } });
-    const holds: number[] = [];
-    for (let round = 0; round < 5; round += 1) holds.push((await watchLiveness(service, glance)).longestMs);
-    const shortest = Math.min(...holds);
-    expect(shortest).toBeLessThan(amount({ long: holdMs, short: Math.max(holdMs, recountMs) }));
+    const blocks: number[] = [];
+    for (let round = 0; round < 5; round += 1) blocks.push((await watchLiveness(service, glance)).longestMs);
+    const shortest = Math.min(...blocks);
+    expect(shortest).toBeLessThan(amount({ long: blockMs, short: Math.max(blockMs, recountMs) }));
   });
 
-  test('F23 the first match after a large catalogue does not hold the event loop', async () => {
+  test('F23 the first match after a large catalogue does not block the event loop', async () => {
     const deployment = await createProduction();
     const products = Array.from({ length: amount({ long: 5_000, short: 2_000 }) }, (_, index) => ({
       ...catalog.products[index % catalog.products.length],
@@ -252,8 +252,8 @@ describe('the event loop', () => {
       const { text } = await match();
       expect(text.match(/"productName"/g)).toHaveLength(products.length);
     });
-    // Loaded and compiled in one go, it let two responses through.
+    // Loading and compiling without pauses would allow two responses.
     expect(first.responses).toBeGreaterThan(10);
-    if (amount({ long: 1, short: 0 }) === 1) expect(first.longestMs).toBeLessThan(holdMs);
+    if (amount({ long: 1, short: 0 }) === 1) expect(first.longestMs).toBeLessThan(blockMs);
   });
 });

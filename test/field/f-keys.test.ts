@@ -36,7 +36,7 @@ const metricsToken = 'u5Gk9Wz2Qb7Xn4Td8Rm1Vc6Lj3Hs0PfYe';
 const setOf = (...keys: Jwk[]) => Response.json({ keys });
 const good = () => setOf(publicOf(first, { kid: 'first' }));
 
-/** A JWKS server, which responds as `respond` says at the moment. */
+/** A JWKS server; a test sets its response. */
 function startIssuer(tls?: Bun.TLSOptions) {
   const issuer = { respond: good as (request: Request) => Response, requests: 0, url: '' };
   const server = Bun.serve({
@@ -60,7 +60,7 @@ const Findings = v.object({
   findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
 });
 
-/** What `planning doctor` says of the keys, and its exit code. */
+/** The finding of `planning doctor` about the keys, and its exit code. */
 async function doctorOf({ planning }: Awaited<ReturnType<typeof createProduction>>) {
   const { exitCode, stdout } = await planning('doctor', '--json');
   const { findings } = v.parse(Findings, JSON.parse(stdout));
@@ -73,8 +73,8 @@ const readUser = async ({ address }: Production, token: string) =>
 const keyLines = (service: Production) => service.logLines().filter(({ msg }) => msg.includes('JWKS'));
 
 async function keysAge({ address }: Production): Promise<number> {
-  const answer = await fetch(`${address}/metrics`, { headers: { authorization: `Bearer ${metricsToken}` } });
-  return Number(/^planning_jwks_age_seconds (\S+)$/m.exec(await answer.text())?.[1]);
+  const response = await fetch(`${address}/metrics`, { headers: { authorization: `Bearer ${metricsToken}` } });
+  return Number(/^planning_jwks_age_seconds (\S+)$/m.exec(await response.text())?.[1]);
 }
 
 /** Sends one byte every 100 ms without an end. */
@@ -94,7 +94,7 @@ const badSets: [name: string, respond: (request: Request) => Response, reason: s
   ['{}', () => Response.json({}), 'not-a-key-set', 'sends JSON without an array `keys`'],
   ['an empty set', () => setOf(), 'no-keys', 'sends a set without keys'],
   [
-    'private keys alone',
+    'only private keys',
     () => setOf(privateOf(first, { kid: 'first' })),
     'no-usable-key',
     'sends no usable key; "first" is not usable: it contains its private key: stop signing with it',
@@ -124,7 +124,7 @@ const badSets: [name: string, respond: (request: Request) => Response, reason: s
 ];
 
 describe('F7 a JWKS that becomes bad', () => {
-  test('F7 leaves the last keys in use, and is named by the log and by doctor', async () => {
+  test('F7 leaves the last keys in use, and appears in the log and in doctor', async () => {
     const issuer = startIssuer();
     const production = await createService(issuer.url);
     const service = await production.start();
@@ -166,7 +166,7 @@ describe('F7 a JWKS that becomes bad', () => {
     expect(await keysAge(service)).toBeLessThan(age);
   }, 120_000);
 
-  test('F7 is named by doctor where a part of it is usable', async () => {
+  test('F7 appears in doctor when part of it is usable', async () => {
     const issuer = startIssuer();
     issuer.respond = () =>
       setOf(publicOf(first, { kid: 'a' }), publicOf(second, { kid: 'a' }), privateOf(ec(), { kid: 'leaked' }));
@@ -245,7 +245,7 @@ distinguished_name = name
 });
 
 describe('F7 a rotation of keys', () => {
-  /** A verifier and its clock, which the test moves. */
+  /** A verifier with a test clock. */
   async function createVerifier(url: string) {
     const clock = { ms: Date.now() };
     const now = () => new Date(clock.ms);
@@ -291,7 +291,7 @@ describe('F7 a rotation of keys', () => {
     expect((await readUser(service, old)).status).toBe(401);
   });
 
-  test('F7 accepts clocks that differ by five seconds', async () => {
+  test('F7 allows a clock difference of five seconds', async () => {
     const { clock, verify } = await createVerifier(startIssuer().url);
     const token = await tokenOf(first, 'first', new Date(clock.ms));
     clock.ms += 3_600_000 + 3_000;

@@ -34,8 +34,8 @@ function startSaves(service: Production, users = 4) {
   const running = Array.from({ length: users }, async (_, user) => {
     for (let count = 0; !isStopped; count += 1) {
       const body = { careCosts: 1 + (count % 3) };
-      const answer = await service.call('POST', ltc, { as: `user-${user}`, body }).catch(() => undefined);
-      if (answer?.status === 200) history.note(`user-${user}`, answer);
+      const response = await service.call('POST', ltc, { as: `user-${user}`, body }).catch(() => undefined);
+      if (response?.status === 200) history.note(`user-${user}`, response);
     }
   });
   return {
@@ -52,7 +52,7 @@ function contentsOf(folder: string) {
   return Object.fromEntries(readdirSync(folder).map((name) => [name, Bun.hash(readFileSync(join(folder, name)))]));
 }
 
-/** Ends a service with SIGKILL while it saves, so that its log holds saves that are nowhere else. */
+/** Kills a service while it saves, so that its WAL has saves that the file lacks. */
 async function leaveLog() {
   const production = await createProduction();
   const service = await production.start();
@@ -64,12 +64,12 @@ async function leaveLog() {
   return { ...production, ...saves, folder: join(production.cwd, 'data') };
 }
 
-describe('C1 a log without its database file', () => {
+describe('C1 a WAL without its database file', () => {
   test.each([
     ['missing', (path: string) => rmSync(path)],
     ['empty (0 bytes)', (path: string) => truncateSync(path)],
   ])(
-    'C1 is kept by every command and by the start when the file is %s',
+    'C1 stays unchanged under every command and every start when the file is %s',
     async (state, harm) => {
       const { history, databasePath: path, folder, ...production } = await leaveLog();
       copyFileSync(path, join(production.cwd, 'kept.db'));
@@ -112,7 +112,7 @@ describe('C1 a log without its database file', () => {
     60_000,
   );
 
-  test('C1 is kept by migrate while a service has the moved file open', async () => {
+  test('C1 stays unchanged under migrate while a service has the moved file open', async () => {
     const production = await createProduction();
     const path = production.databasePath;
     const service = await production.start();
@@ -136,7 +136,7 @@ const rescuedName = (folder: string) =>
   readdirSync(folder).filter((name) => /^planning\.db\.rescued-[\dTZ-]+$/.test(name));
 
 const harms: readonly { what: string; code: string; harm(path: string): void; isEncrypted?: boolean }[] = [
-  { what: 'the log was removed', code: 'WAL_REMOVED', harm: (path) => rmSync(`${path}-wal`) },
+  { what: 'the WAL was removed', code: 'WAL_REMOVED', harm: (path) => rmSync(`${path}-wal`) },
   { what: 'the index was removed', code: 'WAL_INDEX_REMOVED', harm: (path) => rmSync(`${path}-shm`) },
   { what: 'the file was removed', code: 'FILE_REMOVED', harm: rmSync },
   {
@@ -192,7 +192,7 @@ describe('H1 a running service', () => {
     30_000,
   );
 
-  test('H1 waits for the rescue when it is stopped before it has noticed the loss', async () => {
+  test('H1 waits for the rescue when it stops before it detects the loss', async () => {
     const production = await createProduction();
     const path = production.databasePath;
     const service = await production.start();
@@ -206,7 +206,7 @@ describe('H1 a running service', () => {
     expect(saves.history.faultsOf(join(production.cwd, 'data', String(copy)))).toEqual([]);
   }, 30_000);
 
-  test('H1 names the descriptors to copy when the rescue fails, and they hold every acknowledged save', async () => {
+  test('H1 logs the descriptors to copy when the rescue fails, and they have every acknowledged save', async () => {
     const production = await createProduction();
     const path = production.databasePath;
     const service = await production.start();
@@ -232,7 +232,7 @@ describe('H1 a running service', () => {
   }, 30_000);
 });
 
-test('H2 a start on a file whose log belongs to another file names the log and the remedy', async () => {
+test('H2 a start on a file whose WAL belongs to another file names the WAL and the remedy', async () => {
   const { databasePath: path, ...production } = await leaveLog();
   writeFileSync(path, 'not a database '.repeat(1000));
   const { stderr } = await failToStart({ cwd: production.cwd, environment: production.settings });
@@ -243,7 +243,7 @@ test('H2 a start on a file whose log belongs to another file names the log and t
 describe('H3 doctor', () => {
   test.each([
     ['the index is removed', '-shm', (path: string) => rmSync(`${path}-shm`)],
-    ['the log is moved', '-wal', (path: string) => renameSync(`${path}-wal`, `${path}-wal.moved`)],
+    ['the WAL is moved', '-wal', (path: string) => renameSync(`${path}-wal`, `${path}-wal.moved`)],
     ['the file is moved', '', (path: string) => renameSync(path, `${path}.moved`)],
   ])(
     'H3 fails and names the process and the reason of the running service when %s',
@@ -274,7 +274,7 @@ describe('H3 doctor', () => {
 });
 
 describe('M7 migrate', () => {
-  test('M7 says that DATABASE_URL is a folder, names the owner and mode of a file, and makes an empty file private', async () => {
+  test('M7 reports that DATABASE_URL is a folder, names the owner and mode of a file, and makes an empty file private', async () => {
     const production = await createProduction();
     const path = production.databasePath;
     const folder = await openDatabase({ url: `file:${production.cwd}`, timeoutMs: 1000 }).catch(

@@ -25,7 +25,7 @@ const Findings = v.object({
   findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
 });
 
-/** Changes a database file as an operator would, with SQLite alone. */
+/** Changes a database file with SQLite alone, as an operator can. */
 function change(path: string, sql: string): void {
   const database = new Sqlite(path);
   database.exec('PRAGMA busy_timeout = 5000');
@@ -46,7 +46,7 @@ const repair = 'Make a backup, then run `planning migrate --repair`.';
 const backup = 'Restore a backup.';
 const newest = journal.entries.at(-1)?.when ?? 0;
 
-/** What somebody did to the schema, the object that doctor names, and what helps. */
+/** Damage to the schema, the object that doctor names, and the remedy. */
 const damages = [
   {
     what: 'an audit trigger dropped',
@@ -112,7 +112,7 @@ const damages = [
 
 describe('F5 a damaged schema', () => {
   test.each(damages)(
-    'F5 is refused by a start, named by doctor and changed by no command, with $what',
+    'F5 stops a start, appears in doctor, and is changed by no command: $what',
     async ({ sql, object, remedy }) => {
       const { databasePath, databaseUrl, planning, settings, cwd } = await createProduction();
       change(databasePath, sql);
@@ -123,7 +123,7 @@ describe('F5 a damaged schema', () => {
       ]);
       expect(started.exitCode).toBe(1);
       const line = started.stderr.trim().split('\n').at(-1) ?? '';
-      // Of the bundle, and of the sources in this process.
+      // The message of the bundle, and that of the sources in this process.
       for (const message of [line, refusal.replace('bun planning', 'planning')]) {
         expect(message).toStartWith('The schema differs from the one that the migrations create: ');
         expect(message).toContain(object);
@@ -138,7 +138,7 @@ describe('F5 a damaged schema', () => {
     30_000,
   );
 
-  test('F5 is restored by migrate --repair, with counts and sums, and the hash of an edited migration', async () => {
+  test('F5 can be repaired by migrate --repair, with counts, sums and the hash of an edited migration', async () => {
     const { databasePath, planning, start } = await createProduction();
     const triggers = 'applications_count_added cemeteries_count_added activities_sums_added users_made_audited'.split(
       ' ',
@@ -179,7 +179,7 @@ describe('F5 a damaged schema', () => {
     expect(findings.filter(({ check }) => check === 'schema')).toMatchObject([{ result: 'ok' }]);
   });
 
-  test('F5 takes a running service out of service with one fatal line, until it is restored', async () => {
+  test('F5 takes a running service out of service with one fatal line, until it is repaired', async () => {
     const { databasePath, planning, start } = await createProduction();
     const service = await start();
     expect(await service.health()).toBe(200);
@@ -206,7 +206,7 @@ describe('F5 a damaged schema', () => {
     expect(service.logLines().filter(({ msg }) => msg === 'the schema fits this build')).toHaveLength(1);
   });
 
-  test('F5 starts with a warning where objects are extra or an index that only speeds up is missing', async () => {
+  test('F5 causes only a warning when objects are extra or an index for performance is missing', async () => {
     const { databasePath, planning, start } = await createProduction();
     change(
       databasePath,
@@ -237,7 +237,7 @@ describe('F5 a damaged schema', () => {
     expect(await planning('migrate')).toMatchObject({ exitCode: 0 });
   });
 
-  test('F5 does not concern a schema that a newer build has migrated, except for what this build needs', async () => {
+  test('F5 excludes the changes of a newer build, except in what this build needs', async () => {
     const { databasePath, planning, start } = await createProduction();
     change(
       databasePath,
@@ -258,7 +258,7 @@ describe('F5 a damaged schema', () => {
 });
 
 describe('F5 migrate', () => {
-  test('F5 lists what it would apply, then what it applied, then that there is nothing to do', async () => {
+  test('F5 lists the pending migrations, then the applied ones, then that there is nothing to do', async () => {
     const { planning, cwd } = await createProduction({}, { isEmpty: true });
     const all = journal.entries.map(({ tag }) => tag);
     const dryRun = await planning('migrate', '--dry-run', '--json');
@@ -272,7 +272,7 @@ describe('F5 migrate', () => {
     expect([again.exitCode, JSON.parse(again.stdout)]).toEqual([0, { pending: [], differences: [] }]);
   });
 
-  test('F5 upgrades a database of an earlier form of a migration, after a repair where that form created less', async () => {
+  test('F5 upgrades a database with an earlier form of a migration, after a repair if that form created less', async () => {
     const { planning, databasePath, cwd } = await createProduction({}, { isEmpty: true });
     const db = await openDatabase({ url: `file:${databasePath}`, timeoutMs: 2000 });
     await migrateDatabase(db, await earlierMigrations(11));
@@ -318,30 +318,30 @@ describe.each(
     },
   ].filter(({ isThere }) => isThere),
 )('F5 on $place', ({ open }) => {
-  test('F5 the schema is as the migrations create it, and a dropped trigger is noticed while it is open', async () => {
+  test('F5 the schema matches the migrations, and a dropped trigger is detected while the database is open', async () => {
     const { url, ...key } = await open();
     const settings = { ...key, url: url.replace('PATH', `${temporaryFolder()}/planning.db`), timeoutMs: 5000 };
     const db = await openDatabase(settings);
     await migrateDatabase(db);
     expect(await reportSchema(db)).toMatchObject({ pending: [], blocking: [], warnings: [] });
     const changes: unknown[] = [];
-    const gated = gateBySchema(db.$client, {
+    const checked = gateBySchema(db.$client, {
       timeoutMs: 5000,
       checkedEveryMs: 0,
       onChange: (...change) => changes.push(change),
     });
-    expect(await schemaFit(gated)).toBe('fit');
+    expect(await schemaFit(checked)).toBe('fit');
     await db.$client.execute('DROP TRIGGER audit_events_not_changed');
-    await until(async () => (await schemaFit(gated)) === 'damaged');
+    await until(async () => (await schemaFit(checked)) === 'damaged');
     expect(changes).toEqual([['SCHEMA_DAMAGED', ['trigger audit_events_not_changed missing']]]);
-    await expect(gated.execute('SELECT 1')).rejects.toMatchObject({ code: 'SCHEMA_DAMAGED' });
+    await expect(checked.execute('SELECT 1')).rejects.toMatchObject({ code: 'SCHEMA_DAMAGED' });
     await migrateDatabase(db, undefined, { repair: true });
-    await until(async () => (await schemaFit(gated)) === 'fit');
+    await until(async () => (await schemaFit(checked)) === 'fit');
     db.$client.close();
   });
 });
 
-test('F20 a database is marked for development with its first migration, and never later', async () => {
+test('F20 a database is marked for development by its first migration, and never later', async () => {
   const isMarked = async (applied: number) => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 5_000 });
     if (applied > 0) await migrateDatabase(db, await earlierMigrations(applied));
@@ -363,7 +363,7 @@ describe('F19 a build', () => {
     expect(kinds.filter((kind) => !/^(?:Added|Changed|Deprecated|Removed|Fixed|Security)$/.test(kind))).toEqual([]);
   });
 
-  test('F19 says its version and commit in --version, in the log, in the metrics and for liveness', async () => {
+  test('F19 reports its version and commit in --version, in the log, in the metrics and for liveness', async () => {
     const folder = temporaryFolder();
     const build = (BUILD_COMMIT: string) =>
       runToEnd(
@@ -407,7 +407,7 @@ describe('H4 a database of another program', () => {
   const kinds = ['file', 'file in WAL mode', 'encrypted file', 'server'] as const;
 
   test.each(kinds.filter((kind) => kind !== 'server' || hasSqld))(
-    'H4 is refused by start, migrate, seed and doctor, and stays as it is: %s',
+    'H4 stops start, migrate, seed and doctor, and stays unchanged: %s',
     async (kind) => {
       const key: Record<string, string> = kind === 'encrypted file' ? { DATABASE_ENCRYPTION_KEY: encryptionKey } : {};
       const server = kind === 'server' ? await startSqld() : undefined;
@@ -449,7 +449,7 @@ describe('H4 a database of another program', () => {
     60_000,
   );
 
-  test('H4 is refused where it has a record of migrations of its own', async () => {
+  test('H4 stops migrate when it has its own table of migrations', async () => {
     const { planning, databasePath, cwd } = await createProduction({}, { isEmpty: true });
     mkdirSync(join(cwd, 'data'));
     change(databasePath, 'CREATE TABLE users (id); CREATE TABLE __drizzle_migrations (id, hash, created_at)');
@@ -458,7 +458,7 @@ describe('H4 a database of another program', () => {
     expect(await Bun.file(databasePath).bytes()).toEqual(before);
   });
 
-  test('H4 is not a database of this service whose record of migrations is missing', async () => {
+  test('H4 excludes a database of this service without its table of migrations', async () => {
     const { planning, databasePath, settings, cwd } = await createProduction();
     change(databasePath, 'DROP TABLE __drizzle_migrations');
     const refusal = `The database ${databasePath} has tables of this service, but no record of its migrations. Restore a backup.`;
@@ -470,7 +470,7 @@ describe('H4 a database of another program', () => {
 });
 
 describe.skipIf(!hasSqld)('M2 a libSQL server', () => {
-  test('M2 without tables is named by a start, by doctor and by commands', async () => {
+  test('M2 causes an error in start, doctor and commands when it has no tables', async () => {
     const { url } = await startSqld();
     const { planning, settings, cwd } = await createProduction({ DATABASE_URL: url }, { isEmpty: true });
     const refusal = `The database ${url} has no tables. Run \`planning migrate\` to create it, or correct DATABASE_URL.`;
@@ -480,7 +480,7 @@ describe.skipIf(!hasSqld)('M2 a libSQL server', () => {
   }, 30_000);
 
   test.each(['copy', 'restore'] as const)(
-    'M2 names the command that finishes an interrupted %s',
+    'M2 causes an error that names the command to finish an interrupted %s',
     async (command) => {
       const { url } = await startSqld();
       const db = await openDatabase({ url, timeoutMs: 5000 });
@@ -505,7 +505,7 @@ describe('M1 a schema that is lost while the service runs', () => {
     { what: 'a column dropped', sql: 'ALTER TABLE cemeteries DROP COLUMN zip' },
   ];
 
-  test.each(losses)('M1 is answered by 503 at once, with one fatal line, after $what', async ({ sql }) => {
+  test.each(losses)('M1 causes 503 at once, with one fatal line: $what', async ({ sql }) => {
     const { start, databasePath } = await createProduction();
     const service = await start();
     const list = () => service.call('GET', '/v2/private/cemetery/all', { as: 'ada' });
@@ -517,7 +517,7 @@ describe('M1 a schema that is lost while the service runs', () => {
     expect(service.logLines().filter(({ level }) => level === 'fatal')).toHaveLength(1);
   });
 
-  test.skipIf(!hasSqld)('M1 is answered by 503 after a libSQL server was started on an empty folder', async () => {
+  test.skipIf(!hasSqld)('M1 causes 503 when a libSQL server restarts on an empty folder', async () => {
     const server = await startSqld();
     const { planning, start } = await createProduction({ DATABASE_URL: server.url }, { isEmpty: true });
     await planning('migrate');
@@ -528,19 +528,19 @@ describe('M1 a schema that is lost while the service runs', () => {
     await server.kill();
     rmSync(server.folder, { recursive: true });
     await server.start();
-    const answers = await Promise.all(Array.from({ length: 10 }, () => [list(), save()]).flat());
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
+    const responses = await Promise.all(Array.from({ length: 10 }, () => [list(), save()]).flat());
+    expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([503]));
     await until(() => service.logLines().some(({ level }) => level === 'fatal'));
     expect(service.logLines().filter(({ level }) => level === 'fatal')).toMatchObject([{ code: 'SCHEMA_EMPTY' }]);
   });
 });
 
 describe('M6 writes that fail', () => {
-  test('M6 are one line when another process holds the lock, and one when they work again', async () => {
+  test('M6 log one line when another process holds the lock, and one when they succeed again', async () => {
     const { start, databasePath, planning } = await createProduction({ DATABASE_TIMEOUT_MS: '1000' });
     const service = await start();
     const save = () => service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 1 } });
-    const told = () => service.logLines().filter(({ msg }) => msg.startsWith('the database takes '));
+    const writeLines = () => service.logLines().filter(({ msg }) => msg.startsWith('the database takes '));
     const holder = new Sqlite(databasePath);
     holder.exec('PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE');
     expect((await Promise.all([save(), save()])).map(({ status }) => status)).toEqual([503, 503]);
@@ -551,31 +551,31 @@ describe('M6 writes that fail', () => {
       database: databasePath,
       msg: 'the database takes no writes: another process holds the write lock. Wait for that process, or stop it.',
     };
-    await until(() => told().length > 0);
-    expect(told()).toMatchObject([busy]);
+    await until(() => writeLines().length > 0);
+    expect(writeLines()).toMatchObject([busy]);
     expect((await planning('doctor')).stdout).toContain(
       `${databasePath}: another process holds the write lock (SQLITE_BUSY). Wait for that process, or stop it.`,
     );
     holder.exec('ROLLBACK');
     holder.close();
-    await until(async () => (await save()).status === 200 && told().length === 2);
-    expect(told()).toMatchObject([busy, { level: 'info', msg: 'the database takes writes again' }]);
+    await until(async () => (await save()).status === 200 && writeLines().length === 2);
+    expect(writeLines()).toMatchObject([busy, { level: 'info', msg: 'the database takes writes again' }]);
   });
 
-  test.skipIf(!hasSqld)('M6 are one line when the server is away, and one when they work again', async () => {
+  test.skipIf(!hasSqld)('M6 log one line when the server is unreachable, and one when they succeed again', async () => {
     const server = await startSqld();
     const { planning, start } = await createProduction({ DATABASE_URL: server.url }, { isEmpty: true });
     await planning('migrate');
     const service = await start();
     const save = () => service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 1 } });
-    const told = () => service.logLines().filter(({ msg }) => msg.startsWith('the database takes '));
+    const writeLines = () => service.logLines().filter(({ msg }) => msg.startsWith('the database takes '));
     expect((await save()).status).toBe(200);
     await server.kill();
     expect((await save()).status).toBe(503);
-    await until(() => told().length > 0);
+    await until(() => writeLines().length > 0);
     await server.start();
-    await until(async () => (await save()).status === 200 && told().length === 2);
-    expect(told().map(({ msg }) => msg)).toEqual([
+    await until(async () => (await save()).status === 200 && writeLines().length === 2);
+    expect(writeLines().map(({ msg }) => msg)).toEqual([
       'the database takes no writes: its server cannot be reached. Start the server, or check the network.',
       'the database takes writes again',
     ]);

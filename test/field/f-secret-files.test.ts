@@ -19,7 +19,7 @@ const values = {
   METRICS_TOKEN: 'u5Gk9Wz2Qb7Xn4Td8Rm1Vc6Lj3Hs0PfYe',
 } as const;
 
-/** Writes secrets into files of a new folder, and gives the settings that name them. */
+/** Writes secrets into files of a folder, and returns the settings that name them. */
 function inFiles(secrets: Readonly<Record<string, string>>, { mode = 0o400, folder = temporaryFolder() } = {}) {
   const entries = Object.entries(secrets).map(([key, text]) => {
     const path = join(folder, key);
@@ -50,7 +50,7 @@ describe('F12 a secret in a file', () => {
     ['a line break at its end', '', '\n'],
     ['a line break of Windows at its end', '', '\r\n'],
     ['a byte order mark', '\uFEFF', '\r\n'],
-  ])('F12 is read as the text alone: %s', (_name, before, after) => {
+  ])('F12 has the value of its text without line breaks: %s', (_name, before, after) => {
     const around = (text: string) => `${before}${text}${after}`;
     const settings = inFiles({ DATABASE_AUTH_TOKEN: around('token'), AUTH_SECRET: around(values.AUTH_SECRET) });
     expect(readConfig({ ...withoutSecret, ...settings })).toMatchObject({
@@ -59,7 +59,7 @@ describe('F12 a secret in a file', () => {
     });
   });
 
-  test.each(secretSettings.map((key) => [key]))('F12 excludes %s itself', (key) => {
+  test.each(secretSettings.map((key) => [key]))('F12 conflicts with %s itself', (key) => {
     const file = inFiles({ [key]: 'x'.repeat(40) });
     expect(faultsOf({ [key]: 'y'.repeat(40), ...file })).toContainEqual({
       key: `${key}_FILE`,
@@ -71,7 +71,7 @@ describe('F12 a secret in a file', () => {
     ['is missing', 'missing', 'names a file that does not exist'],
     ['is a folder', 'folder', 'names a folder'],
     ['is empty', 'empty', 'names an empty file'],
-    ['has a line break alone', 'line', 'names an empty file'],
+    ['has only a line break', 'line', 'names an empty file'],
     ['is large', 'large', 'names a file of more than 64 kB'],
     ['starts with a space', 'spaceBefore', aroundRule],
     ['ends with a space', 'spaceAfter', aroundRule],
@@ -79,7 +79,7 @@ describe('F12 a secret in a file', () => {
     ['is UTF-16', 'utf16', 'names a file that is not UTF-8 text'],
     ['is a pipe', 'pipe', 'names a device or a pipe, not a file'],
     ['is in a file', 'empty/secret', 'names a file in a folder that does not exist'],
-  ])('F12 is refused by one line when the file %s', async (_name, name, rule) => {
+  ])('F12 causes one error when the file %s', async (_name, name, rule) => {
     const folder = temporaryFolder();
     mkdirSync(join(folder, 'folder'));
     Bun.spawnSync(['mkfifo', join(folder, 'pipe')]);
@@ -92,7 +92,7 @@ describe('F12 a secret in a file', () => {
     ]);
   });
 
-  test('F12 is a folder, whatever size the file system gives for it', () => {
+  test('F12 cannot be a folder, whatever size the file system reports', () => {
     const folder = temporaryFolder();
     for (let index = 0; statSync(folder).size <= 64 * 1024; index += 1) {
       if (index === 3000) return;
@@ -109,7 +109,7 @@ describe('F12 a secret in a file', () => {
     expect(readConfig(settings).auth.key.kind).toBe('public-key');
   });
 
-  test('F12 meets the rules of its setting', () => {
+  test('F12 must meet the rules of its setting', () => {
     expect(faultsOf({ ...withoutSecret, ...inFiles({ AUTH_SECRET: 'x'.repeat(40) }) })).toMatchObject([
       { key: 'AUTH_SECRET' },
     ]);
@@ -123,13 +123,13 @@ describe('F12 a secret in a file', () => {
     [0o440, undefined],
     [0o444, 'names a file that every user of this machine can read: set its mode to 0400'],
     [0o602, 'names a file that every user of this machine can change: set its mode to 0400'],
-  ])('F12 is warned about by the mode of its file: %o', (mode, rule) => {
+  ])('F12 causes a warning by the mode of its file: %o', (mode, rule) => {
     const { warnings } = readConfig({ ...withoutSecret, ...inFiles({ AUTH_SECRET: values.AUTH_SECRET }, { mode }) });
     expect(warnings.find(({ key }) => key === 'AUTH_SECRET_FILE')?.rule).toBe(rule);
   });
 
   test.skipIf(process.getuid?.() !== 0 || Bun.which('setpriv') === null)(
-    'F12 is refused when this user cannot read the file',
+    'F12 causes an error when this user cannot read the file',
     async () => {
       const settings = inFiles({ AUTH_SECRET: values.AUTH_SECRET });
       const program = `const { readConfig } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/config'))}); readConfig(process.env)`;
@@ -142,7 +142,7 @@ describe('F12 a secret in a file', () => {
     },
   );
 
-  test('F12 that cannot be read ends a start with one line and exit code 1', async () => {
+  test('F12 ends a start with one line and exit code 1 when it cannot be read', async () => {
     const settings = { ...withoutSecret, AUTH_SECRET_FILE: join(temporaryFolder(), 'missing') };
     const { exitCode, stderr } = await failToStart({ environment: settings });
     expect(exitCode).toBe(1);
@@ -156,7 +156,7 @@ describe('F12 a secret in a file', () => {
 });
 
 describe('F12 a secret that is replaced in its file', () => {
-  /** A carrier that remembers the keys that it is asked with. */
+  /** A carrier that records the API keys of its requests. */
   function startCarrier() {
     const keys: (string | null)[] = [];
     const server = Bun.serve({
@@ -185,7 +185,7 @@ describe('F12 a secret that is replaced in its file', () => {
   const metricsOf = async ({ address }: Production, token: string) =>
     (await fetch(`${address}/metrics`, { headers: { authorization: `Bearer ${token}` } })).status;
 
-  test('F12 is in use after SIGHUP, or said to need a restart', async () => {
+  test('F12 takes effect after SIGHUP, or the log asks for a restart', async () => {
     const carrier = startCarrier();
     const folder = temporaryFolder();
     const files = inFiles(values, { folder, mode: 0o600 });
@@ -242,7 +242,7 @@ describe('F12 a secret that is replaced in its file', () => {
     expect(secrets.filter((secret) => service.output().includes(secret))).toEqual([]);
   });
 
-  test('F12 leaves the process running, however often SIGHUP is sent', async () => {
+  test('F12 leaves the process running after many SIGHUP signals', async () => {
     const service = await (await createProduction()).start();
     for (let count = 0; count < 20; count += 1) {
       service.process.kill('SIGHUP');

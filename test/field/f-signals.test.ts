@@ -14,7 +14,7 @@ const rows = 15_000;
 const ignored = ['SIGUSR1', 'SIGUSR2', 'SIGALRM', 'SIGVTALRM', 'SIGPROF', 'SIGIO'] as const;
 const Count = v.object({ count: v.number() });
 
-/** Saves until the service refuses connections; counts what it acknowledges. */
+/** Saves until the service refuses connections, and records the acknowledged saves. */
 function startSavers(service: Production, savers: number) {
   const history = createSaveHistory();
   const statuses = new Set<number>();
@@ -101,7 +101,7 @@ describe('a development start in a terminal', () => {
     expect(await child.exited).toBe(0);
   });
 
-  test('F23 a development start reloads its secrets on SIGHUP where a setting names a secret file', async () => {
+  test('F23 a development start reloads its secrets on SIGHUP when a setting names a secret file', async () => {
     const file = join(temporaryFolder(), 'secret');
     await Bun.write(file, productionSettings.AUTH_SECRET);
     const { child, output } = await startInTerminal({ AUTH_SECRET_FILE: file });

@@ -24,7 +24,7 @@ const now = new Date('2026-03-10T12:00:00Z');
 /** An environment without NODE_ENV. */
 const { NODE_ENV, ...withoutMode } = productionSettings;
 
-/** Runs the bundle with this environment alone. */
+/** Runs the bundle with only this environment. */
 async function runBundle(
   entryPoint: 'src/main' | 'src/cli/main',
   cwd: string,
@@ -37,7 +37,7 @@ async function runBundle(
     stdout: 'pipe',
     stderr: 'pipe',
   });
-  // Only a start that goes on beyond what these tests look at needs this.
+  // Only a start that continues beyond these checks needs this.
   const timer = setTimeout(() => child.kill('SIGTERM'), 60_000);
   const ended = await runToEnd(child);
   clearTimeout(timer);
@@ -76,7 +76,7 @@ const contentsOf = (folder: string) =>
 describe('F2 demo data', () => {
   const none = { cemeteries: 0, staff: 0, activities: 0, hasRows: false, isMarked: false };
 
-  test('F2 is never added to a database without a mark, whatever the mode', async () => {
+  test('F2 never enters a database without a mark, in any mode', async () => {
     const { cwd, planning, write } = await createCommandLine();
     const path = join(cwd, 'data/planning.db');
     await write('staff.json', '[]');
@@ -87,7 +87,7 @@ describe('F2 demo data', () => {
     expect(await rowsIn(path)).toEqual(none);
   });
 
-  test('F2 is refused with SEED_DEMO=true in a database without a mark', async () => {
+  test('F2 causes an error with SEED_DEMO=true in a database without a mark', async () => {
     const { cwd, planning } = await createCommandLine({ SEED_DEMO: 'true' });
     for (const command of ['migrate', 'seed']) {
       const { exitCode, stderr } = await planning(command);
@@ -97,7 +97,7 @@ describe('F2 demo data', () => {
     expect(await rowsIn(join(cwd, 'data/planning.db'))).toEqual(none);
   });
 
-  test('F2 is added by a start in development to the database that it creates, and by SEED_DEMO=true', async () => {
+  test('F2 enters a database that a development start, or a command with SEED_DEMO=true, creates', async () => {
     const started = await startService();
     started.process.kill('SIGTERM');
     await started.process.exited;
@@ -109,7 +109,7 @@ describe('F2 demo data', () => {
     expect(await rowsIn(join(cwd, 'data/planning.db'))).toMatchObject(marked);
   });
 
-  test.skipIf(!hasSqld)('F2 is not added to a new libSQL server by a command in development', async () => {
+  test.skipIf(!hasSqld)('F2 does not enter a new libSQL server by a command in development', async () => {
     const { url } = await startSqld();
     const { planning } = await createCommandLine({ DATABASE_URL: url }, { isEmpty: true });
     expect((await planning('migrate')).stdout).toContain('is created, migrated and seeded');
@@ -117,7 +117,7 @@ describe('F2 demo data', () => {
     expect((await planning('demo', 'remove', '--dry-run')).stdout).toContain('There is no demo data to remove');
   });
 
-  test('F2 is found by a production start and by doctor, and is removed by demo remove', async () => {
+  test('F2 appears in a production start and in doctor, and disappears with demo remove', async () => {
     const production = await createProduction({}, { isEmpty: true });
     const { cwd, planning, databasePath } = production;
     const development = await startService({ cwd });
@@ -149,7 +149,7 @@ describe('F2 demo data', () => {
     );
   });
 
-  test('F2 keeps every row that refers to it, and every row that an operator changed', async () => {
+  test('F2 keeps its rows that others refer to or that an operator changed', async () => {
     const { planning, databasePath } = await createProduction();
     await addDemoRows(
       databasePath,
@@ -187,7 +187,7 @@ describe('F3 a production start', () => {
   test.each<[string, (path: string) => void, string]>([
     ['a missing file', () => undefined, 'There is no database at PATH.'],
     ['a file of 0 bytes', (path) => writeFileSync(path, ''), 'The database file PATH is empty (0 bytes).'],
-  ])('F3 on %s ends with one line and creates nothing; doctor and commands agree', async (_, prepare, reason) => {
+  ])('F3 ends with one line and creates nothing on %s; doctor and commands agree', async (_, prepare, reason) => {
     const { cwd, settings, planning, databasePath } = await createProduction({}, { isEmpty: true });
     mkdirSync(join(cwd, 'data'));
     prepare(databasePath);
@@ -209,7 +209,7 @@ describe('F3 a production start', () => {
     );
   });
 
-  test('F3 in the wrong directory names the directory and the path', async () => {
+  test('F3 names the directory and the path when the directory is wrong', async () => {
     const { settings } = await createProduction();
     const wrong = temporaryFolder();
     const { exitCode, stdout, stderr } = await failToStart({ cwd: wrong, environment: settings });
@@ -219,7 +219,7 @@ describe('F3 a production start', () => {
     expect(readdirSync(wrong)).toEqual([]);
   });
 
-  test('F3 on a database without tables ends with one line', async () => {
+  test('F3 ends with one line on a database without tables', async () => {
     const { cwd, settings, databasePath } = await createProduction({}, { isEmpty: true });
     (await databaseIn(databasePath)).$client.close();
     const { exitCode, stderr } = await failToStart({ cwd, environment: settings });
@@ -242,7 +242,7 @@ describe('F3 a production start', () => {
 });
 
 describe('F10 the mode', () => {
-  test('F10 of the bundle is production without NODE_ENV, and the start names the sources of its settings', async () => {
+  test('F10 defaults to production in the bundle, and the start names the sources of its settings', async () => {
     const production = await createProduction();
     const { CHAT_ID, ...environment } = withoutMode;
     await production.write('other.env', `CHAT_ID=${CHAT_ID}\nLOG_LEVEL=debug\n`);
@@ -258,7 +258,7 @@ describe('F10 the mode', () => {
       `"mode":"production","settings":["environment","${join(production.cwd, '.env')}"],"folder":"${production.cwd}"`,
     );
     expect(fromDotEnv.stderr).toStartWith(`There is no database at ${join(production.cwd, 'elsewhere.db')}.`);
-    // A named file takes the place of .env, and the environment wins over it.
+    // A named file replaces .env, and the environment overrides it.
     const service = await startService({
       cwd: production.cwd,
       args: ['--env-file', 'other.env'],
@@ -275,7 +275,7 @@ describe('F10 the mode', () => {
     expect(service.output()).not.toContain('"level":"debug"');
   });
 
-  test('F10 of the bundle is development with NODE_ENV=development or --demo', async () => {
+  test('F10 becomes development in the bundle with NODE_ENV=development or --demo', async () => {
     const service = await startService({ environment: { NODE_ENV: 'development' } });
     expect(service.output()).toContain('mode     development, with settings from the environment\n');
     const cwd = temporaryFolder();
@@ -294,7 +294,7 @@ describe('F10 the mode', () => {
     expect(output).not.toContain('"level":"warn"');
   });
 
-  test('F10 of the bundle is not guessed beside files of one mode', async () => {
+  test('F10 must be set for the bundle when a file of one mode exists', async () => {
     const cwd = temporaryFolder();
     writeFileSync(join(cwd, '.env.production'), 'PORT=0\n');
     const { exitCode, stderr } = await runBundle('src/main', cwd, withoutMode);
@@ -304,7 +304,7 @@ describe('F10 the mode', () => {
     );
   });
 
-  test.each(['', 'prod'])('F10 is not named when NODE_ENV is not valid: %j', async (mode) => {
+  test.each(['', 'prod'])('F10 does not appear when NODE_ENV is invalid: %j', async (mode) => {
     const cwd = temporaryFolder();
     for (const start of ['src/main', 'src/cli/main'] as const) {
       const args = start === 'src/main' ? [] : ['seed'];
@@ -346,7 +346,7 @@ describe('F17 a start that cannot listen', () => {
   async function setUp() {
     const cwd = temporaryFolder();
     mkdirSync(join(cwd, 'data'));
-    // Copied, since the driver removes the log of a closed database some time later.
+    // A copy, because the driver removes the WAL of a closed database some time later.
     const older = join(temporaryFolder(), 'planning.db');
     const db = await databaseIn(older);
     await migrateDatabase(db, await earlierMigrations(5));
@@ -356,7 +356,7 @@ describe('F17 a start that cannot listen', () => {
     return { cwd, before: contentsOf(join(cwd, 'data')) };
   }
 
-  test('F17 on a port that is taken ends with one line and leaves the database as it was', async () => {
+  test('F17 ends with one line on a port in use, and leaves the database unchanged', async () => {
     const { cwd, before } = await setUp();
     const plain = createServer().listen(0, '127.0.0.1');
     // Another program in Bun may share its port; this service must not join it.
@@ -377,7 +377,7 @@ describe('F17 a start that cannot listen', () => {
     expect(contentsOf(join(cwd, 'data'))).toEqual(before);
   });
 
-  test('F17 on an address that is not there ends with one line, for port 0 too', async () => {
+  test('F17 ends with one line on an address that the machine lacks, also for port 0', async () => {
     const { cwd, before } = await setUp();
     for (const PORT of ['3999', '0']) {
       const environment = { ...productionSettings, PORT, HOST: '203.0.113.1' };
@@ -390,7 +390,7 @@ describe('F17 a start that cannot listen', () => {
     expect(contentsOf(join(cwd, 'data'))).toEqual(before);
   });
 
-  test.skipIf(!hasNoPrivilege)('F17 on a port that needs a privilege ends with one line', async () => {
+  test.skipIf(!hasNoPrivilege)('F17 ends with one line on a privileged port', async () => {
     const main = await programOf('src/main');
     const drop = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs'];
     const { cwd, before } = await setUp();
@@ -417,14 +417,14 @@ describe('F20 a command', () => {
       return [{ name: path.join(' '), isLeaf: each.commands.length === 0 }, ...commandsIn(each, path)];
     });
 
-  test('F20 is in the table of settings, but for doctor, which checks all, and catalog schema, which needs none', () => {
+  test('F20 appears in the table of settings, except doctor, which checks all, and catalog schema, which needs none', () => {
     const all = commandsIn(createProgram());
     const leaves = all.filter(({ isLeaf }) => isLeaf).map(({ name }) => name);
     expect(leaves.filter((name) => !(name in partsOf)).sort()).toEqual(['catalog schema', 'doctor']);
     expect(Object.keys(partsOf).filter((name) => !all.some((each) => each.name === name))).toEqual([]);
   });
 
-  /** The arguments with which each command succeeds. */
+  /** Arguments with which each command succeeds. */
   const argumentsOf: Partial<Record<CommandName, readonly string[]>> = {
     token: ['--sub', 'ada'],
     'import cemeteries': ['cemeteries.json'],
@@ -447,10 +447,10 @@ describe('F20 a command', () => {
     copy: ['--to', 'file:copied.db'],
     rekey: ['--new-key-file', 'key', '--yes'],
   };
-  /** In the order in which they can run one after the other. */
+  /** In an order in which each can run after the ones before. */
   const names = Object.keys(partsOf).filter((name): name is CommandName => name in partsOf);
 
-  test('F20 runs in production with nothing but the settings that it uses, beside bad ones that it does not', async () => {
+  test('F20 runs in production with only the settings that it uses, beside invalid ones that it does not use', async () => {
     const { cwd, write } = await createCommandLine();
     const [cemetery] = demoCemeteries;
     const [manager] = demoStaff;
@@ -468,7 +468,7 @@ describe('F20 a command', () => {
     const last = ['user erase', 'rekey'];
     const inOrder = [...names.filter((name) => !last.includes(name)), ...names.filter((name) => last.includes(name))];
     for (const name of inOrder) {
-      // It runs until it is stopped.
+      // This command runs until it is stopped.
       if (name === 'carrier') continue;
       const used = settingsFor(name).filter((key) => key in good);
       const environment = {
@@ -483,7 +483,7 @@ describe('F20 a command', () => {
     }
   }, 60_000);
 
-  test.each(Object.keys(partsOf))('F20 %s names a setting that it uses and that is bad', async (name) => {
+  test.each(Object.keys(partsOf))('F20 %s reports an invalid setting that it uses', async (name) => {
     const [command = 'migrate'] = names.filter((each) => each === name);
     const [key = ''] = settingsFor(command);
     const args = [...command.split(' '), ...(argumentsOf[command] ?? [])];
