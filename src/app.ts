@@ -2,7 +2,7 @@ import { Elysia } from 'elysia';
 import { countParts, listCompletedTasks } from './db/statements';
 import { createWriteProbe } from './db/write-probe';
 import { createDemoPage } from './demo/page';
-import type { AppDeps, LimitedExchange } from './deps';
+import type { AppDeps, RateLimitedRequest } from './deps';
 import { AppError } from './errors';
 import { createCors } from './http/cors';
 import { createProblemPages } from './http/docs/problem-pages';
@@ -10,7 +10,7 @@ import { createDocs } from './http/docs/routes';
 import { createHealthRoutes, createMetricsRoute } from './http/operations';
 import { createErrorHandler, createRouteTable, Problem, problemResponse } from './http/problem-response';
 import { createRequestContext, rawQuery, sentTargetRoutes } from './http/request-context';
-import { answerHeaders } from './http/response';
+import { responseHeaders } from './http/response';
 import { describeError } from './log';
 import {
   CustomSelection,
@@ -66,10 +66,10 @@ export function serveOptions({
     error(error: unknown) {
       const requestId = newRequestId();
       log.error({ requestId, problem: 'internal-error', ...describeError(error) }, 'request failed');
-      metrics?.escaped();
+      metrics?.requestCrashed();
       const answer = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
       answer.headers.set('x-request-id', requestId);
-      for (const [name, value] of Object.entries(answerHeaders(publicUrl))) answer.headers.set(name, value);
+      for (const [name, value] of Object.entries(responseHeaders(publicUrl))) answer.headers.set(name, value);
       return answer;
     },
   };
@@ -104,8 +104,8 @@ export function createApp(deps: AppDeps) {
   const cors = createCors(deps.config);
   const docs = createDocs(deps, models);
   const problemPages = createProblemPages(deps, routeTable);
-  const limitVisitor = ({ request, server, set }: LimitedExchange) =>
-    deps.rateLimits?.takeVisitor({ request, server, set });
+  const limitVisitor = ({ request, server, set }: RateLimitedRequest) =>
+    deps.rateLimits?.takeAnonymous({ request, server, set });
 
   const whyUnwritable = createWriteProbe(deps.db);
   const readFacts = async () => ({
@@ -124,7 +124,7 @@ export function createApp(deps: AppDeps) {
   })
     // The first readiness check then has a result, also while the database hangs.
     .onStart(() => void whyUnwritable())
-    .headers(answerHeaders(deps.config.publicUrl))
+    .headers(responseHeaders(deps.config.publicUrl))
     .use(createRequestContext(deps, cors))
     .use(cors.plugin)
     .use(createErrorHandler(deps, { routeTable, cors }))

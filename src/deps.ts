@@ -65,7 +65,7 @@ export interface AddressSource {
 }
 
 /** What of a request decides about its limit, and where the answer says how much is left. */
-export interface LimitedExchange {
+export interface RateLimitedRequest {
   readonly request: Request;
   readonly server: AddressSource | null;
   readonly set: Pick<Context['set'], 'headers'>;
@@ -74,13 +74,13 @@ export interface LimitedExchange {
 /** Every method throws AppError `rate-limited` when nothing is left. */
 export interface RateLimits {
   /** A request of somebody whose token is verified; counted once, however often it is asked about. */
-  takeCaller(callerId: string, exchange: LimitedExchange): void;
+  takeAuthenticated(callerId: string, exchange: RateLimitedRequest): void;
   /** The stricter limit of starting an application, on top of that. */
-  takeCoverage(callerId: string, exchange: LimitedExchange): void;
+  takeCoverage(callerId: string, exchange: RateLimitedRequest): void;
   /** A private request without a token that can be verified. */
-  takeStranger(exchange: LimitedExchange): void;
+  takeUnauthenticated(exchange: RateLimitedRequest): void;
   /** Asked before a token that was never seen is verified; counts nothing. */
-  requireStranger(exchange: LimitedExchange): void;
+  requireUnauthenticated(exchange: RateLimitedRequest): void;
   /** A request for what is public, or not there. */
-  takeVisitor(exchange: LimitedExchange): void;
+  takeAnonymous(exchange: RateLimitedRequest): void;
 }

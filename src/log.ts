@@ -4,7 +4,7 @@ import pino from 'pino';
 import { causeChain } from './errors';
 import { type LogFields, listedFields } from './log-fields';
 import { packageRoot } from './shared/build';
-import type { AnsweredRequest } from './telemetry/events';
+import type { CompletedRequest } from './telemetry/events';
 
 /** What waits for a reader who stalls or a disk that is full; what exceeds it is dropped. */
 const maxWaitingCharacters = 16 * 1024 * 1024;
@@ -82,7 +82,7 @@ interface Write {
   <Text extends string>(fields: LogFields, message: Fixed<Text>): void;
 }
 
-interface RequestLine extends AnsweredRequest {
+interface RequestLine extends CompletedRequest {
   /** Of the request's trace, while there are traces. */
   readonly traceId?: string | undefined;
   /** The origin of the sending page if CORS_ORIGINS does not list it. */

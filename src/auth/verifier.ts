@@ -93,7 +93,7 @@ function refusalBy(error: unknown): TokenRefusal {
 }
 
 /** Who sent a request, as the token says. */
-export interface Caller {
+export interface AuthenticatedClient {
   readonly id: string;
   readonly roles: readonly string[];
 }
@@ -102,7 +102,7 @@ export interface Caller {
  * @param onUnseen called before the signature of a token is checked that has never passed; it may throw to refuse that
  * @throws AppError `unauthenticated` or `auth-keys-unavailable`
  */
-export type VerifyToken = (token: string, onUnseen?: () => void) => Promise<Caller>;
+export type VerifyToken = (token: string, onUnseen?: () => void) => Promise<AuthenticatedClient>;
 
 export interface TokenVerifier extends VerifyToken {
   /** False while a JWKS gives no key to check tokens with. */
@@ -171,7 +171,7 @@ export async function createTokenVerifier(
     if (leftWithoutRoles === 0) watch.onRolesMissing?.();
   };
   const createCache = () =>
-    new LRUCache<string, { caller: Caller; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
+    new LRUCache<string, { caller: AuthenticatedClient; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
   let cache = createCache();
 
   const verify: VerifyToken = async (token, onUnseen) => {

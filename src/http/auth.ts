@@ -1,13 +1,12 @@
 import { Elysia } from 'elysia';
-import { type Caller, unauthenticated } from '../auth/verifier';
-import type { AppDeps, LimitedExchange } from '../deps';
+import { type AuthenticatedClient, unauthenticated } from '../auth/verifier';
+import type { AppDeps, RateLimitedRequest } from '../deps';
 import { AppError } from '../errors';
 import { readJsonBody } from './request-body';
 
 /**
- * What every private module uses: the caller, known before anything else of the request is looked at. A `resolve`
- * or `beforeHandle` would run after validation and answer 422 to a stranger, and the body is parsed earlier still,
- * so the parser checks the token too; the second check is a look into the verifier's cache.
+ * The plugin of every private module: authenticates a request before its body is read and before anything is validated.
+ * A `resolve` or `beforeHandle` would run after validation, so that a request without a token would get 422.
  */
 export function createAuth({
   verifyToken,
@@ -15,33 +14,39 @@ export function createAuth({
   rateLimits,
   tracing,
 }: Pick<AppDeps, 'verifyToken' | 'config' | 'rateLimits' | 'tracing'>) {
-  const authenticate = async (exchange: LimitedExchange): Promise<Caller> => {
-    let caller: Caller;
+  const authenticated = new WeakMap<Request, AuthenticatedClient>();
+
+  const authenticate = async (context: RateLimitedRequest): Promise<AuthenticatedClient> => {
+    const { request } = context;
     try {
-      caller = await verifyToken(bearerToken(exchange.request), () => rateLimits?.requireStranger(exchange));
+      const client = await verifyToken(bearerToken(request), () => rateLimits?.requireUnauthenticated(context));
+      tracing?.requestAuthenticated(request);
+      rateLimits?.takeAuthenticated(client.id, context);
+      return client;
     } catch (error) {
-      if (error instanceof AppError && error.slug === 'unauthenticated') rateLimits?.takeStranger(exchange);
+      if (error instanceof AppError && error.slug === 'unauthenticated') rateLimits?.takeUnauthenticated(context);
       throw error;
     }
-    tracing?.callerKnown(exchange.request);
-    rateLimits?.takeCaller(caller.id, exchange);
-    return caller;
   };
 
   return new Elysia({ name: 'http.auth' })
     .onParse({ as: 'scoped' }, async function readBody({ request, server, set }) {
-      await authenticate({ request, server, set });
+      authenticated.set(request, await authenticate({ request, server, set }));
       return readJsonBody(request, { limitBytes: config.bodyLimitBytes, timeoutMs: config.requestTimeoutMs });
     })
-    .derive({ as: 'scoped' }, async function identifyCaller({ request, server, set }) {
-      return { caller: await authenticate({ request, server, set }) };
+    .derive({ as: 'scoped' }, async function identifyClient({ request, server, set }) {
+      return { client: authenticated.get(request) ?? (await authenticate({ request, server, set })) };
     });
 }
 
 export const managerRole = 'salesManager';
 
-/** The `transform` of a route for one role, which comes after the caller is known and before anything is validated. */
-export function requireRole({ roles }: Caller, role: string): void {
+/**
+ * The `transform` of a route for one role. It runs after authentication and before validation.
+ *
+ * @throws AppError `forbidden`
+ */
+export function requireRole({ roles }: AuthenticatedClient, role: string): void {
   if (!roles.includes(role)) throw withoutRole(role);
 }
 

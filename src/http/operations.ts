@@ -115,7 +115,7 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
     '/metrics',
     async ({ request, server, set }) => {
       if (!timingSafeEqual(digest(request.headers.get('authorization') ?? ''), expected())) {
-        rateLimits?.takeStranger({ request, server, set });
+        rateLimits?.takeUnauthenticated({ request, server, set });
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }
       const probing = beforeDeadline(probe(), patienceMs).catch(() => undefined);

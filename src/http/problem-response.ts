@@ -2,7 +2,7 @@ import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import { findDatabaseError } from '../db/errors';
 import { gateCodes, unfitDetail } from '../db/schema-gate';
-import type { AppDeps, LimitedExchange } from '../deps';
+import type { AppDeps, RateLimitedRequest } from '../deps';
 import { AppError, causeChain } from '../errors';
 import { describeError } from '../log';
 import { isProblemSlug, type ProblemSlug, problemKinds } from '../shared/problems';
@@ -54,12 +54,12 @@ export const problemsAnywhere = [
   'malformed-request',
 ] as const satisfies ProblemSlug[];
 
-type ProblemAnswers<Slug extends ProblemSlug> = {
+type ProblemResponses<Slug extends ProblemSlug> = {
   readonly [Status in (typeof problemKinds)[Slug]['status']]: typeof Problem;
 };
 
 /** The `response` entries of a route for all that it may refuse or fail with, by status. */
-export function problems<const Slug extends ProblemSlug>(...slugs: Slug[]): ProblemAnswers<Slug>;
+export function problems<const Slug extends ProblemSlug>(...slugs: Slug[]): ProblemResponses<Slug>;
 export function problems(...slugs: ProblemSlug[]): Record<number, typeof Problem> {
   const byStatus = Map.groupBy(slugs, (slug) => problemKinds[slug].status);
   return Object.fromEntries(
@@ -101,9 +101,9 @@ export function createErrorHandler(
   { routeTable, cors }: { routeTable: RouteTable; cors: Cors },
 ) {
   /** The refusal of somebody who has asked too often for what is not there. */
-  const visitorFailure = (exchange: LimitedExchange): AppError | undefined => {
+  const visitorFailure = (exchange: RateLimitedRequest): AppError | undefined => {
     try {
-      rateLimits?.takeVisitor(exchange);
+      rateLimits?.takeAnonymous(exchange);
       return undefined;
     } catch (error) {
       return toAppError(error);

@@ -2,7 +2,7 @@ import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { LRUCache } from 'lru-cache';
 import type { Config } from '../config/settings';
-import type { AddressSource, LimitedExchange, RateLimits } from '../deps';
+import type { AddressSource, RateLimitedRequest, RateLimits } from '../deps';
 import { AppError } from '../errors';
 import { addToHeader } from './response';
 
@@ -131,29 +131,24 @@ export function createRateLimits(
   const options = { windowMs: windowSeconds * 1000, maxCallers, nowMs: () => clock().getTime() };
   const bySubject = createRateWindows(options);
   const byNetwork = createRateWindows(options);
-  const counted = new WeakSet<Request>();
   const usual = createPolicy('default', perMinute);
   const coverage = createPolicy('coverage', Math.ceil(perMinute / coverageShare));
 
-  const admit = (policy: Policy, windows: RateWindows, key: string, { set }: LimitedExchange) =>
+  const admit = (policy: Policy, windows: RateWindows, key: string, { set }: RateLimitedRequest) =>
     policy.apply(windows.take(key, policy.quota), set);
   const subjectKey = ({ name }: Policy, callerId: string) => `${name} ${callerId}`;
-  const networkKey = (kind: 'stranger' | 'visitor', { request, server }: LimitedExchange) =>
+  const networkKey = (kind: 'stranger' | 'visitor', { request, server }: RateLimitedRequest) =>
     `${kind} ${clientNetwork(request, server, trustedProxyCount)}`;
 
   return {
-    takeCaller(callerId, exchange) {
-      if (counted.has(exchange.request)) return;
-      counted.add(exchange.request);
-      admit(usual, bySubject, subjectKey(usual, callerId), exchange);
-    },
+    takeAuthenticated: (clientId, context) => admit(usual, bySubject, subjectKey(usual, clientId), context),
     takeCoverage: (callerId, exchange) => admit(coverage, bySubject, subjectKey(coverage, callerId), exchange),
-    takeStranger: (exchange) => admit(usual, byNetwork, networkKey('stranger', exchange), exchange),
-    requireStranger(exchange) {
+    takeUnauthenticated: (exchange) => admit(usual, byNetwork, networkKey('stranger', exchange), exchange),
+    requireUnauthenticated(exchange) {
       const usage = byNetwork.look(networkKey('stranger', exchange), usual.quota);
       if (usage.isOver) usual.apply(usage, exchange.set);
     },
-    takeVisitor: (exchange) => admit(usual, byNetwork, networkKey('visitor', exchange), exchange),
+    takeAnonymous: (exchange) => admit(usual, byNetwork, networkKey('visitor', exchange), exchange),
   };
 }
 
@@ -165,7 +160,7 @@ function createPolicy(name: string, quota: number) {
   return {
     name,
     quota,
-    apply({ isOver, remaining, resetsInSeconds }: Usage, { headers }: LimitedExchange['set']): void {
+    apply({ isOver, remaining, resetsInSeconds }: Usage, { headers }: RateLimitedRequest['set']): void {
       const left = `"${name}";r=${remaining};t=${resetsInSeconds}`;
       addToHeader(headers, 'ratelimit-policy', header);
       addToHeader(headers, 'ratelimit', left);

@@ -101,7 +101,7 @@ export function createRequestContext(
     plugin.wrap(
       (handle, request) =>
         (...args: unknown[]) =>
-          tracing.inSpanOf(request, () => handle(...args)),
+          tracing.inRequestSpan(request, () => handle(...args)),
     );
   }
   return plugin
@@ -126,13 +126,13 @@ export function createRequestContext(
       const method = methods.has(request.method) ? request.method : 'other';
       const status = Number(set.status ?? 200);
       const durationMs = performance.now() - startedAtMs;
-      const answer = { requestId, method, route, status, durationMs };
-      log.request({ ...answer, traceId: tracing?.traceIdOf(request), refusedOrigin: cors.refusedOrigin(request) });
+      const completed = { requestId, method, route, status, durationMs };
+      log.request({ ...completed, traceId: tracing?.traceIdOf(request), refusedOrigin: cors.refusedOrigin(request) });
       try {
-        metrics?.answered(answer);
-        tracing?.answered(request, answer);
+        metrics?.requestCompleted(completed);
+        tracing?.requestCompleted(request, completed);
       } catch {
-        // What is watched matters more than the watching.
+        // Telemetry must never fail a request.
       }
     });
 }

@@ -9,7 +9,7 @@ import { lazy } from '../shared/async';
  * The headers of every answer, a failure or a page as well, unless it says otherwise itself: nothing of an answer is
  * run, framed, guessed at, or kept by whoever passes it on.
  */
-export function answerHeaders(publicUrl: string | undefined): Record<string, string> {
+export function responseHeaders(publicUrl: string | undefined): Record<string, string> {
   return {
     'cache-control': 'no-store',
     'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
@@ -116,7 +116,7 @@ export const saveConditionParameters = [
 ];
 
 const jsonMediaType = 'application/json;charset=utf-8';
-const constant = answerHeaders(undefined);
+const constant = responseHeaders(undefined);
 /** Bun copies these for less than it makes them anew. */
 const constantHeaders = new Headers({ ...constant, 'content-type': jsonMediaType });
 
@@ -129,7 +129,7 @@ const constantHeaders = new Headers({ ...constant, 'content-type': jsonMediaType
  *
  * @throws AppError `precondition-failed` for a GET whose `If-Match` lacks the ETag
  */
-export function answerJson(
+export function jsonResponse(
   json: string | Uint8Array<ArrayBuffer>,
   { request, set }: Pick<Context, 'request' | 'set'>,
 ): Response {
@@ -148,7 +148,7 @@ export function answerJson(
 }
 
 /** Answers with a body, compressed for whoever takes gzip: once, for the first of them. */
-export function createGzipAnswer(body: Blob) {
+export function createGzipResponse(body: Blob) {
   const compressed = lazy(async () => promisify(gzip)(await body.bytes()));
   return async ({ headers: sent }: Request, headers: Readonly<Record<string, string>>): Promise<Response> =>
     takesGzip(sent.get('accept-encoding') ?? '')

@@ -37,7 +37,7 @@ export interface CarrierObserver {
 }
 
 /** A request that was answered. */
-export interface AnsweredRequest {
+export interface CompletedRequest {
   readonly requestId: string;
   /** One that HTTP has, or `other`. */
   readonly method: string;
@@ -68,9 +68,9 @@ export interface Scrape {
 
 /** What is counted and measured, as text for whoever asks. */
 export interface Metrics {
-  answered(request: AnsweredRequest): void;
+  requestCompleted(request: CompletedRequest): void;
   /** A request has failed in a way that nothing is known of it any more. */
-  escaped(): void;
+  requestCrashed(): void;
   database(name: DatabaseName): DatabaseObserver;
   readonly carrier: CarrierObserver;
   /** The carrier gave a number that another application holds. */
@@ -87,13 +87,13 @@ export interface Metrics {
 /** The spans of what goes on, for an exporter. */
 export interface Tracing {
   /** Runs what answers a request inside of the request's span. */
-  inSpanOf<Result>(request: Request, work: () => Result): Result;
+  inRequestSpan<Result>(request: Request, work: () => Result): Result;
   /** The id by which the log and the trace of a request are found together. */
   traceIdOf(request: Request): string | undefined;
   /** The request is somebody's whose token is good. */
-  callerKnown(request: Request): void;
+  requestAuthenticated(request: Request): void;
   /** Ends the span of a request. */
-  answered(request: Request, answer: AnsweredRequest): void;
+  requestCompleted(request: Request, response: CompletedRequest): void;
   database(name: DatabaseName): DatabaseObserver;
   readonly carrier: CarrierObserver;
   /** Exports what is left, for as long as it may take. */

@@ -97,11 +97,11 @@ export function createPrometheusMetrics({ replica, hasJwks = false, databasePath
   }
 
   return {
-    answered({ method, route = 'none', status, durationMs }) {
+    requestCompleted({ method, route = 'none', status, durationMs }) {
       requests.inc({ method, route, status });
       requestDuration.observe({ method, route }, durationMs / 1000);
     },
-    escaped: () => requests.inc({ method: 'other', route: 'none', status: 500 }),
+    requestCrashed: () => requests.inc({ method: 'other', route: 'none', status: 500 }),
     database,
     carrier: createCarrierMetrics(registers),
     applicationNumberTaken: () => numbersTaken.inc(),

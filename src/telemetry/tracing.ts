@@ -154,18 +154,18 @@ export function createTracing(settings: TracerSettings): Tracing {
   };
 
   return {
-    inSpanOf(request, work) {
+    inRequestSpan(request, work) {
       const parent = parentOf(request);
       const span = tracer.startSpan('request', { kind: SpanKind.SERVER }, parent ?? ROOT_CONTEXT);
       begun.set(request, { span, isOfStranger: parent !== undefined });
       return contexts.run(trace.setSpan(ROOT_CONTEXT, span), work);
     },
     traceIdOf: (request) => begun.get(request)?.span.spanContext().traceId,
-    callerKnown(request) {
+    requestAuthenticated(request) {
       const requestSpan = begun.get(request);
       if (requestSpan !== undefined) requestSpan.isOfStranger = false;
     },
-    answered(request, { method, route, status, requestId }) {
+    requestCompleted(request, { method, route, status, requestId }) {
       const { span, isOfStranger } = begun.get(request) ?? {};
       // One that is never ended is never exported: whoever has no token decides nothing.
       if (span?.isRecording() !== true || isOfStranger) return;

@@ -157,3 +157,15 @@ describe('verified-token cache', () => {
     }
   });
 });
+
+test('private route verifies the token of a request with a body once', async () => {
+  let calls = 0;
+  const { call } = await createTestApp({
+    verifyToken: async () => {
+      calls += 1;
+      return { id: 'plain-user', roles: [] };
+    },
+  });
+  const response = await call('POST', '/v2/private/user/profile', { as: 'plain-user', body: {} });
+  expect([response.status, calls]).toEqual([200, 1]);
+});

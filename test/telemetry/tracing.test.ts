@@ -311,8 +311,8 @@ describe('trace receiver', () => {
     const spans = 50_000;
     for (let index = 0; index < spans; index += 1) {
       const request = new Request('http://localhost/health/live');
-      tracing.inSpanOf(request, () => undefined);
-      tracing.answered(request, answered);
+      tracing.inRequestSpan(request, () => undefined);
+      tracing.requestCompleted(request, answered);
     }
     receiver.reply = 200;
     await tracing.stop();

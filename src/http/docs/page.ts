@@ -5,7 +5,7 @@ import * as v from 'valibot';
 import packageJson from '../../../package.json' with { type: 'json' };
 import type { DemoTokens } from '../../auth/signing';
 import { lazy } from '../../shared/async';
-import { createGzipAnswer, isNotModified } from '../response';
+import { createGzipResponse, isNotModified } from '../response';
 import answers from './examples.json' with { type: 'json' };
 import { type DocsSubject, introduction, scriptPath, specPath, swaggerPath, tagGroups, tags } from './introduction';
 import { bearerScheme, toPaths, toSchemas } from './openapi';
@@ -62,7 +62,7 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
   );
   const document = lazy(async () => {
     const text = await (await app.handle(new Request(`http://localhost${specPath}`))).text();
-    return { tag: `"${Bun.hash(text).toString(36)}"`, answer: createGzipAnswer(new Blob([text])) };
+    return { tag: `"${Bun.hash(text).toString(36)}"`, answer: createGzipResponse(new Blob([text])) };
   });
   return {
     /** The page, ready to send with the tokens that it is given. */
@@ -246,7 +246,7 @@ const PackageFile = v.object({ version: v.string() });
 export async function loadPageProgram() {
   const packageFile = import.meta.resolve('@scalar/api-reference/package.json');
   const { version } = v.parse(PackageFile, await Bun.file(new URL(packageFile)).json());
-  const answer = createGzipAnswer(Bun.file(new URL('./dist/browser/standalone.js', packageFile)));
+  const answer = createGzipResponse(Bun.file(new URL('./dist/browser/standalone.js', packageFile)));
 
   return {
     version,

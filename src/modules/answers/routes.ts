@@ -22,8 +22,8 @@ export function createLtcRoutes(deps: AppDeps) {
     .use(createAuth(deps))
     .post(
       '/lifetimeCare',
-      ({ body, caller, request, set }) =>
-        save('ltcLifetimeCare', toLtcLifetimeCarePatch(body), { caller, request, set }),
+      ({ body, client, request, set }) =>
+        save('ltcLifetimeCare', toLtcLifetimeCarePatch(body), { client, request, set }),
       {
         body: requestBody(LtcLifetimeCareAnswers),
         query: noParameters,
@@ -44,7 +44,7 @@ export function createDeepDiveRoutes(deps: AppDeps) {
     .use(createAuth(deps))
     .post(
       '/lifeInsurance',
-      ({ body, caller, request, set }) => save('lifeInsurance', toLifeInsurancePatch(body), { caller, request, set }),
+      ({ body, client, request, set }) => save('lifeInsurance', toLifeInsurancePatch(body), { client, request, set }),
       {
         body: requestBody(LifeInsuranceAnswers),
         query: noParameters,
@@ -54,7 +54,7 @@ export function createDeepDiveRoutes(deps: AppDeps) {
     )
     .post(
       '/lifetimeCare',
-      ({ body, caller, request, set }) => save('lifetimeCare', toLifetimeCarePatch(body), { caller, request, set }),
+      ({ body, client, request, set }) => save('lifetimeCare', toLifetimeCarePatch(body), { client, request, set }),
       {
         body: requestBody(LifetimeCareAnswers),
         query: noParameters,

@@ -1,6 +1,6 @@
 import { type Context, Elysia } from 'elysia';
 import * as v from 'valibot';
-import type { Caller } from '../../auth/verifier';
+import type { AuthenticatedClient } from '../../auth/verifier';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs/routes';
@@ -11,7 +11,7 @@ import { readPreconditions, saveConditionParameters } from '../../http/response'
 import { calendarDateAt } from '../../shared/calendar';
 import type { Applicant } from '../../shared/carrier';
 import { UserBody } from '../users/model';
-import { answerUser, type Exchange, saveProblems } from '../users/save';
+import { type RequestContext, saveProblems, userResponse } from '../users/save';
 import { entityTag, type RecordVersion } from '../users/versions';
 import {
   ApplicationsBody,
@@ -44,34 +44,34 @@ export function createCoverageRoutes(deps: AppDeps) {
   const start = async (
     flow: 'ltc' | 'life',
     applicant: Applicant,
-    { caller, headers, request, set }: CoverageExchange,
+    { client, headers, request, set }: CoverageContext,
   ) => {
     const idempotencyKey = headers['idempotency-key'];
     const requestId = requestIdOf(set);
     const coverage = {
-      ...{ userId: caller.id, flow, applicant, idempotencyKey, requestId },
+      ...{ userId: client.id, flow, applicant, idempotencyKey, requestId },
       preconditions: readPreconditions(request),
       onSaved: (record: RecordVersion) => {
         set.headers.etag = entityTag.format(record);
       },
     };
-    return answerUser(await service.start(coverage), { request, set });
+    return userResponse(await service.start(coverage), { request, set });
   };
 
-  /** After the caller is known, before anything is validated. */
+  /** After the client is known, before anything is validated. */
   const transform = ({
-    caller,
+    client,
     request,
     server,
     set,
-  }: Pick<Context, 'request' | 'server' | 'set'> & { caller: Caller }) =>
-    deps.rateLimits?.takeCoverage(caller.id, { request, server, set });
+  }: Pick<Context, 'request' | 'server' | 'set'> & { client: AuthenticatedClient }) =>
+    deps.rateLimits?.takeCoverage(client.id, { request, server, set });
 
   return new Elysia({ tags: ['Coverage'] })
     .use(createAuth(deps))
     .post(
       '/ltc/totalCoverage',
-      ({ body, caller, headers, request, set }) => start('ltc', body, { caller, headers, request, set }),
+      ({ body, client, headers, request, set }) => start('ltc', body, { client, headers, request, set }),
       {
         transform,
         body,
@@ -83,7 +83,7 @@ export function createCoverageRoutes(deps: AppDeps) {
     )
     .post(
       '/life/totalCoverage',
-      ({ body, caller, headers, request, set }) => start('life', body, { caller, headers, request, set }),
+      ({ body, client, headers, request, set }) => start('life', body, { client, headers, request, set }),
       {
         transform,
         body,
@@ -95,16 +95,16 @@ export function createCoverageRoutes(deps: AppDeps) {
     )
     .get(
       '/user/applications',
-      async ({ caller, query: { limit, after }, set }) => {
+      async ({ client, query: { limit, after }, set }) => {
         set.headers['cache-control'] = 'private, no-store';
-        const { applications, next } = await service.list({ userId: caller.id, limit, after });
+        const { applications, next } = await service.list({ userId: client.id, limit, after });
         return { data: { applications: applications.map(toApplication), next } };
       },
       {
         query: requestParameters(ApplicationsQuery),
         response: { 200: ApplicationsBody, ...problems(...readProblems) },
         detail: {
-          summary: 'List the caller’s applications, the newest first',
+          summary: 'List the user’s applications, the newest first',
           description:
             'Includes those that the carrier has declined, and those whose outcome is not known yet. A page ends with ' +
             '`next`, which is `after` of the page that follows.',
@@ -114,7 +114,7 @@ export function createCoverageRoutes(deps: AppDeps) {
     );
 }
 
-interface CoverageExchange extends Exchange {
+interface CoverageContext extends RequestContext {
   readonly headers: { readonly 'idempotency-key'?: string | undefined };
 }
 

@@ -18,7 +18,7 @@ import {
   toLtcLifetimeCarePatch,
 } from '../answers/model';
 import { profileAnswers, UserBody } from '../users/model';
-import { answerUser, toUserJson } from '../users/save';
+import { toUserJson, userResponse } from '../users/save';
 import type { AnsweredRecord, AnswerPatches } from '../users/store';
 import { Matches, MatchesQuery } from './model';
 import { createMatchingService } from './service';
@@ -58,11 +58,11 @@ export function createMatchingRoutes(deps: AppDeps) {
     .use(createAuth(deps))
     .post(
       '/matches',
-      async ({ caller, query, request, set }) => {
-        const match = { userId: caller.id, preconditions: readPreconditions(request), requestId: requestIdOf(set) };
+      async ({ client, query, request, set }) => {
+        const match = { userId: client.id, preconditions: readPreconditions(request), requestId: requestIdOf(set) };
         const { record, explain } = await service.matchUser(match);
         const json = query.explain ? explainedUserJson(record, explain()) : toUserJson(record);
-        return answerUser(record, { request, set }, json);
+        return userResponse(record, { request, set }, json);
       },
       {
         body: requestBody(v.nullish(fields({}))),
@@ -74,7 +74,7 @@ export function createMatchingRoutes(deps: AppDeps) {
           description:
             'Stores and returns `user.insurance.matches`. If two flows ask the same question, the newest answer counts; ' +
             'if that is cleared, the question is unanswered. With `explain=true` each match explains every point; ' +
-            'explanations are not stored. Returns 429 if other requests of the caller change the record during each attempt.',
+            'explanations are not stored. Returns 429 if other requests of the client change the record during each attempt.',
           operationId: 'matchProducts',
           requestBody: requestExamples({ 'no parameters': {} }),
         },
@@ -82,9 +82,9 @@ export function createMatchingRoutes(deps: AppDeps) {
     )
     .post(
       '/preview',
-      async ({ body, caller, set }) => {
+      async ({ body, client, set }) => {
         set.headers['cache-control'] = 'private, no-store';
-        return { data: { matches: await service.preview(caller.id, toPatches(body)) } };
+        return { data: { matches: await service.preview(client.id, toPatches(body)) } };
       },
       {
         body: requestBody(previewAnswers(today)),

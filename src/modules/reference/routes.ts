@@ -5,7 +5,7 @@ import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { problems, readProblems } from '../../http/problem-response';
 import { noParameters } from '../../http/request-body';
-import { answerJson, envelope, ifNoneMatchParameter, notModified } from '../../http/response';
+import { envelope, ifNoneMatchParameter, jsonResponse, notModified } from '../../http/response';
 import { describeError } from '../../log';
 import { createReferenceStore, HealthAndCareBody, type ReferenceStore } from './store';
 
@@ -72,7 +72,7 @@ export function createReferenceRoutes(deps: AppDeps) {
       const { json, entityTag } = await service.healthAndCare();
       set.headers.etag = entityTag;
       set.headers['cache-control'] = 'private, max-age=300';
-      return answerJson(json, { request, set });
+      return jsonResponse(json, { request, set });
     },
     {
       query: noParameters,

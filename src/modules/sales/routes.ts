@@ -7,7 +7,7 @@ import { requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
 import { describeError } from '../../log';
 import { createAuditStore } from '../audit/store';
-import type { Exchange } from '../users/save';
+import type { RequestContext } from '../users/save';
 import { MonthlyGlanceBody, MonthlyGlanceQuery, monthEdges, resolveMonth } from './model';
 import { toMonthlyGlance } from './report';
 import { createSalesStore } from './store';
@@ -16,30 +16,30 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
   const store = createSalesStore(reads);
   const audit = createAuditStore(db);
   const { reportTimeZone } = config;
-  const toEvent = ({ caller, set }: Pick<Exchange, 'caller' | 'set'>) =>
-    ({ userId: caller.id, requestId: requestIdOf(set), now: clock().getTime() }) as const;
+  const toEvent = ({ client, set }: Pick<RequestContext, 'client' | 'set'>) =>
+    ({ userId: client.id, requestId: requestIdOf(set), now: clock().getTime() }) as const;
   /** Nobody waits for it: whoever may not read is told so while the database is away, too. */
-  const noteRefusal = (exchange: Pick<Exchange, 'caller' | 'set'>) => {
+  const noteRefusal = (context: Pick<RequestContext, 'client' | 'set'>) => {
     audit
-      .recordRefusal({ ...toEvent(exchange), action: 'refused', actor: 'person', section: 'monthlyGlance' })
+      .recordRefusal({ ...toEvent(context), action: 'refused', actor: 'person', section: 'monthlyGlance' })
       .catch((error: unknown) => deps.log.warn(describeError(error), 'a refusal is not in the audit trail'));
   };
 
   return new Elysia({ prefix: '/user/salesManager', tags: ['Sales'] }).use(createAuth({ ...deps, config })).get(
     '/monthly-glance',
-    async ({ caller, query: { month, year = month.year }, set }) => {
+    async ({ client, query: { month, year = month.year }, set }) => {
       const resolved = resolveMonth({ ...month, year }, clock(), reportTimeZone);
       const edges = monthEdges(resolved, reportTimeZone);
-      const team = await store.findTeamMonth(caller.id, edges);
-      const manager = team.find(({ id, role }) => id === caller.id && role === managerRole);
+      const team = await store.findTeamMonth(client.id, edges);
+      const manager = team.find(({ id, role }) => id === client.id && role === managerRole);
       if (manager === undefined) {
-        noteRefusal({ caller, set });
-        throw new AppError('forbidden', { detail: 'The caller leads no sales team.' });
+        noteRefusal({ client, set });
+        throw new AppError('forbidden', { detail: 'The user leads no sales team.' });
       }
       // Nothing of others is handed out that is not written down.
       const reported = String(new Temporal.PlainYearMonth(resolved.year, resolved.month));
       const section = `monthlyGlance/${reported}`;
-      await audit.record({ ...toEvent({ caller, set }), action: 'read', actor: 'staff', section });
+      await audit.record({ ...toEvent({ client, set }), action: 'read', actor: 'staff', section });
       set.headers['cache-control'] = 'private, no-store';
       return toMonthlyGlance(
         manager,
@@ -53,9 +53,9 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
       );
     },
     {
-      transform({ caller, set }) {
-        if (!caller.roles.includes(managerRole)) noteRefusal({ caller, set });
-        requireRole(caller, managerRole);
+      transform({ client, set }) {
+        if (!client.roles.includes(managerRole)) noteRefusal({ client, set });
+        requireRole(client, managerRole);
       },
       query: requestParameters(MonthlyGlanceQuery),
       response: { 200: MonthlyGlanceBody, ...problems(...readProblems, 'forbidden') },

@@ -7,7 +7,7 @@ import { noParameters, requestBody } from '../../http/request-body';
 import { ifNoneMatchParameter, notModified, readIfNoneMatch } from '../../http/response';
 import { calendarDateAt } from '../../shared/calendar';
 import { profileAnswers, profileExamples, UserBody } from './model';
-import { answerUser, createReadRecord, createSaveAnswers, saveDetail, saveResponses } from './save';
+import { createReadRecord, createSaveAnswers, saveDetail, saveResponses, userResponse } from './save';
 
 export function createUserRoutes(deps: AppDeps) {
   const readRecord = createReadRecord(deps);
@@ -18,10 +18,10 @@ export function createUserRoutes(deps: AppDeps) {
     .use(createAuth(deps))
     .get(
       '',
-      async ({ caller, request, set }) => {
-        const row = await readRecord(caller.id, readIfNoneMatch(request));
+      async ({ client, request, set }) => {
+        const row = await readRecord(client.id, readIfNoneMatch(request));
         if (row === undefined) throw new AppError('user-not-found');
-        return answerUser(row, { request, set });
+        return userResponse(row, { request, set });
       },
       {
         query: noParameters,
@@ -39,7 +39,7 @@ export function createUserRoutes(deps: AppDeps) {
         },
       },
     )
-    .post('/profile', ({ body, caller, request, set }) => save('profile', body, { caller, request, set }), {
+    .post('/profile', ({ body, client, request, set }) => save('profile', body, { client, request, set }), {
       body: requestBody(profileAnswers(today)),
       query: noParameters,
       response: saveResponses,

@@ -1,10 +1,10 @@
 import type { Context } from 'elysia';
-import type { Caller } from '../../auth/verifier';
+import type { AuthenticatedClient } from '../../auth/verifier';
 import type { AppDeps } from '../../deps';
 import { requestExamples } from '../../http/docs/routes';
 import { bodyProblems, problems } from '../../http/problem-response';
 import { requestIdOf } from '../../http/request-context';
-import { answerJson, readPreconditions, saveConditionParameters } from '../../http/response';
+import { jsonResponse, readPreconditions, saveConditionParameters } from '../../http/response';
 import type { AnswerSection } from '../answers/sections';
 import { UserBody } from './model';
 import { type AnsweredRecord, createUserStore } from './store';
@@ -43,25 +43,25 @@ export function saveDetail(summary: string, operationId: string, examples: Reado
 }
 
 /** What a route hands on beside the body. */
-export interface Exchange {
-  readonly caller: Caller;
+export interface RequestContext {
+  readonly client: AuthenticatedClient;
   readonly request: Request;
   readonly set: Context['set'];
 }
 
-type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: Exchange) => Promise<Response>;
+type SaveAnswers = (section: AnswerSection, patch: MergePatch, exchange: RequestContext) => Promise<Response>;
 
 /**
- * The one way that answers are saved: merges them into the caller's section if the preconditions of the request hold,
+ * The one way that answers are saved: merges them into the client's section if the preconditions of the request hold,
  * and responds with the whole user and its ETag.
  */
 export function createSaveAnswers({ db, clock }: Pick<AppDeps, 'db' | 'clock'>): SaveAnswers {
   const store = createUserStore(db);
-  return async (section, patch, { caller, request, set }) => {
-    const by = { userId: caller.id, requestId: requestIdOf(set), now: clock() };
+  return async (section, patch, { client, request, set }) => {
+    const by = { userId: client.id, requestId: requestIdOf(set), now: clock() };
     const row = await store.saveSection({ ...by, section, patch, preconditions: readPreconditions(request) });
-    if (row === undefined) throw staleRecord(await store.find(caller.id));
-    return answerUser(row, { request, set });
+    if (row === undefined) throw staleRecord(await store.find(client.id));
+    return userResponse(row, { request, set });
   };
 }
 
@@ -70,21 +70,21 @@ export function createSaveAnswers({ db, clock }: Pick<AppDeps, 'db' | 'clock'>):
  *
  * @param json the body, if it holds more than what is stored
  */
-export function answerUser(
+export function userResponse(
   record: AnsweredRecord,
-  { request, set }: Omit<Exchange, 'caller'>,
+  { request, set }: Omit<RequestContext, 'client'>,
   json = toUserJson(record),
 ): Response {
   set.headers.etag = entityTag.format(record);
   set.headers['cache-control'] = 'private, no-store';
-  return answerJson(json, { request, set });
+  return jsonResponse(json, { request, set });
 }
 
 type ReadRecord = (userId: string, knownTags: readonly string[]) => Promise<AnsweredRecord | undefined>;
 
 /**
  * Reads a record from the replica, if it is as new there as what this process has written and as the entity tags that
- * the caller knows, else from the primary. So is a record that the replica does not have.
+ * the client knows, else from the primary. So is a record that the replica does not have.
  */
 export function createReadRecord({ db, replica }: Pick<AppDeps, 'db' | 'replica'>): ReadRecord {
   const primary = createUserStore(db);
