@@ -48,11 +48,10 @@ function paths() {
   return { withoutBun, withBun: `${withoutBun}${delimiter}${bun}` };
 }
 
-/** The commands of a README's section, a block at a time, and the program in it. */
+/** Returns the blocks of commands of the README, and its first program. */
 function stepsOf(readme: string) {
-  const [, section = ''] = /^#+ From nothing to the first typed answer\n([\s\S]*?)^#/m.exec(readme) ?? [];
   const blocks = (kind: string) =>
-    [...section.matchAll(new RegExp(`\`\`\`${kind}\\n([\\s\\S]*?)\`\`\``, 'g'))].map(([, block = '']) => block);
+    [...readme.matchAll(new RegExp(`\`\`\`${kind}\\n([\\s\\S]*?)\`\`\``, 'g'))].map(([, block = '']) => block);
   return { commands: blocks('console').map((block) => block.trim().split('\n')), program: blocks('ts')[0] ?? '' };
 }
 
@@ -82,7 +81,7 @@ test.skipIf(noWay !== undefined)(
     expect(JSON.parse(await run(home, curl))).toMatchObject({ data: {} });
     timed('first answer');
 
-    let cwd = home;
+    let cwd = clone;
     for (const command of pack) {
       await run(cwd, command);
       const [, folder] = /^cd (.*)/.exec(command) ?? [];

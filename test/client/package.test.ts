@@ -11,7 +11,7 @@ import { createFrontend } from './frontend';
 
 const root = join(import.meta.dirname, '../..');
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
-const readme = await Bun.file(join(root, 'README.md')).text();
+const pages = await Promise.all(['README.md', 'docs/frontend.md'].map((path) => Bun.file(join(root, path)).text()));
 
 /** Compiles these files of the tests, as strictly as the service; they import the types by these names. */
 async function compileWith(types: Readonly<Record<string, string>>, files: readonly string[]) {
@@ -45,10 +45,10 @@ describe('the package of the client', () => {
     }
   });
 
-  test('has the size that the README states', async () => {
+  test('has the size that docs/frontend.md states', async () => {
     const { outputs } = await Bun.build({ entrypoints: [join(installed, 'client.js')], minify: true });
     expect(Bun.gzipSync((await outputs[0]?.text()) ?? '').byteLength).toBeLessThan(4750);
-    expect(readme).toContain('is 4.5 kB minified and gzipped');
+    expect(pages.join()).toContain('is 4.5 kB minified and gzipped');
   });
 
   test('has every operation’s types written out, none of them loose', async () => {
@@ -59,7 +59,7 @@ describe('the package of the client', () => {
   });
 });
 
-const examples = [...readme.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, block = '']) => block).join('\n');
+const examples = [...pages.join('\n').matchAll(/```ts\n([\s\S]*?)```/g)].map(([, block = '']) => block).join('\n');
 const exampleFor = (token: string) =>
   examples.replace('http://127.0.0.1:3000', service.address).replace('TOKEN', token);
 const tokenOf = (id: string) => testToken({ id, now: new Date() });
@@ -80,10 +80,13 @@ describe('in a frontend', () => {
     );
   };
 
-  test.each(resolutions)('the README’s code compiles, strictly, with $moduleResolution', async (options) => {
-    expect(await compile('readme', exampleFor('TOKEN'), { ...options, noEmit: true })).toBe('');
-    expect(examples).toContain('createClient(');
-  });
+  test.each(resolutions)(
+    'the code of the README and docs/frontend.md compiles, strictly, with $moduleResolution',
+    async (options) => {
+      expect(await compile('readme', exampleFor('TOKEN'), { ...options, noEmit: true })).toBe('');
+      expect(examples).toContain('createClient(');
+    },
+  );
 
   test.each(resolutions)('what must not compile does not, with $moduleResolution', async (options) => {
     const text = `
@@ -138,7 +141,7 @@ describe('in a frontend', () => {
     for (const [index, line] of lines.entries()) expect(line).toMatch(expectedOutput[index] ?? /^$/);
   };
 
-  test('the README’s code runs in Bun, and in Node.js where there is one', async () => {
+  test('the code of the README and docs/frontend.md runs in Bun, and in Node.js where there is one', async () => {
     await Bun.write(join(frontend, 'in-bun.ts'), exampleFor(await tokenOf('readme-in-bun')));
     isAsExpected(await run(frontend, [process.execPath, 'in-bun.ts']));
     const node = Bun.which('node');

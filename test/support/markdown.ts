@@ -1,19 +1,18 @@
-/** What a page shows to be run or to be answered, in the order in which it is read. */
+/** A fenced block of a page. */
 export interface Shown {
-  /** The language of a fenced block; `command` for one in the first cell of a table that is headed so. */
+  /** The language of a fenced block. */
   readonly kind: string;
-  /** What the fence says after the language. */
+  /** The words after the language. */
   readonly note: string;
   readonly text: string;
   readonly line: number;
 }
 
-/** Everything that is shown, and the words around it. */
+/** Splits a page into its fenced blocks and its prose. */
 export function readMarkdown(page: string): { shown: Shown[]; prose: string } {
   const shown: Shown[] = [];
   const prose: string[] = [];
   let open: (Shown & { readonly lines: string[] }) | undefined;
-  let isTableOfCommands = false;
   for (const [index, line] of page.split('\n').entries()) {
     const fence = /^\s*(?:```|~~~)(\S*) ?(.*)$/.exec(line);
     if (open !== undefined) {
@@ -29,15 +28,18 @@ export function readMarkdown(page: string): { shown: Shown[]; prose: string } {
       continue;
     }
     prose.push(line);
-    isTableOfCommands = line.startsWith('|') && (isTableOfCommands || line.startsWith('| command |'));
-    const command = isTableOfCommands ? /^\| `([^`]+)` \|/.exec(line)?.[1] : undefined;
-    if (command !== undefined) shown.push({ kind: 'command', note: '', text: command, line: index + 1 });
   }
   if (open !== undefined) shown.push({ ...open, kind: 'a fence that is not closed' });
   return { shown, prose: prose.join('\n') };
 }
 
-/** The code within the words, each piece on one line. */
+/** Returns the block that follows a block of commands directly and shows their output, if there is one. */
+export function shownOutput(shown: readonly Shown[], { line, text }: Shown): Shown | undefined {
+  const next = line + text.split('\n').length + 2;
+  return shown.find((block) => block.line === next && ['json', 'text'].includes(block.kind));
+}
+
+/** Returns the inline code of the prose, each piece on one line. */
 export function inlineCode(prose: string): string[] {
   return [...prose.matchAll(/`([^`]+)`/g)].map(([, code = '']) => code.replaceAll(/\s+/g, ' '));
 }

@@ -22,13 +22,12 @@ export interface Page {
 type Check = (block: Shown, page: Page) => readonly string[] | Promise<readonly string[]>;
 
 /**
- * How a block of each language is checked; a check returns the faults. A test runs the blocks `sh run` and `sh stopped` of
- * a page from top to bottom in one shell, and compares what they print with the `json` or `text` block that follows.
+ * The check of each language; it returns the faults. test/e2e/pages.test.ts runs the blocks `sh run` of a page from top to
+ * bottom in one shell, and compares their output with the `json` or `text` block that follows.
  */
 export const blockChecks: Readonly<Record<string, Check>> = {
   sh: shellFaults,
   bash: shellFaults,
-  command: shellFaults,
   json: ({ text }) => faultsOfThrown(() => JSON.parse(text)),
   text: ({ text }) => (/^\s*(?:[$#] |bun |planning )/m.test(text) ? ['a command belongs in a block `sh`'] : []),
   env: ({ text }) => text.split('\n').flatMap(assignmentFaults),
@@ -54,9 +53,9 @@ export async function blockFaults(block: Shown, page: Page): Promise<string[]> {
   return faults.map((fault) => `line ${block.line}: ${fault}`);
 }
 
-/** Returns what is wrong with a command that a sentence names, if it is one of `planning` or a script. */
-export function inlineCommandFaults(code: string): string[] {
-  if (!/^(?:(?:bun )?planning|bun run) /.test(code)) return [];
+/** Returns the faults of a command that a sentence names; it may be the beginning of a command. */
+export function inlineCommandFaults(code: string, hasPath: Page['hasPath']): string[] {
+  if (!/^(?:[A-Z_]+=\S+ )*(?:bun|node|npm|npx|planning|sh) /.test(code)) return [];
   const words = code
     .replaceAll(/[[\]…]/g, '')
     .split(/\s+/)
@@ -65,7 +64,7 @@ export function inlineCommandFaults(code: string): string[] {
     (all, word) => all.flatMap((before) => word.split('|').map((choice) => [...before, choice])),
     [[]],
   );
-  return choices.flatMap((choice) => ownCommandFaults(choice, true) ?? []);
+  return choices.flatMap((choice) => commandFaults(choice, hasPath, true));
 }
 
 /** Returns the faults of the settings that a text names by itself, such as `DATABASE_URL`. */
@@ -97,13 +96,14 @@ const foreignPrograms = new Set(
 const keywords = new Set('! do done elif else exec fi for if in nohup then time until while { }'.split(' '));
 const services = /^(?:https?:\/\/(?:127\.0\.0\.1|localhost):300\d|https:\/\/planning\.example(?:\.com)?)(\/[^?#]*)/;
 
-async function shellFaults({ text, kind }: Shown, { hasPath }: Page): Promise<string[]> {
+async function shellFaults({ text, kind, note }: Shown, { hasPath }: Page): Promise<string[]> {
   const shell = kind === 'bash' ? 'bash' : 'sh';
   const syntax = await runToEnd(
     Bun.spawn([shell, '-n', '-c', text], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }),
   );
   if (syntax.exitCode !== 0) return [syntax.stderr.trim()];
-  return commandsIn(text).flatMap((words) => commandFaults(words, hasPath));
+  // The run of the page checks its commands.
+  return note === 'run' ? [] : commandsIn(text).flatMap((words) => commandFaults(words, hasPath));
 }
 
 /** Lists the simple commands of a script, without redirections. */
@@ -126,19 +126,21 @@ function commandsIn(script: string): string[][] {
   return commands.filter((words) => words.length > 0);
 }
 
-function commandFaults(words: readonly string[], hasPath: Page['hasPath']): string[] {
+function commandFaults(words: readonly string[], hasPath: Page['hasPath'], isExcerpt = false): string[] {
   const [program = '', ...rest] = words;
   if (/^[A-Z_a-z]+=/.test(program))
-    return [...settingFaults(program.replace(/=.*/, '')), ...commandFaults(rest, hasPath)];
+    return [...settingFaults(program.replace(/=.*/, '')), ...commandFaults(rest, hasPath, isExcerpt)];
   if (program === '' || ['}', 'done', 'fi', 'for'].includes(program)) return [];
-  if (keywords.has(program)) return commandFaults(rest, hasPath);
+  if (keywords.has(program)) return commandFaults(rest, hasPath, isExcerpt);
   if (program === 'sudo' || program === 'env' || program === 'timeout') {
     const start = rest.findIndex(
       (word, index) => !/^-|^[\d.]+[smh]?$/.test(word) && !/^-[ug]$/.test(rest[index - 1] ?? ''),
     );
-    return start < 0 ? [] : commandFaults(rest.slice(start), hasPath);
+    return start < 0 ? [] : commandFaults(rest.slice(start), hasPath, isExcerpt);
   }
-  const own = ownCommandFaults(words, false);
+  const files = words.filter((word) => /^(?:docs|drizzle|test)\/.*\w$/.test(word) && !existsSync(join(root, word)));
+  if (files.length > 0) return files.map((file) => `there is no file ${file}`);
+  const own = ownCommandFaults(words, isExcerpt);
   if (own !== undefined) return own;
   const paths = words.flatMap((word) => services.exec(word)?.[1] ?? []);
   return [

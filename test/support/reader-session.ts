@@ -9,14 +9,12 @@ import { type EndedProcess, runToEnd } from './run-to-end';
 
 export interface RunStep extends Shown {
   readonly stdout: string;
-  /** The status of each answer that `curl` got. */
+  /** The status of each response that `curl` received. */
   readonly statuses: readonly number[];
 }
 
 /**
- * Runs commands in one shell and one empty folder, as somebody would who reads them there from top to bottom: what they
- * set stays set, and a service that they start goes on. It is stopped for those that are noted as `stopped`, and started
- * again with what is set then.
+ * Runs the commands of a page in one shell and one empty folder. Variables and a started service last until the end.
  */
 export async function runAsReader(steps: readonly Shown[]): Promise<EndedProcess & { steps: RunStep[] }> {
   const [cwd, outputs] = [temporaryFolder(), temporaryFolder()];
@@ -26,13 +24,12 @@ export async function runAsReader(steps: readonly Shown[]): Promise<EndedProcess
     ['3900', String(await freePort())],
   ]);
   const outputOf = (index: number, name: string) => join(outputs, `${index}.${name}`);
-  const script = steps.map(({ text, note }, index) => {
+  const script = steps.map(({ text }, index) => {
     const local = [...ports].reduce(
       (all, [shown, port]) => all.replaceAll(new RegExp(`\\b${shown}\\b`, 'g'), port),
       text,
     );
-    const commands = `{\n${local}\n} > '${outputOf(index, 'stdout')}' 2> '${outputOf(index, 'stderr')}'`;
-    return note === 'stopped' ? `stop_service\n${commands}\ntest -n "$service" || bun start > /dev/null` : commands;
+    return `{\n${local}\n} > '${outputOf(index, 'stdout')}' 2> '${outputOf(index, 'stderr')}'`;
   });
   const environment = {
     PATH: process.env.PATH,
@@ -67,7 +64,7 @@ export async function runAsReader(steps: readonly Shown[]): Promise<EndedProcess
   return { ...ended, stderr: `${errors.join('')}${ended.stderr}`, steps: await Promise.all(run) };
 }
 
-/** What the reader's programs are here: those of the bundle, the service on a day that does not change. */
+/** Runs the programs of the bundle in place of `bun`, with the service on a fixed day. */
 const prelude = `
 service= carrier=
 trap 'kill $service $carrier 2> /dev/null || true' EXIT

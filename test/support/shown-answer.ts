@@ -1,9 +1,9 @@
-/** Stands for what differs each time, or is left out. */
+/** Stands for text that differs each time or is left out. */
 const ellipsis = '…';
 
 /**
- * What is different between an answer and what is shown of it, or nothing. `"…"` in it stands for any text or number, as
- * a part of a text for any part, as the last item of a list for further ones, and as a member for further ones.
+ * Lists the differences between a value and an excerpt of it. In the excerpt, `"…"` stands for any text or number, a part of
+ * a text, further items at the end of a list, or further members.
  */
 export function differences(answer: unknown, shown: unknown, place = ''): string[] {
   const unlike = [`${place || 'it'} is ${JSON.stringify(answer)}, not ${JSON.stringify(shown)}`];
@@ -34,9 +34,10 @@ export function differences(answer: unknown, shown: unknown, place = ''): string
   ];
 }
 
-/** Whether a text is the one that is shown, in which each “…” stands for a part of a line. */
+/** Whether a text matches an excerpt, in which each “…” stands for a part of a line, and a line “…” for any lines. */
 export function isLike(text: string, shown: string): boolean {
-  return new RegExp(`^${shown.split(ellipsis).map(RegExp.escape).join('.*')}$`).test(text);
+  const pattern = shown.split(`\n${ellipsis}\n`).map((lines) => lines.split(ellipsis).map(RegExp.escape).join('.*'));
+  return new RegExp(`^${pattern.join('\\n(?:.*\\n)*')}$`).test(text);
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
