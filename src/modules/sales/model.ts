@@ -5,7 +5,7 @@ import { hint } from '../../shared/field-errors';
 import { Identifier as ExactIdentifier, personName } from '../../shared/fields';
 
 /** A month as a caller spells it; `month` counts from 1. */
-interface SpelledMonth {
+export interface SpelledMonth {
   readonly month: number;
   readonly year: number | undefined;
 }
