@@ -86,6 +86,16 @@ describe('each page', () => {
 });
 
 describe('README.md and docs', () => {
+  const foreignTerms =
+    /\b(?:whoever|whatever|whom|nobody|somebody|anybody|everybody|anew|by chance|besides|is told|stands still|hears|strangers?)\b/gi;
+
+  test('use the terms of the style guide', () => {
+    const found = pages.flatMap(({ path, prose }) =>
+      (prose.split('## Style guide\n')[0]?.match(foreignTerms) ?? []).map((term) => `${path}: ${term}`),
+    );
+    expect(found).toEqual([]);
+  });
+
   test('have the generated tables', () => {
     const named = pages.flatMap(({ text }) => [...text.matchAll(/<!-- table: (\w+) -->/g)].map(([, name]) => name));
     expect(named.toSorted()).toEqual(['commands', 'endpoints', 'problems', 'settings']);
