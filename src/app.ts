@@ -22,21 +22,31 @@ import {
   LtcLifetimeCareAnswers,
   SelectionItem,
 } from './modules/answers/model';
-import { createDeepDiveRoutes, createLtcRoutes } from './modules/answers/routes';
+import { createAnswerRoutes } from './modules/answers/routes';
+import { createAuditStore } from './modules/audit/store';
 import { Cemetery, CemeteryPage } from './modules/cemeteries/model';
 import { createCemeteryRoutes } from './modules/cemeteries/routes';
+import { createCemeteryStore } from './modules/cemeteries/store';
 import { ApplicationsBody } from './modules/coverage/model';
 import { createOperationStore } from './modules/coverage/outcomes';
 import { createCoverageRoutes } from './modules/coverage/routes';
+import { createCoverageService } from './modules/coverage/service';
 import { iconRoutes } from './modules/matching/icons';
 import { Matches } from './modules/matching/model';
 import { createMatchingRoutes } from './modules/matching/routes';
+import { createMatchingService } from './modules/matching/service';
+import { createCatalogStore } from './modules/matching/store';
 import { createReferenceRoutes } from './modules/reference/routes';
-import { HealthAndCareBody, ReferenceOption } from './modules/reference/store';
+import { createReferenceStore, HealthAndCareBody, ReferenceOption } from './modules/reference/store';
 import { MonthlyGlanceBody } from './modules/sales/model';
 import { createSalesRoutes } from './modules/sales/routes';
+import { createSalesStore } from './modules/sales/store';
 import { Profile, User, UserBody } from './modules/users/model';
 import { createUserRoutes } from './modules/users/routes';
+import { createSaveAnswers } from './modules/users/save';
+import { createUserStore } from './modules/users/store';
+import { createReadRecord, createWrittenVersions } from './modules/users/versions';
+import { calendarDateAt } from './shared/calendar';
 
 /** How many queries in a row the longest answer waits for. */
 const longestQueries = 6;
@@ -98,8 +108,27 @@ const models = {
   UserBody,
 };
 
+/** The stores and services, built once: routes and background tasks share them. */
+export function createServices(deps: AppDeps) {
+  const { db, reads, replica } = deps;
+  const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
+  const written = replica && createWrittenVersions();
+  const users = createUserStore(db, written);
+  return {
+    today,
+    readRecord: replica && written ? createReadRecord(users.find, createUserStore(replica).find, written) : users.find,
+    saveAnswers: createSaveAnswers(users, deps.clock),
+    matching: createMatchingService(deps, { users, catalogs: createCatalogStore(db), today }),
+    coverage: createCoverageService(deps, users),
+    cemeteries: createCemeteryStore(reads),
+    sales: createSalesStore(reads),
+    reference: createReferenceStore(reads),
+    audit: createAuditStore(db),
+  };
+}
+
 /** The whole service as one Elysia app. It never listens: see main.ts. */
-export function createApp(deps: AppDeps) {
+export function createApp(deps: AppDeps, services = createServices(deps)) {
   const routeTable = createRouteTable();
   const cors = createCors(deps.config);
   const docs = createDocs(deps, models);
@@ -137,14 +166,13 @@ export function createApp(deps: AppDeps) {
     .use(iconRoutes)
     .group('/v2/private', (privateRoutes) =>
       privateRoutes
-        .use(createUserRoutes(deps))
-        .use(createLtcRoutes(deps))
-        .use(createDeepDiveRoutes(deps))
-        .use(createMatchingRoutes(deps))
-        .use(createCoverageRoutes(deps))
-        .use(createCemeteryRoutes(deps))
-        .use(createSalesRoutes(deps))
-        .use(createReferenceRoutes(deps)),
+        .use(createUserRoutes(deps, services.readRecord))
+        .use(createAnswerRoutes(deps, services))
+        .use(createMatchingRoutes(deps, services))
+        .use(createCoverageRoutes(deps, services))
+        .use(createCemeteryRoutes(deps, services.cemeteries))
+        .use(createSalesRoutes(deps, services))
+        .use(createReferenceRoutes(deps, services.reference)),
     );
 
   routeTable.fill(app.routes);

@@ -1,5 +1,5 @@
 import { isatty } from 'node:tty';
-import { createApp } from './app';
+import { createApp, createServices } from './app';
 import { keptDevelopmentSecret } from './auth/signing';
 import { createTokenVerifier } from './auth/verifier';
 import { describeConfigError, loadSettings } from './config/env-files';
@@ -146,7 +146,8 @@ async function start(): Promise<void> {
     ...demo?.ids,
     publicUrl: () => publicUrl,
   };
-  const app = createApp(deps);
+  const services = createServices(deps);
+  const app = createApp(deps, services);
   await demo?.walkJourney(createApp, deps);
 
   const drain = async (drainMs: number) => {
@@ -223,9 +224,9 @@ async function start(): Promise<void> {
   void loadCarrier().catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));
   watchDescriptors(log);
   publicUrl = config.publicUrl ?? address;
-  reconciler = startReconciler(deps);
+  reconciler = startReconciler(services.coverage, deps);
   // A demo has a clock of its own, and its data are removed at the next start.
-  if (demo === undefined) retention = startAuditRetention(deps, config.auditRetentionDays);
+  if (demo === undefined) retention = startAuditRetention(services.audit, deps, config.auditRetentionDays);
   summing = startSummingActivities(deps);
   announce(address, { config, sources, log, tokens: tokens.kept, demo });
 }

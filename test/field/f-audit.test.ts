@@ -135,7 +135,11 @@ describe('a run of the retention', () => {
     const run = async (settingDays: number, clockMs = at) => {
       const [before] = await db.select().from(auditRetention);
       const events = await db.$count(auditEvents);
-      const retention = startAuditRetention({ db, clock: () => new Date(clockMs), log }, settingDays);
+      const retention = startAuditRetention(
+        createAuditStore(db),
+        { db, clock: () => new Date(clockMs), log },
+        settingDays,
+      );
       // The state changes before the removal, which a stop would cancel.
       await until(async () => {
         const [now] = await db.select().from(auditRetention);
@@ -161,7 +165,7 @@ describe('a run of the retention', () => {
         before.push(removals.mock.calls.length);
       },
     });
-    const retention = startAuditRetention({ db, clock: () => new Date(at), log }, 31);
+    const retention = startAuditRetention(createAuditStore(db), { db, clock: () => new Date(at), log }, 31);
     await until(async () => (await db.$count(auditEvents)) === 3);
     await retention.stop();
     expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ level: 'info', events: 12, days: 31 }]);
@@ -188,7 +192,7 @@ describe('a run of the retention', () => {
     await fillEvents(db, 10, `${at} - 40 * ${dayMs}`);
     const before = await db.select().from(auditRetention);
     const log = createLog('info', { write: (line) => lines.push(line) });
-    const retention = startAuditRetention({ db, clock: () => new Date(at + ms), log }, 31);
+    const retention = startAuditRetention(createAuditStore(db), { db, clock: () => new Date(at + ms), log }, 31);
     await until(() => lines.length > 0);
     await retention.stop();
     expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ level: 'warn', days: 2190 }]);
@@ -200,7 +204,9 @@ describe('a run of the retention', () => {
     const { db, at, lines } = await setUp();
     await fillEvents(db, 3_000, `${at} - 40 * ${dayMs}`);
     const log = createLog('info', { write: (line) => lines.push(line) });
-    const runs = [1, 2, 3].map(() => startAuditRetention({ db, clock: () => new Date(at + 1), log }, 31));
+    const runs = [1, 2, 3].map(() =>
+      startAuditRetention(createAuditStore(db), { db, clock: () => new Date(at + 1), log }, 31),
+    );
     await until(async () => (await db.$count(auditEvents)) === 2_000);
     await Promise.all(runs.map((run) => run.stop()));
     expect(await db.$count(auditEvents)).toBe(2_000);

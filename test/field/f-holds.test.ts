@@ -8,7 +8,7 @@ import { migrateDatabase } from '../../src/db/migrate';
 import { activityKinds } from '../../src/db/schema/directory';
 import { createLog } from '../../src/log';
 import catalog from '../../src/modules/matching/shipped-catalog.json';
-import { monthEdges } from '../../src/modules/sales/model';
+import { monthBounds } from '../../src/modules/sales/model';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { startSummingActivities, sumNextActivities, teamTotals } from '../../src/modules/sales/store-sums';
 import { atEnd } from '../support/cleanup';
@@ -84,7 +84,7 @@ describe('the sums of activities', () => {
     const store = createSalesStore(db);
     await store.upsertStaff([manager('boss'), manager('other')], now);
     await store.upsertStaff([counselor('c1', 'boss'), counselor('c2', 'boss'), counselor('c3', 'other')], now);
-    const ranges = zones.map((zone) => monthEdges(month, zone));
+    const ranges = zones.map((zone) => monthBounds(month, zone));
     const odd = [
       { from: monthStart + 1, until: monthStart + 10 },
       { from: monthStart + 7, until: monthStart + 40 * 3_600_000 },
@@ -136,7 +136,7 @@ describe('the sums of activities', () => {
     const service = await deployment.start();
     await until(() => service.output().includes('the sums of activities are complete'));
     expect(await progress()).toEqual([{ summed_up_to: null }]);
-    await expectCorrectSums(db, [monthEdges(month, 'Asia/Kathmandu')]);
+    await expectCorrectSums(db, [monthBounds(month, 'Asia/Kathmandu')]);
     db.$client.close();
   });
 
@@ -159,7 +159,7 @@ describe('the sums of activities', () => {
     ]);
     await until(() => output.includes('the sums of activities are complete'));
     expect(await progress()).toEqual([{ summed_up_to: null }]);
-    await expectCorrectSums(db, [monthEdges(month, 'Asia/Kathmandu')]);
+    await expectCorrectSums(db, [monthBounds(month, 'Asia/Kathmandu')]);
   });
 
   test.skipIf(!hasSqld)('F23 the sums are maintained and completed in a libSQL server', async () => {
@@ -172,12 +172,12 @@ describe('the sums of activities', () => {
       activity('c1', monthStart + index * 7_000_000, { amountCents: index }),
     );
     await store.upsertActivities(sold.slice(0, 40), now);
-    await expectCorrectSums(db, [monthEdges(month, 'UTC')]);
+    await expectCorrectSums(db, [monthBounds(month, 'UTC')]);
     await forgetSums(db);
     await sumNextActivities(db, 15);
     await store.upsertActivities(sold.slice(40), now);
     while (!(await sumNextActivities(db, 15)));
-    await expectCorrectSums(db, [monthEdges(month, 'UTC')]);
+    await expectCorrectSums(db, [monthBounds(month, 'UTC')]);
     db.$client.close();
   });
 });

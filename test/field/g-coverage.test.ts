@@ -121,7 +121,7 @@ describe('an application number', () => {
       if (isAnotherNamed) {
         await testApp.db.update(applications).set({ carrier: 'other.example' }).where(eq(applications.userId, 'cyd'));
       }
-      const reconciler = startReconciler(coverageDepsOf(testApp, carrier));
+      const reconciler = startReconciler(coverageServiceOf(testApp, carrier), coverageDepsOf(testApp, carrier));
       await reconciler.stop();
       expect((await start({}, 'eve')).status).toBe(status);
       expect((await list('eve')).applications).toMatchObject([{ appNumber }]);

@@ -1,11 +1,12 @@
 import { createLog } from '../../src/log';
 import { type CoverageDeps, createCoverageService } from '../../src/modules/coverage/service';
+import { createUserStore } from '../../src/modules/users/store';
 import type { Carrier } from '../../src/shared/carrier';
 import { type TestApp, testConfig } from './app';
 
 /** The service behind the routes of a test app, as its reconciler has it, with a carrier of the test's own. */
 export function coverageServiceOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now) {
-  return createCoverageService(coverageDepsOf(testApp, carrier, machineClock));
+  return createCoverageService(coverageDepsOf(testApp, carrier, machineClock), createUserStore(testApp.db));
 }
 
 export function coverageDepsOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now): CoverageDeps {

@@ -1,13 +1,83 @@
 import * as v from 'valibot';
-import { Profile } from '../users/model';
-import { LifeInsurance, LifetimeCare, LtcLifetimeCare, type SharedQuestion, sharedQuestions } from './model';
+import type { CalendarDate } from '../../shared/calendar';
+import { Profile, profileAnswers, profileExamples } from '../users/model';
+import {
+  LifeInsurance,
+  LifeInsuranceAnswers,
+  LifetimeCare,
+  LifetimeCareAnswers,
+  LtcLifetimeCare,
+  LtcLifetimeCareAnswers,
+  lifeInsuranceExamples,
+  lifetimeCareExamples,
+  ltcLifetimeCareExamples,
+  type SharedQuestion,
+  sharedQuestions,
+  toLifeInsurancePatch,
+  toLifetimeCarePatch,
+  toLtcLifetimeCarePatch,
+} from './model';
 
-/** The sections that people answer: each is one column, and merges on its own. */
+/** The sections of answers. Each is one column of `users`, and merges by itself. */
 export type AnswerSection = 'profile' | 'ltcLifetimeCare' | 'lifeInsurance' | 'lifetimeCare';
 
-/** The answers of a record; null for a section that holds none. */
+/** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
+export type MergePatch = Readonly<Record<string, unknown>>;
+
+interface SectionDefinition {
+  readonly section: AnswerSection;
+  /** The schema of a request; ages and past dates depend on the day. */
+  readonly request: (today: () => CalendarDate) => v.GenericSchema;
+  readonly stored: v.GenericSchema;
+  /** Returns the merge patch of a request. */
+  readonly toPatch: (answers: never) => MergePatch;
+  readonly examples: Readonly<Record<string, object>>;
+  readonly listPair?: string;
+}
+
+/** One row for each section: its column, its schemas, the merge patch of a request, and the documented examples. */
+export const answerSections = {
+  profile: {
+    section: 'profile',
+    request: profileAnswers,
+    stored: Profile,
+    toPatch: (answers: v.InferOutput<ReturnType<typeof profileAnswers>>): MergePatch => answers,
+    examples: profileExamples,
+  },
+  ltcLifetimeCare: {
+    section: 'ltcLifetimeCare',
+    request: () => LtcLifetimeCareAnswers,
+    stored: LtcLifetimeCare,
+    toPatch: toLtcLifetimeCarePatch,
+    examples: ltcLifetimeCareExamples,
+  },
+  lifeInsurance: {
+    section: 'lifeInsurance',
+    request: () => LifeInsuranceAnswers,
+    stored: LifeInsurance,
+    toPatch: toLifeInsurancePatch,
+    examples: lifeInsuranceExamples,
+    listPair: 'policySupport',
+  },
+  lifetimeCare: {
+    section: 'lifetimeCare',
+    request: () => LifetimeCareAnswers,
+    stored: LifetimeCare,
+    toPatch: toLifetimeCarePatch,
+    examples: lifetimeCareExamples,
+    listPair: 'hobbies',
+  },
+} as const satisfies Record<AnswerSection, SectionDefinition>;
+
+/** The member of a section that holds a pair of selection lists, if it has one. */
+export function listPairOf(section: AnswerSection): string | undefined {
+  const { listPair }: SectionDefinition = answerSections[section];
+  return listPair;
+}
+
+/** The answers of a record; null for a section without answers. */
 export type Answers = {
-  readonly [Section in AnswerSection]: v.InferOutput<(typeof answerSections)[Section]> | null;
+  readonly [Section in AnswerSection]: v.InferOutput<(typeof answerSections)[Section]['stored']> | null;
 } & { readonly newestAnswers?: NewestAnswers };
 
 /** The section that answered each shared question last. */
@@ -17,35 +87,26 @@ const sharingSections = ['ltcLifetimeCare', 'lifetimeCare'] as const satisfies A
 const Newest = v.fallback(v.optional(v.picklist(sharingSections)), undefined);
 const NewestAnswers = v.object({ careFacilityType: Newest, facilityLocationPriority: Newest, careSafety: Newest });
 
-const answerSections = {
-  profile: Profile,
-  ltcLifetimeCare: LtcLifetimeCare,
-  lifeInsurance: LifeInsurance,
-  lifetimeCare: LifetimeCare,
-} as const satisfies Record<AnswerSection, v.GenericSchema>;
-
-/** The answers that are stored in a record as JSON. */
+/** Parses the JSON columns of a record. */
 export function parseAnswers(stored: Readonly<Record<AnswerSection | 'newestAnswers', string | null>>): Answers {
-  const parse = <Section extends AnswerSection>(section: Section) => {
-    const json = stored[section];
-    return json === null ? null : v.parse(answerSections[section], JSON.parse(json));
-  };
+  const parse = <Schema extends v.GenericSchema>(schema: Schema, json: string | null) =>
+    json === null ? null : v.parse(schema, JSON.parse(json));
   return {
-    profile: parse('profile'),
-    ltcLifetimeCare: parse('ltcLifetimeCare'),
-    lifeInsurance: parse('lifeInsurance'),
-    lifetimeCare: parse('lifetimeCare'),
+    profile: parse(Profile, stored.profile),
+    ltcLifetimeCare: parse(LtcLifetimeCare, stored.ltcLifetimeCare),
+    lifeInsurance: parse(LifeInsurance, stored.lifeInsurance),
+    lifetimeCare: parse(LifetimeCare, stored.lifetimeCare),
     newestAnswers: v.parse(NewestAnswers, JSON.parse(stored.newestAnswers ?? '{}')),
   };
 }
 
-/** Whether a section asks questions that another section asks too. */
+/** Whether another section asks questions of this section too. */
 export function sharesQuestions(section: AnswerSection): section is SharingSection {
   return sharingSections.some((each) => each === section);
 }
 
-/** The shared questions that a patch of a section answers; to clear an answer is not to answer. */
-export function newestAnswersOf(section: AnswerSection, patch: Readonly<Record<string, unknown>>): NewestAnswers {
+/** The shared questions that a patch answers. A cleared answer is not an answer. */
+export function newestAnswersOf(section: AnswerSection, patch: MergePatch): NewestAnswers {
   if (!sharesQuestions(section)) return {};
   const answered = sharedQuestions.filter((question) => patch[question] !== undefined && patch[question] !== null);
   return Object.fromEntries(answered.map((question) => [question, section]));

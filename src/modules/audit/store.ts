@@ -183,6 +183,8 @@ export function createAuditStore(db: Database) {
   };
 }
 
+export type AuditStore = ReturnType<typeof createAuditStore>;
+
 /** What a query is driven by. The planner has no statistics, and would read all saves to find one user's. */
 type Driver = 'user' | 'actor' | 'action' | 'time';
 
@@ -242,10 +244,10 @@ export const holdTexts = {
  * process, or a later run, removes the rest.
  */
 export function startAuditRetention(
+  store: AuditStore,
   { db, clock, log }: Pick<AppDeps, 'db' | 'clock' | 'log'>,
   retentionDays: number,
 ): { stop(): Promise<void> } {
-  const store = createAuditStore(db);
   let said = '';
   /** Logs each reason once, until it has changed. */
   const say = (holds: readonly (RetentionHold | 'clocks-differ')[], days = 0) => {

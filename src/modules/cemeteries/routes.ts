@@ -5,11 +5,9 @@ import { createAuth } from '../../http/auth';
 import { problems, readProblems } from '../../http/problem-response';
 import { requestParameters } from '../../http/request-body';
 import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
-import { createCemeteryStore } from './store';
+import type { CemeteryStore } from './store';
 
-export function createCemeteryRoutes(deps: AppDeps) {
-  const store = createCemeteryStore(deps.reads);
-
+export function createCemeteryRoutes(deps: AppDeps, store: CemeteryStore) {
   return new Elysia({ prefix: '/cemetery', tags: ['Lists'] }).use(createAuth(deps)).get(
     '/all',
     async ({ query, set }) => {

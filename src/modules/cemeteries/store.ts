@@ -112,6 +112,8 @@ export function createCemeteryStore(db: Database) {
   };
 }
 
+export type CemeteryStore = ReturnType<typeof createCemeteryStore>;
+
 /** 24 hex digits that are the same for the same source on every database. */
 function cemeteryId(externalId: string): string {
   return createHash('sha256').update(externalId).digest('hex').slice(0, 24);

@@ -5,11 +5,10 @@ import { type ApplicationRow, type AuditEvent, applicationStates, erasedUserId }
 import type { CarrierDecision, CarrierError } from '../../shared/carrier';
 import { eventStatement, type RequestId } from '../audit/store';
 import { creditStatement } from '../sales/store';
-import { type AnsweredRecord, answeredColumns, purchaseUpdate } from '../users/store';
-import { noteWritten } from '../users/versions';
+import { purchaseUpdate } from '../users/store';
 
 /** Which request does something, and when. */
-export interface Doing {
+export interface ChangeOrigin {
   readonly requestId: RequestId;
   /** The login name of the operator, if an operator does it. */
   readonly actorId?: string;
@@ -33,16 +32,16 @@ export function createOutcomeStore(db: Database) {
       decision: CarrierDecision,
       carrier: string,
       ifTaken: Pick<ApplicationRow, 'reconcileAt'>,
-      doing: Doing,
+      origin: ChangeOrigin,
     ): Promise<'settled' | 'number-taken'> {
-      const { now } = doing;
+      const { now } = origin;
       const { id, userId, flow, identityHash, attempt, createdAt } = application;
       const attempted = recordAttempt(application, decision.kind, decision.reply, now);
       if (decision.kind === 'declined') {
         const declined = { state: 'declined', declineReason: decision.reason, settledAt: now } as const;
         await writeBatch(db, [
           attempted,
-          eventOf(db, application, 'declined', doing, isOpen(application, attempt)),
+          eventOf(db, application, 'declined', origin, isOpen(application, attempt)),
           db.update(applications).set(declined).where(isOpen(application, attempt)),
         ]);
         return 'settled';
@@ -64,9 +63,9 @@ export function createOutcomeStore(db: Database) {
       const results = await writeBatch(db, [
         attempted,
         creditStatement(db, { applicationId: id, userId, now }, and(isAcceptable, sql`NOT EXISTS (${holders})`)),
-        eventOf(db, application, 'accepted', doing, isAcceptable),
+        eventOf(db, application, 'accepted', origin, isAcceptable),
         db.update(applications).set(submitted).where(isAcceptable),
-        purchaseUpdate(db, partnerOf(submitted), { now, requestId: requestOfPerson(doing) }).where(
+        purchaseUpdate(db, partnerOf(submitted), { now, requestId: requestOfUser(origin) }).where(
           and(eq(users.id, userId), isLatest, isAccepted),
         ),
         // An application that is still open was not accepted.
@@ -80,21 +79,6 @@ export function createOutcomeStore(db: Database) {
     },
 
     /**
-     * Makes a submitted application the purchase of its person, and gives the record; undefined when either is gone.
-     * One that is the purchase already is not written again.
-     */
-    async setPurchase(application: ApplicationRow, doing: Doing): Promise<AnsweredRecord | undefined> {
-      const { id, userId } = application;
-      // An erasure leaves the application without its person.
-      const isStillOf = sql`EXISTS (SELECT 1 FROM applications WHERE id = ${id} AND user_id = ${userId})`;
-      const [row] = await purchaseUpdate(db, partnerOf(application), doing)
-        .where(and(eq(users.id, userId), isStillOf))
-        .returning(answeredColumns);
-      if (row !== undefined) noteWritten(db, row);
-      return row;
-    },
-
-    /**
      * Stores that the carrier's decision is unknown, or that the application is abandoned. The audit trail has an event
      * if a request asked, or if the application is abandoned.
      */
@@ -102,15 +86,15 @@ export function createOutcomeStore(db: Database) {
       application: ApplicationRow,
       error: CarrierError,
       next: Pick<ApplicationRow, 'refusals' | 'retryAt' | 'reconcileAt' | 'abandonedAt'>,
-      doing: Doing,
+      origin: ChangeOrigin,
     ): Promise<void> {
       const isOwn = isOpen(application, application.attempt);
       const isAbandoned = next.abandonedAt !== null;
-      const isTold = isAbandoned || doing.requestId !== null;
+      const isTold = isAbandoned || origin.requestId !== null;
       const action = isAbandoned ? 'abandoned' : 'unsettled';
       await writeBatch(db, [
-        recordAttempt(application, error.mayBeAccepted ? error.kind : notAccepted(error), error.reply, doing.now),
-        ...(isTold ? [eventOf(db, application, action, doing, isOwn)] : []),
+        recordAttempt(application, error.mayBeAccepted ? error.kind : notAccepted(error), error.reply, origin.now),
+        ...(isTold ? [eventOf(db, application, action, origin, isOwn)] : []),
         db
           .update(applications)
           .set({ state: 'unknown', ...next })
@@ -122,14 +106,14 @@ export function createOutcomeStore(db: Database) {
      * Ends an open application without a decision of the carrier. An attempt that runs at the same time can store an
      * acceptance, and nothing else. Returns false if the application has changed since it was read.
      */
-    async abandon(application: ApplicationRow, doing: Doing): Promise<boolean> {
+    async abandon(application: ApplicationRow, origin: ChangeOrigin): Promise<boolean> {
       const { state, attempt } = application;
       const isUnchanged = and(isOpen(application, attempt), eq(applications.state, state));
-      const abandoned = { state: 'unknown', abandonedAt: doing.now, attempt: attempt + 1 } as const;
+      const abandoned = { state: 'unknown', abandonedAt: origin.now, attempt: attempt + 1 } as const;
       const next = { ...application, attempt: attempt + 1 };
       const results = await writeBatch(db, [
-        eventOf(db, application, 'abandoned', doing, isUnchanged),
-        recordAttempt(next, 'not-asked', 'abandoned by an operator', doing.now, isUnchanged),
+        eventOf(db, application, 'abandoned', origin, isUnchanged),
+        recordAttempt(next, 'not-asked', 'abandoned by an operator', origin.now, isUnchanged),
         db
           .update(applications)
           .set({ ...abandoned, retryAt: null, reconcileAt: null })
@@ -180,7 +164,7 @@ export function eventOf(
   db: Database,
   { id, userId }: Pick<ApplicationRow, 'id' | 'userId'>,
   action: AuditEvent['action'],
-  { requestId, actorId, now }: Doing,
+  { requestId, actorId, now }: ChangeOrigin,
   isDue: SQL | undefined,
 ) {
   const actor = actorId !== undefined ? 'operator' : requestId === null ? 'service' : 'person';
@@ -190,7 +174,7 @@ export function eventOf(
 }
 
 /** A record's own event names a person or the service. What an operator settles is saved by the service. */
-function requestOfPerson({ requestId, actorId }: Doing): RequestId {
+function requestOfUser({ requestId, actorId }: ChangeOrigin): RequestId {
   return actorId === undefined ? requestId : null;
 }
 
@@ -208,7 +192,7 @@ export function isOpen({ id, userId }: ApplicationRow, attempt?: number) {
 }
 
 /** `purchase.partner` of a submitted application. */
-function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, 'applicationNumber' | 'pricing'>) {
+export function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, 'applicationNumber' | 'pricing'>) {
   if (applicationNumber === null || pricing === null) throw new Error('A submitted application has no number');
   return { appNumber: applicationNumber, pricing };
 }

@@ -8,7 +8,7 @@ import { problems, readProblems } from '../../http/problem-response';
 import { noParameters, requestBody, requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
 import { readPreconditions, saveConditionParameters } from '../../http/response';
-import { calendarDateAt } from '../../shared/calendar';
+import type { CalendarDate } from '../../shared/calendar';
 import type { Applicant } from '../../shared/carrier';
 import { UserBody } from '../users/model';
 import { type RequestContext, saveProblems, userResponse } from '../users/save';
@@ -20,7 +20,7 @@ import {
   totalCoverageExamples,
   totalCoverageRequest,
 } from './model';
-import { createCoverageService } from './service';
+import type { CoverageService } from './service';
 import type { ListedApplication } from './store';
 
 const responses = {
@@ -37,9 +37,11 @@ const responses = {
 };
 const headers = requestParameters(v.object({ 'idempotency-key': IdempotencyKey }));
 
-export function createCoverageRoutes(deps: AppDeps) {
-  const service = createCoverageService(deps);
-  const body = requestBody(totalCoverageRequest(() => calendarDateAt(deps.clock(), deps.config.reportTimeZone)));
+export function createCoverageRoutes(
+  deps: AppDeps,
+  { coverage: service, today }: { coverage: CoverageService; today: () => CalendarDate },
+) {
+  const body = requestBody(totalCoverageRequest(today));
 
   const start = async (
     flow: 'ltc' | 'life',

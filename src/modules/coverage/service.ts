@@ -6,9 +6,10 @@ import type { Preconditions } from '../../http/response';
 import { describeError } from '../../log';
 import { type Applicant, CarrierError } from '../../shared/carrier';
 import type { RequestId } from '../audit/store';
-import { type AnsweredRecord, createUserStore } from '../users/store';
+import type { UserRecord, UserStore } from '../users/store';
 import { type RecordVersion, staleRecord } from '../users/versions';
 import { identityHash } from './model';
+import { partnerOf } from './outcomes';
 import {
   type ApplicationCap,
   createApplicationStore,
@@ -53,9 +54,11 @@ export type CoverageDeps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'conf
  * Starts applications at the carrier so that none is ever doubled or lost: each is written down before the carrier
  * is called, under a reference that every attempt uses, and moves by one conditional update at a time.
  */
-export function createCoverageService({ db, clock, machineClock, config, carrier, newId, log, metrics }: CoverageDeps) {
+export function createCoverageService(
+  { db, clock, machineClock, config, carrier, newId, log, metrics }: CoverageDeps,
+  users: UserStore,
+) {
   const store = createApplicationStore(db);
-  const users = createUserStore(db);
   const nowMs = () => clock().getTime();
   /** For how long somebody is at it already, which goes on where the clock of the records stands still. */
   const machineMs = () => machineClock().getTime();
@@ -135,11 +138,11 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
         if (isAbandoned) log.error({ application: clientReference, code }, 'an application is abandoned');
         throw error;
       });
-    const doing = { requestId, now: nowMs() };
+    const origin = { requestId, now: nowMs() };
     // The wait doubles, since it is as long as the application is old.
     const ageMs = nowMs() - application.createdAt;
     const ifTaken = { reconcileAt: machineMs() + Math.min(Math.max(ageMs, firstWaitMs), maxWaitMs) };
-    if ((await store.settle(application, decision, carrier.id, ifTaken, doing)) === 'settled') return;
+    if ((await store.settle(application, decision, carrier.id, ifTaken, origin)) === 'settled') return;
     metrics?.applicationNumberTaken();
     log.error({ application: clientReference }, 'the carrier gave a number that another application holds');
     throw new CarrierError('bad-answer', decision.reply);
@@ -198,7 +201,7 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
      * @throws AppError `precondition-failed`, `idempotency-key-reused`, `rate-limited`, `application-in-progress`,
      *   `carrier-declined`, or one of the carrier's failures, after which the application is kept and settled later
      */
-    async start(request: CoverageRequest): Promise<AnsweredRecord> {
+    async start(request: CoverageRequest): Promise<UserRecord> {
       const { userId, applicant, preconditions, requestId } = request;
       await checkCapOfNew(request);
       await checkKey(request);
@@ -210,9 +213,10 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
       try {
         const application = await untilSettled(await openOrFind(request), requestId);
         if (application.state === 'declined') throw declined(application);
-        const row = await store.setPurchase(application, { requestId, now: nowMs() });
-        if (row === undefined) throw new AppError('application-in-progress');
-        return row;
+        const purchase = { userId, applicationId: application.id, partner: partnerOf(application) };
+        const record = await users.setPurchase({ ...purchase, requestId, now: nowMs() });
+        if (record === undefined) throw new AppError('application-in-progress');
+        return record;
       } catch (error) {
         if (error instanceof CarrierError) throw failed(error);
         throw error;
@@ -284,6 +288,8 @@ export function createCoverageService({ db, clock, machineClock, config, carrier
     if ((await store.findKey(use)) !== bodyHash) throw new AppError('idempotency-key-reused');
   }
 }
+
+export type CoverageService = ReturnType<typeof createCoverageService>;
 
 function failed(error: CarrierError): AppError {
   const { kind, retryAfterMs } = error;

@@ -4,7 +4,7 @@ import { type Database, writeBatch } from '../../db/client';
 import { applications, idempotencyKeys, users } from '../../db/schema/index';
 import { type ApplicationRow, erasedUserId } from '../../db/schema/people';
 import type { Applicant } from '../../shared/carrier';
-import { createOutcomeStore, type Doing, eventOf, isOpen, isOpenState } from './outcomes';
+import { type ChangeOrigin, createOutcomeStore, eventOf, isOpen, isOpenState } from './outcomes';
 
 /** Columns that the database computes when it creates an application. */
 const openedColumns = { supersedes: applications.supersedes, createdAt: applications.createdAt };
@@ -40,7 +40,7 @@ export interface ApplicationCap {
   readonly since: number;
 }
 
-export interface NewApplication extends Doing {
+export interface NewApplication extends ChangeOrigin {
   readonly id: string;
   readonly userId: string;
   readonly flow: ApplicationRow['flow'];
@@ -167,11 +167,11 @@ export function createApplicationStore(db: Database) {
      * has no record (any more), or as many applications as the cap allows.
      */
     async open(application: NewApplication): Promise<ApplicationRow | undefined> {
-      const { id, userId, flow, identityHash, generation, applicant, attemptStartedAt, cap, ...doing } = application;
+      const { id, userId, flow, identityHash, generation, applicant, attemptStartedAt, cap, ...origin } = application;
       const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
         AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
       // The order in which a person's applications were started is told by it, so a clock that was set back must not.
-      const createdAfterOthers = sql`(SELECT max(${doing.now}, coalesce(max(created_at) + 1, 0)) FROM applications
+      const createdAfterOthers = sql`(SELECT max(${origin.now}, coalesce(max(created_at) + 1, 0)) FROM applications
         WHERE user_id = ${userId})`;
       const hasRoom =
         cap && sql`(SELECT count(*) FROM ${applications} WHERE ${isUnderCap(userId, cap)}) < ${cap.count}`;
@@ -202,7 +202,7 @@ export function createApplicationStore(db: Database) {
         .where(and(eq(users.id, userId), hasRoom));
       const [[row] = []] = await writeBatch(db, [
         db.insert(applications).select(opened).onConflictDoNothing().returning(openedColumns),
-        eventOf(db, { id, userId }, 'started', doing, eq(applications.id, id)),
+        eventOf(db, { id, userId }, 'started', origin, eq(applications.id, id)),
       ]);
       if (row === undefined) return undefined;
       const { supersedes, created_at: createdAt } = v.parse(Opened, row);

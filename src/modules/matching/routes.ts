@@ -7,29 +7,24 @@ import { bodyProblems, problems } from '../../http/problem-response';
 import { noParameters, requestBody, requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
 import { readPreconditions, saveConditionParameters } from '../../http/response';
-import { type CalendarDate, calendarDateAt } from '../../shared/calendar';
+import type { CalendarDate } from '../../shared/calendar';
 import { fields } from '../../shared/fields';
-import {
-  LifeInsuranceAnswers,
-  LifetimeCareAnswers,
-  LtcLifetimeCareAnswers,
-  toLifeInsurancePatch,
-  toLifetimeCarePatch,
-  toLtcLifetimeCarePatch,
-} from '../answers/model';
-import { profileAnswers, UserBody } from '../users/model';
+import { answerSections } from '../answers/sections';
+import { UserBody } from '../users/model';
 import { toUserJson, userResponse } from '../users/save';
-import type { AnsweredRecord, AnswerPatches } from '../users/store';
+import type { AnswerPatches, UserRecord } from '../users/store';
 import { Matches, MatchesQuery } from './model';
-import { createMatchingService } from './service';
+import type { MatchingService } from './service';
 
-/** What if: each member is the body of the endpoint that would save it. */
+const { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare } = answerSections;
+
+/** Each member is the request body of the endpoint that would save it. */
 export function previewAnswers(today: () => CalendarDate) {
   return fields({
-    profile: v.optional(profileAnswers(today)),
-    ltc: v.optional(LtcLifetimeCareAnswers),
-    lifeInsurance: v.optional(LifeInsuranceAnswers),
-    lifetimeCare: v.optional(LifetimeCareAnswers),
+    profile: v.optional(profile.request(today)),
+    ltc: v.optional(ltcLifetimeCare.request()),
+    lifeInsurance: v.optional(lifeInsurance.request()),
+    lifetimeCare: v.optional(lifetimeCare.request()),
   });
 }
 type PreviewAnswers = v.InferOutput<ReturnType<typeof previewAnswers>>;
@@ -40,20 +35,19 @@ const previewExamples = {
 
 export const PreviewBody = v.object({ data: v.object({ matches: Matches }) });
 
-/** The merge patches that these answers would make. */
-function toPatches({ profile, ltc, lifeInsurance, lifetimeCare }: PreviewAnswers): AnswerPatches {
+function toPatches(answers: PreviewAnswers): AnswerPatches {
   return {
-    ...(profile && { profile }),
-    ...(ltc && { ltcLifetimeCare: toLtcLifetimeCarePatch(ltc) }),
-    ...(lifeInsurance && { lifeInsurance: toLifeInsurancePatch(lifeInsurance) }),
-    ...(lifetimeCare && { lifetimeCare: toLifetimeCarePatch(lifetimeCare) }),
+    ...(answers.profile && { profile: profile.toPatch(answers.profile) }),
+    ...(answers.ltc && { ltcLifetimeCare: ltcLifetimeCare.toPatch(answers.ltc) }),
+    ...(answers.lifeInsurance && { lifeInsurance: lifeInsurance.toPatch(answers.lifeInsurance) }),
+    ...(answers.lifetimeCare && { lifetimeCare: lifetimeCare.toPatch(answers.lifetimeCare) }),
   };
 }
 
-export function createMatchingRoutes(deps: AppDeps) {
-  const service = createMatchingService(deps);
-  const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
-
+export function createMatchingRoutes(
+  deps: AppDeps,
+  { matching: service, today }: { matching: MatchingService; today: () => CalendarDate },
+) {
   return new Elysia({ prefix: '/engine', tags: ['Matches'] })
     .use(createAuth(deps))
     .post(
@@ -102,7 +96,7 @@ export function createMatchingRoutes(deps: AppDeps) {
 }
 
 /** The user with explained matches. Explanations are not stored; the ETag is that of the record. */
-function explainedUserJson(record: AnsweredRecord, matches: Matches): string {
+function explainedUserJson(record: UserRecord, matches: Matches): string {
   const { user } = v.parse(UserBody, JSON.parse(toUserJson(record)));
   return JSON.stringify({ user: { ...user, insurance: { ...user.insurance, matches } } });
 }

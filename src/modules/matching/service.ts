@@ -3,14 +3,14 @@ import { AppError } from '../../errors';
 import { isPreconditionMet, type Preconditions } from '../../http/response';
 import { describeError } from '../../log';
 import { inSlices, jitteredPause } from '../../shared/async';
-import { calendarDateAt } from '../../shared/calendar';
+import type { CalendarDate } from '../../shared/calendar';
 import { parseAnswers } from '../answers/sections';
-import { type AnsweredRecord, type AnswerPatches, createUserStore } from '../users/store';
+import type { AnswerPatches, UserRecord, UserStore } from '../users/store';
 import { entityTag, staleRecord } from '../users/versions';
 import { deriveFacts } from './facts';
 import { type CompiledCatalog, compileInSteps, match, printMatches, rank } from './match';
 import type { Matches } from './model';
-import { type CatalogStore, createCatalogStore } from './store';
+import type { CatalogStore } from './store';
 
 /** How long an import by another process may stay unseen here. */
 const checkedEveryMs = 5_000;
@@ -76,11 +76,10 @@ interface MatchRequest {
 }
 
 export function createMatchingService(
-  deps: Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'publicUrl' | 'log' | 'metrics'>,
+  deps: Pick<AppDeps, 'clock' | 'machineClock' | 'publicUrl' | 'log' | 'metrics'>,
+  { users, catalogs, today }: { users: UserStore; catalogs: CatalogStore; today: () => CalendarDate },
 ) {
-  const users = createUserStore(deps.db);
-  const currentCatalog = createCurrentCatalog({ ...deps, store: createCatalogStore(deps.db) });
-  const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
+  const currentCatalog = createCurrentCatalog({ ...deps, store: catalogs });
 
   return {
     /**
@@ -93,7 +92,7 @@ export function createMatchingService(
       userId,
       preconditions,
       requestId,
-    }: MatchRequest): Promise<{ record: AnsweredRecord; explain(): Matches }> {
+    }: MatchRequest): Promise<{ record: UserRecord; explain(): Matches }> {
       for (let attempt = 1; attempt <= maxAttempts; attempt += 1) {
         const read = await users.findAnswers(userId);
         if (!isPreconditionMet(preconditions, read && entityTag.format(read))) throw staleRecord(read);
@@ -110,7 +109,7 @@ export function createMatchingService(
         await jitteredPause(0, attempt * backoffStepMs);
       }
       throw new AppError('rate-limited', {
-        detail: 'Other requests of the caller change the record faster than its matches can be stored.',
+        detail: 'Other requests of the client change the record faster than its matches can be stored.',
         headers: { 'retry-after': '1' },
       });
     },
@@ -122,3 +121,5 @@ export function createMatchingService(
     },
   };
 }
+
+export type MatchingService = ReturnType<typeof createMatchingService>;

@@ -16,11 +16,11 @@ import { erasedUserId, type UserRow } from '../../db/schema/people';
 import { eventStatement, type Operator } from '../audit/store';
 import { isOpenState } from '../coverage/outcomes';
 import { creditedKinds, ownActivityPrefix } from '../sales/model';
-import { type AnsweredRecord, answeredColumns } from '../users/store';
+import { type UserRecord, userRecordColumns } from '../users/store';
 
 /** All that is kept about one person, as it is stored. */
 export interface PersonalData {
-  readonly record: (UserRow & AnsweredRecord) | undefined;
+  readonly record: (UserRow & UserRecord) | undefined;
   /** The person's own place among those who sell, which is the employer's to keep. */
   readonly staff: StaffRow | undefined;
   readonly counselor: StaffRow | undefined;
@@ -78,7 +78,7 @@ export function createPersonalDataStore(db: Database) {
   return {
     async find(userId: string): Promise<PersonalData> {
       const [found] = await db
-        .select({ record: { ...getTableColumns(users), ...answeredColumns }, counselor: staff })
+        .select({ record: { ...getTableColumns(users), ...userRecordColumns }, counselor: staff })
         .from(users)
         .leftJoin(staff, eq(staff.id, users.counselorId))
         .where(eq(users.id, userId));

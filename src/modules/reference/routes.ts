@@ -7,7 +7,7 @@ import { problems, readProblems } from '../../http/problem-response';
 import { noParameters } from '../../http/request-body';
 import { envelope, ifNoneMatchParameter, jsonResponse, notModified } from '../../http/response';
 import { describeError } from '../../log';
-import { createReferenceStore, HealthAndCareBody, type ReferenceStore } from './store';
+import { HealthAndCareBody, type ReferenceStore } from './store';
 
 /** How long a list that another process seeded anew may stay unseen here; below the answer's own max-age. */
 const keptForMs = 60_000;
@@ -58,9 +58,9 @@ function createReferenceService({
   };
 }
 
-export function createReferenceRoutes(deps: AppDeps) {
+export function createReferenceRoutes(deps: AppDeps, store: ReferenceStore) {
   const service = createReferenceService({
-    store: createReferenceStore(deps.reads),
+    store,
     chat: deps.config.chat,
     machineClock: deps.machineClock,
     log: deps.log,

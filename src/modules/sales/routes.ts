@@ -6,15 +6,16 @@ import { problems, readProblems } from '../../http/problem-response';
 import { requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
 import { describeError } from '../../log';
-import { createAuditStore } from '../audit/store';
+import type { AuditStore } from '../audit/store';
 import type { RequestContext } from '../users/save';
-import { MonthlyGlanceBody, MonthlyGlanceQuery, monthEdges, resolveMonth } from './model';
+import { MonthlyGlanceBody, MonthlyGlanceQuery, monthBounds, resolveMonth } from './model';
 import { toMonthlyGlance } from './report';
-import { createSalesStore } from './store';
+import type { SalesStore } from './store';
 
-export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps) {
-  const store = createSalesStore(reads);
-  const audit = createAuditStore(db);
+export function createSalesRoutes(
+  { clock, config, ...deps }: AppDeps,
+  { sales: store, audit }: { sales: SalesStore; audit: AuditStore },
+) {
   const { reportTimeZone } = config;
   const toEvent = ({ client, set }: Pick<RequestContext, 'client' | 'set'>) =>
     ({ userId: client.id, requestId: requestIdOf(set), now: clock().getTime() }) as const;
@@ -29,7 +30,7 @@ export function createSalesRoutes({ db, reads, clock, config, ...deps }: AppDeps
     '/monthly-glance',
     async ({ client, query: { month, year = month.year }, set }) => {
       const resolved = resolveMonth({ ...month, year }, clock(), reportTimeZone);
-      const edges = monthEdges(resolved, reportTimeZone);
+      const edges = monthBounds(resolved, reportTimeZone);
       const team = await store.findTeamMonth(client.id, edges);
       const manager = team.find(({ id, role }) => id === client.id && role === managerRole);
       if (manager === undefined) {

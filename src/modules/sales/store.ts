@@ -170,6 +170,8 @@ export function createSalesStore(db: Database) {
   };
 }
 
+export type SalesStore = ReturnType<typeof createSalesStore>;
+
 /** The statement that tells of each of the staff whom an import of this instant has added or changed. */
 function importEvents(
   db: Database,

@@ -1,11 +1,8 @@
 import { type Placeholder, type SQL, sql } from 'drizzle-orm';
 import { users } from '../../db/schema/index';
 import { randomRevision } from '../../db/schema/people';
-import { type AnswerSection, sharesQuestions } from '../answers/sections';
+import { type AnswerSection, listPairOf, type MergePatch, sharesQuestions } from '../answers/sections';
 import type { RequestId } from '../audit/store';
-
-/** An RFC 7396 merge patch: a key that is absent or undefined stays as it is, null clears it, a list is replaced. */
-export type MergePatch = Readonly<Record<string, unknown>>;
 
 interface Merge {
   /** Whether the patch clears one of a pair of lists alone. */
@@ -17,15 +14,9 @@ interface Merge {
   readonly userId?: SQL;
 }
 
-/** The members that hold two lists of selections, by their section. */
-const listPairs: Readonly<Partial<Record<AnswerSection, string>>> = {
-  lifeInsurance: 'policySupport',
-  lifetimeCare: 'hobbies',
-};
-
 /** Whether the patch clears one of a pair of lists alone. */
 export function clearsOneList(section: AnswerSection, patch: MergePatch): boolean {
-  const pair = patch[listPairs[section] ?? ''];
+  const pair = patch[listPairOf(section) ?? ''];
   return typeof pair === 'object' && pair !== null && Object.values(pair).includes(null);
 }
 
@@ -46,7 +37,7 @@ export function mergedSection(
   const patched = sql`json_patch(${stored}, ${patch})`;
   // Stored values are merged last so that the members keep their order.
   const merged = onlyEmpty ? sql`json_patch(${patched}, ${stored})` : patched;
-  const pair = listPairs[section];
+  const pair = listPairOf(section);
   if (pair === undefined) return sql`nullif(${merged}, '{}')`;
   return sql`(SELECT nullif(${withBothLists(pair, clears)}, '{}') FROM (SELECT ${merged} AS json))`;
 }

@@ -4,7 +4,7 @@ import { users } from '../../db/schema/index';
 import { randomRevision, type UserRow } from '../../db/schema/people';
 import type { Preconditions, TagList } from '../../http/response';
 import { lazy } from '../../shared/async';
-import { type AnswerSection, type Answers, newestAnswersOf, parseAnswers } from '../answers/sections';
+import { type AnswerSection, type Answers, type MergePatch, newestAnswersOf, parseAnswers } from '../answers/sections';
 import type { RequestId } from '../audit/store';
 import type { Purchase } from './model';
 import {
@@ -12,15 +12,13 @@ import {
   changesOf,
   clearsOneList,
   laterThanStored,
-  type MergePatch,
   mergedNewest,
   mergedSection,
   movedBy,
   savedColumns,
   savedRow,
 } from './store-section';
-import type { RecordVersion } from './versions';
-import { noteWritten } from './versions';
+import type { RecordVersion, WrittenVersions } from './versions';
 
 interface SectionSave {
   readonly userId: string;
@@ -41,7 +39,7 @@ interface SaveKind extends Preconditions {
 export type AnswerPatches = Readonly<Partial<Record<AnswerSection, MergePatch>>>;
 
 /** A record as it is answered. */
-export interface AnsweredRecord extends RecordVersion, Pick<UserRow, 'id' | 'updatedAt'> {
+export interface UserRecord extends RecordVersion, Pick<UserRow, 'id' | 'updatedAt'> {
   /** The JSON members of the user object that hold the sections. */
   readonly sections: string;
 }
@@ -53,7 +51,7 @@ const afterInsurance = sql<string>`format(',"ltc":%s,"purchase":%s,"lifeInsuranc
   coalesce(${lifeInsurance}, '{}'), coalesce(${lifetimeCare}, '{}'))`;
 
 /** The database puts the members together: to hand each column through the driver and Drizzle takes longer. */
-export const answeredColumns = {
+export const userRecordColumns = {
   id: users.id,
   version: users.version,
   revision: users.revision,
@@ -74,10 +72,13 @@ const ownVersion = { createdAt, version, revision };
 const answers = { profile, ltcLifetimeCare, lifeInsurance, lifetimeCare, newestAnswers };
 const storedAnswers = { ...ownVersion, updatedAt, insurance, ...answers, beforeInsurance, afterInsurance };
 
-export function createUserStore(db: Database) {
+export type UserStore = ReturnType<typeof createUserStore>;
+
+/** @param written collects the versions that the store writes, where a replica serves reads */
+export function createUserStore(db: Database, written?: WrittenVersions) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
   const findAnswers = lazy(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
-  const findAnswered = lazy(() => db.select(answeredColumns).from(users).where(isOfUser).prepare());
+  const findAnswered = lazy(() => db.select(userRecordColumns).from(users).where(isOfUser).prepare());
   const isSameVersion = and(
     isOfUser,
     eq(users.createdAt, sql.placeholder('createdAt')),
@@ -109,7 +110,7 @@ export function createUserStore(db: Database) {
         .set(changesOf(section, 'saved'))
         .from(savedRow(section, { clears, onlyEmpty }))
         .where(and(eq(users.id, sql`saved.id`), isListed(ifMatch, 'ifMatch'), isOther))
-        .returning(answeredColumns)
+        .returning(userRecordColumns)
         .prepare();
     }
     return db
@@ -129,7 +130,7 @@ export function createUserStore(db: Database) {
         set: changesOf(section, 'excluded'),
         ...(isOther && { setWhere: isOther }),
       })
-      .returning(answeredColumns)
+      .returning(userRecordColumns)
       .prepare();
   };
 
@@ -143,8 +144,8 @@ export function createUserStore(db: Database) {
     return made;
   };
 
-  const noted = (record: AnsweredRecord | undefined): AnsweredRecord | undefined => {
-    if (record !== undefined) noteWritten(db, record);
+  const remember = (record: UserRecord | undefined): UserRecord | undefined => {
+    if (record !== undefined) written?.add(record);
     return record;
   };
 
@@ -154,7 +155,7 @@ export function createUserStore(db: Database) {
       return record;
     },
 
-    async find(userId: string): Promise<AnsweredRecord | undefined> {
+    async find(userId: string): Promise<UserRecord | undefined> {
       const [record] = await findAnswered().execute({ userId });
       return record;
     },
@@ -165,7 +166,7 @@ export function createUserStore(db: Database) {
      *
      * @returns undefined when the preconditions do not hold
      */
-    async saveSection(save: SectionSave): Promise<AnsweredRecord | undefined> {
+    async saveSection(save: SectionSave): Promise<UserRecord | undefined> {
       const { userId, section, patch, onlyEmpty = false, preconditions = {}, requestId } = save;
       const { ifMatch, ifNoneMatch } = preconditions;
       const prepared = preparedSave(section, clearsOneList(section, patch), { onlyEmpty, ifMatch, ifNoneMatch });
@@ -176,7 +177,7 @@ export function createUserStore(db: Database) {
         ifMatch: JSON.stringify(ifMatch),
         ifNoneMatch: JSON.stringify(ifNoneMatch),
       });
-      return noted(row);
+      return remember(row);
     },
 
     /**
@@ -192,23 +193,44 @@ export function createUserStore(db: Database) {
       matches: string;
       requestId: RequestId;
       now: Date;
-    }): Promise<AnsweredRecord | undefined> {
+    }): Promise<UserRecord | undefined> {
       const { userId, read, requestId } = replacement;
       const now = replacement.now.getTime();
       const insurance = `{"matches":${replacement.matches}}`;
       if (read === undefined) {
         const times = { createdAt: now, updatedAt: now };
         const made = { id: userId, insurance, version: 1, ...times, requestId, requestVersion: 1, requestedAt: now };
-        const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(answeredColumns);
-        return noted(record);
+        const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(userRecordColumns);
+        return remember(record);
       }
       // Each change of what is answered moves the version, so what was read with it is what the record still holds.
       const { createdAt, version, revision, updatedAt } = read;
       const own = { createdAt, version, revision };
       const record = { id: userId, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
-      if (insurance === read.insurance) return noted({ ...record, ...own, updatedAt });
+      if (insurance === read.insurance) return remember({ ...record, ...own, updatedAt });
       const [updated] = await updateMatches().execute({ userId, ...own, insurance, requestId, now });
-      return noted(updated && { ...record, ...updated });
+      return remember(updated && { ...record, ...updated });
+    },
+
+    /**
+     * Makes a submitted application the purchase of its user. A record that has this purchase already is not changed.
+     *
+     * @returns undefined when the user or the application is erased
+     */
+    async setPurchase(purchase: {
+      userId: string;
+      applicationId: string;
+      partner: NonNullable<Purchase['partner']>;
+      requestId: RequestId;
+      now: number;
+    }): Promise<UserRecord | undefined> {
+      const { userId, applicationId, partner, ...origin } = purchase;
+      // An erasure keeps the application without its user.
+      const isOfApplicant = sql`EXISTS (SELECT 1 FROM applications WHERE id = ${applicationId} AND user_id = ${userId})`;
+      const [record] = await purchaseUpdate(db, partner, origin)
+        .where(and(eq(users.id, userId), isOfApplicant))
+        .returning(userRecordColumns);
+      return remember(record);
     },
 
     /**

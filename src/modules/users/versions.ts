@@ -1,5 +1,4 @@
 import { LRUCache } from 'lru-cache';
-import type { Database } from '../../db/client';
 import type { AppError } from '../../errors';
 import { preconditionFailed } from '../../http/response';
 
@@ -8,7 +7,7 @@ export interface RecordVersion {
   /** Epoch milliseconds. */
   readonly createdAt: number;
   readonly version: number;
-  /** Random, and another one for each version. */
+  /** Random, and different for each version. */
   readonly revision: string;
 }
 
@@ -26,36 +25,61 @@ export const entityTag = {
 };
 
 /**
- * Whether a record is known to be as new as another version of it. A record that was erased and created again is newer;
- * two revisions of one version, as after a restored backup, have no order.
+ * Whether a record is known to be as new as another version of it. A record that was erased and created again is newer.
+ * Two revisions of one version, as after a restored backup, have no order.
  */
-export function isAtLeast(record: RecordVersion, { createdAt, version, revision }: RecordVersion): boolean {
+function isAtLeast(record: RecordVersion, { createdAt, version, revision }: RecordVersion): boolean {
   if (record.createdAt !== createdAt) return record.createdAt > createdAt;
   return record.version > version || (record.version === version && record.revision === revision);
 }
 
-/** @param record as it is now, if there is one */
+/** @param record the current record, if it exists */
 export function staleRecord(record: RecordVersion | undefined): AppError {
   return preconditionFailed(record && entityTag.format(record));
 }
 
-/** A replica has what was written before so many other people were, or is not one to read from. */
-const maxPeople = 100_000;
+/** Upper bound of tracked users; by the time one is evicted the replica has caught up. */
+const maxUsers = 100_000;
 
-/** By the primary that they were written to, so that no store forgets to tell. */
-const written = new WeakMap<Database, LRUCache<string, RecordVersion>>();
-
-/** Notes that this process has written a version of a record. */
-export function noteWritten(db: Database, record: { readonly id: string } & RecordVersion): void {
-  const { id, createdAt, version, revision } = record;
-  const versions = written.get(db);
-  const known = versions?.get(id);
-  if (known === undefined || !isAtLeast(known, record)) versions?.set(id, { createdAt, version, revision });
+/** The newest version of each user's record that this process has written, for read-your-writes with a replica. */
+export function createWrittenVersions() {
+  const versions = new LRUCache<string, RecordVersion>({ max: maxUsers });
+  return {
+    add({ id, createdAt, version, revision }: RecordVersion & { readonly id: string }): void {
+      const known = versions.get(id);
+      const added = { createdAt, version, revision };
+      if (known === undefined || !isAtLeast(known, added)) versions.set(id, added);
+    },
+    find: (userId: string): RecordVersion | undefined => versions.get(userId),
+    remove(userId: string, version: RecordVersion): void {
+      if (versions.get(userId) === version) versions.delete(userId);
+    },
+  };
 }
+export type WrittenVersions = ReturnType<typeof createWrittenVersions>;
 
-/** The newest versions that this process has written, by person; begins to keep them. */
-export function writtenVersions(db: Database): LRUCache<string, RecordVersion> {
-  const kept = written.get(db) ?? new LRUCache<string, RecordVersion>({ max: maxPeople });
-  written.set(db, kept);
-  return kept;
+type FindRecord<Stored> = (userId: string) => Promise<Stored | undefined>;
+export type ReadRecord<Stored> = (userId: string, knownTags: readonly string[]) => Promise<Stored | undefined>;
+
+/**
+ * Read-your-writes: reads a record from the replica if it is there and as new as the version that this process has
+ * written and as the entity tags that the caller knows, otherwise from the primary.
+ */
+export function createReadRecord<Stored extends RecordVersion>(
+  findInPrimary: FindRecord<Stored>,
+  findInReplica: FindRecord<Stored>,
+  written: WrittenVersions,
+): ReadRecord<Stored> {
+  return async (userId, knownTags) => {
+    const own = written.find(userId);
+    const known = knownTags.flatMap((tag) => entityTag.parse(tag) ?? []);
+    const needed = own === undefined ? known : [own, ...known];
+    const found = await findInReplica(userId).catch(() => undefined);
+    if (found !== undefined && needed.every((version) => isAtLeast(found, version))) return found;
+    const record = await findInPrimary(userId);
+    // Another process has erased the record, or has created it again with a clock that is behind.
+    const isGone = own !== undefined && (record === undefined || !isAtLeast(record, own));
+    if (isGone) written.remove(userId, own);
+    return record;
+  };
 }

@@ -29,7 +29,7 @@ describe('audit retention', () => {
     const log = createLog('info', { write: (line) => lines.push(line) });
     const all = await instants(db);
     const run = async (at: number, left: number) => {
-      const retention = startAuditRetention({ db, clock: () => new Date(at), log }, 31);
+      const retention = startAuditRetention(createAuditStore(db), { db, clock: () => new Date(at), log }, 31);
       await until(async () => (await instants(db)).length === left);
       await retention.stop();
     };
@@ -69,7 +69,7 @@ describe('audit retention', () => {
     db.$client.close();
     const lines: string[] = [];
     const log = createLog('info', { write: (line) => lines.push(line) });
-    const retention = startAuditRetention({ db, clock: () => new Date(now), log }, 31);
+    const retention = startAuditRetention(createAuditStore(db), { db, clock: () => new Date(now), log }, 31);
     await until(() => lines.length > 0);
     await retention.stop();
     expect(lines[0]).toContain('old audit events could not be removed');

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { monthEdges, parseMonth, resolveMonth } from '../../../src/modules/sales/model';
+import { monthBounds, parseMonth, resolveMonth } from '../../../src/modules/sales/model';
 import { calendarDateAt } from '../../../src/shared/calendar';
 
 const english = [
@@ -107,7 +107,7 @@ describe('resolveMonth', () => {
   });
 });
 
-describe('monthEdges', () => {
+describe('monthBounds', () => {
   test.each([
     ['UTC', 2026, 3, '2026-03-01T00:00:00.000Z', '2026-04-01T00:00:00.000Z'],
     ['UTC', 2025, 12, '2025-12-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z'],
@@ -123,7 +123,7 @@ describe('monthEdges', () => {
     ['America/Havana', 2012, 4, '2012-04-01T05:00:00.000Z', '2012-05-01T04:00:00.000Z'],
     ['UTC', 9999, 12, '9999-12-01T00:00:00.000Z', '+010000-01-01T00:00:00.000Z'],
   ])('returns the first instant of the month and of the next: %s %i-%i', (timeZone, year, month, from, until) => {
-    const edges = monthEdges({ month, year }, timeZone);
+    const edges = monthBounds({ month, year }, timeZone);
     expect([new Date(edges.from).toISOString(), new Date(edges.until).toISOString()]).toEqual([from, until]);
   });
 
@@ -132,7 +132,7 @@ describe('monthEdges', () => {
     const months = fc.record({ year: fc.integer({ min: 1973, max: 2060 }), month: fc.integer({ min: 1, max: 12 }) });
     fc.assert(
       fc.property(zones, months, (timeZone, { year, month }) => {
-        const { from, until } = monthEdges({ year, month }, timeZone);
+        const { from, until } = monthBounds({ year, month }, timeZone);
         const name = `${year}-${String(month).padStart(2, '0')}-`;
         const dateAt = (instant: number) => calendarDateAt(new Date(instant), timeZone);
         expect(dateAt(from)).toStartWith(name);
@@ -140,7 +140,7 @@ describe('monthEdges', () => {
         expect(dateAt(from - 1) < name).toBeTrue();
         expect(dateAt(until) > `${name}31`).toBeTrue();
         const next = month === 12 ? { year: year + 1, month: 1 } : { year, month: month + 1 };
-        expect(monthEdges(next, timeZone).from).toBe(until);
+        expect(monthBounds(next, timeZone).from).toBe(until);
       }),
       { numRuns: 300 },
     );
@@ -148,12 +148,12 @@ describe('monthEdges', () => {
 
   test('returns the same months for every locale and time zone of the machine', async () => {
     const module = join(import.meta.dirname, '../../../src/modules/sales/model.ts');
-    const script = `import { monthEdges, parseMonth, resolveMonth } from ${JSON.stringify(module)};
+    const script = `import { monthBounds, parseMonth, resolveMonth } from ${JSON.stringify(module)};
       const spelled = ['september', 'Sept', 'May', 'mai', 'Dezember', 'İ'].map((text) => parseMonth(text) ?? null);
       const now = new Date('2026-01-01T02:00:00Z');
       const zones = ['UTC', 'America/New_York', 'Asia/Kathmandu'];
       process.stdout.write(JSON.stringify([spelled, zones.map((zone) => resolveMonth({ month: 1 }, now, zone)),
-        zones.map((zone) => monthEdges({ year: 2026, month: 3 }, zone))]));`;
+        zones.map((zone) => monthBounds({ year: 2026, month: 3 }, zone))]));`;
     const machines = [
       { LANG: 'C', TZ: 'UTC' },
       { LANG: 'de_DE.UTF-8', LC_ALL: 'de_DE.UTF-8', TZ: 'America/New_York' },
