@@ -15,7 +15,7 @@ export function startReconciler(
 ): { stop(): Promise<void> } {
   const holder = newId();
   let isNamed = false;
-  const rounds = every({
+  const task = every({
     intervalMs,
     async run(isStopping) {
       if (!isNamed) await service.nameCarrier();
@@ -27,7 +27,7 @@ export function startReconciler(
   });
   return {
     async stop() {
-      await rounds.stop();
+      await task.stop();
       await service.stopReconciling(holder);
     },
   };

@@ -74,16 +74,8 @@ export function createCoverageService(
       const newest = await store.findNewest(identity);
       if (newest !== undefined && !isOver(newest)) return { application: newest, isNew: false };
       const generation = newest === undefined ? 0 : newest.generation + 1;
-      const opened = await store.open({
-        ...identity,
-        id: newId(),
-        generation,
-        applicant,
-        requestId,
-        now: nowMs(),
-        attemptStartedAt: machineMs(),
-        cap: cap(),
-      });
+      const added = { ...identity, id: newId(), generation, applicant, requestId, cap: cap() };
+      const opened = await store.open({ ...added, now: nowMs(), attemptStartedAt: machineMs() });
       if (opened !== undefined) return { application: opened, isNew: true };
       await checkCap(userId);
     }
