@@ -64,7 +64,7 @@ describe('database encryption', () => {
       const service = await startService({ cwd: line.cwd, environment: { ...key } });
       const saving = await load(service);
       const seen = new Set<string>();
-      for (let look = 0; look < amount({ long: 100, short: 10 }); look += 1) {
+      for (let scan = 0; scan < amount({ long: 100, short: 10 }); scan += 1) {
         for (const file of filesWith(line.cwd, canaries)) seen.add(file);
         for (const file of openFilesWith(service.process.pid, canaries)) seen.add(file.replace(`${line.cwd}/`, ''));
         await Bun.sleep(20);

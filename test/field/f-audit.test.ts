@@ -20,7 +20,7 @@ const sixYearsMs = 6 * 365 * dayMs + hourMs;
 const now = Date.UTC(2026, 10, 28, 12);
 const never = () => false;
 
-const Trail = v.object({
+const PrintedEvents = v.object({
   user: v.nullable(v.string()),
   events: v.array(
     v.object({
@@ -319,7 +319,7 @@ describe('planning audit', () => {
     const audit = async (...args: string[]) => {
       const { exitCode, stdout, stderr } = await line.planning('audit', ...args, '--json');
       expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
-      return v.parse(Trail, JSON.parse(stdout));
+      return v.parse(PrintedEvents, JSON.parse(stdout));
     };
     const found = await audit('--action', 'exported', '--since', '2026-11-28', '--until', '2026-11-29');
     expect(found).toMatchObject({ user: null, events: [{ user: 'ada', action: 'exported', actorId: 'root' }] });
@@ -415,11 +415,11 @@ describe('a service in production', () => {
     ['behind', sixYearsMs, 'behind the audit trail'],
   ])(
     'F8 a service removes nothing at a start whose clock is six years %s of the audit log, and logs it',
-    async (_, trailMs, message) => {
+    async (_, offsetMs, message) => {
       const production = await createProduction({ AUDIT_RETENTION_DAYS: '31' });
       const db = await openFile(production.databaseUrl);
       // A test cannot set the machine clock, so it moves the audit log and the state of the retention instead.
-      const asOf = Date.now() + trailMs;
+      const asOf = Date.now() + offsetMs;
       await createAuditStore(db).advance(undefined, {
         ...{ days: 31, asOf, checkedAt: asOf, dayBeganAt: asOf, removed: 0 },
       });

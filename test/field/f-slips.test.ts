@@ -21,7 +21,6 @@ import { failToStart, startService } from '../support/service';
 import { hasSqld, startSqld } from '../support/sqld';
 
 const now = new Date('2026-03-10T12:00:00Z');
-/** An environment without NODE_ENV. */
 const { NODE_ENV, ...withoutMode } = productionSettings;
 
 /** Runs the bundle with only this environment. */

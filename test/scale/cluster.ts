@@ -8,7 +8,7 @@ import { type Sqld, startSqld } from '../support/sqld';
 
 export const databaseTimeoutMs = 2_000;
 
-export interface Answered {
+export interface TimedResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly body: unknown;
@@ -26,7 +26,7 @@ export interface Cluster {
     path: string,
     as: string,
     options?: { body?: object; ifNoneMatch?: string },
-  ): Promise<Answered>;
+  ): Promise<TimedResponse>;
 }
 
 /** Starts a migrated and seeded libSQL server. */
@@ -77,7 +77,7 @@ export async function callService(
   path: string,
   as: string,
   { body, ifNoneMatch }: { body?: object; ifNoneMatch?: string } = {},
-): Promise<Answered> {
+): Promise<TimedResponse> {
   const token = tokens.get(as) ?? testToken({ id: as, now: new Date() });
   tokens.set(as, token);
   const headers = new Headers({ authorization: `Bearer ${await token}` });

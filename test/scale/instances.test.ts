@@ -11,7 +11,7 @@ import { amount } from '../support/long';
 import { mergePatch } from '../support/merge-patch';
 import { hasSqld } from '../support/sqld';
 import { never, until } from '../support/until';
-import { type Answered, type Cluster, chooseBy, startCluster } from './cluster';
+import { type Cluster, chooseBy, startCluster, type TimedResponse } from './cluster';
 
 const user = '/v2/private/user';
 
@@ -161,7 +161,7 @@ describe.skipIf(!hasSqld)('four instances on one primary, three with a replica',
 });
 
 /** Reads until the record has the ETag, for as long as a replica may lag on a busy machine. */
-async function untilSynced(read: () => Promise<Answered>, tag: string): Promise<Answered> {
+async function untilSynced(read: () => Promise<TimedResponse>, tag: string): Promise<TimedResponse> {
   for (const deadlineMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
     const response = await read();
     if (response.headers.get('etag') === tag || performance.now() > deadlineMs) return response;

@@ -5,7 +5,7 @@ import { cleanUp } from '../support/cleanup';
 import type { Service } from '../support/service';
 import { hasSqld } from '../support/sqld';
 import { never } from '../support/until';
-import { type Answered, type Cluster, databaseTimeoutMs, startCluster } from './cluster';
+import { type Cluster, databaseTimeoutMs, startCluster, type TimedResponse } from './cluster';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const user = '/v2/private/user';
@@ -21,7 +21,7 @@ describe.skipIf(!hasSqld)('four instances', () => {
   test('lose no acknowledged save, return 503 in time, and recover when the primary is killed under load', async () => {
     const { services, primary, call } = cluster;
     const savers = Array.from({ length: 32 }, (_, index) => ({ id: `saver-${index}`, acknowledged: 0 }));
-    const responses: (Answered & { service: Service; endedAtMs: number })[] = [];
+    const responses: (TimedResponse & { service: Service; endedAtMs: number })[] = [];
     let isDone = false;
     const saving = Promise.all(
       savers.map(async (saver, index) => {
