@@ -486,6 +486,6 @@ describe('F20 a command', () => {
     const [command = 'migrate'] = names.filter((each) => each === name);
     const [key = ''] = settingsFor(command);
     const args = [...command.split(' '), ...(argumentsOf[command] ?? [])];
-    await expect(refusalOf({ [key]: '' }, ...args)).rejects.toThrow(`  ${key} must`);
+    expect(await refusalOf({ [key]: '' }, ...args)).toContain(`  ${key} must`);
   });
 });
