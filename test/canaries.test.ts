@@ -6,11 +6,11 @@ import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import * as v from 'valibot';
 import { magicLastNames } from '../src/carrier-sandbox/server';
-import { readAnswer, testSecret } from './support/app';
+import { readResponse, testSecret } from './support/app';
 import { canary, canaryRequests, canaryWord, findCanaries } from './support/canaries';
 import { privateRoutes } from './support/contract';
 import { temporaryFolder } from './support/database';
-import { echoCount, startEchoingCarrier } from './support/echoing-carrier';
+import { echoCount, startEchoCarrier } from './support/echo-carrier';
 import { keys } from './support/encryption';
 import { type Service, startService } from './support/service';
 import { metricsToken, startReceiver } from './support/telemetry';
@@ -55,7 +55,7 @@ interface Sent {
 function createCanaryClient(service: Service) {
   const statuses = new Map<number, number>();
   const send = async (path: string, { method, authorization, body, ...more }: Sent = {}) => {
-    const response = await readAnswer(
+    const response = await readResponse(
       await fetch(service.address + path, {
         method: method ?? (body === undefined ? 'GET' : 'POST'),
         redirect: 'manual',
@@ -237,7 +237,7 @@ describe('personal data outside the database and the responses to its owner', ()
 
   test('is absent when the carrier echoes request data in any part of its response', async () => {
     const cwd = temporaryFolder();
-    const carrier = { CARRIER_URL: startEchoingCarrier(), CARRIER_API_KEY: canaryWord('key'), CARRIER_ATTEMPTS: '1' };
+    const carrier = { CARRIER_URL: startEchoCarrier(), CARRIER_API_KEY: canaryWord('key'), CARRIER_ATTEMPTS: '1' };
     const service = await startService({ cwd, environment: { ...environment, ...carrier }, hasErrorsInOutput: true });
     const { send } = createCanaryClient(service);
     const requests = canaryRequests(await (await fetch(`${service.address}/swagger/json`)).json());

@@ -6,9 +6,9 @@ import { acquireLease } from '../src/db/statements';
 import { createHttpCarrier } from '../src/modules/coverage/http-carrier';
 import { createCatalogStore } from '../src/modules/matching/store';
 import { UserBody } from '../src/modules/users/model';
-import { type Answer, createTestApp, type TestApp } from './support/app';
+import { createTestApp, type TestApp, type TestResponse } from './support/app';
 import { applicant } from './support/applicant';
-import { trailOf } from './support/audit';
+import { auditEventsOf } from './support/audit';
 import { coverageServiceOf } from './support/coverage';
 import { temporaryDatabase } from './support/database';
 import { startSandbox, testCarrier } from './support/sandbox';
@@ -22,7 +22,7 @@ const yearMs = 365 * 24 * hourMs;
 const ltc = '/v2/private/ltc/lifetimeCare';
 const coverage = '/v2/private/ltc/totalCoverage';
 
-const userOf = (answer: Answer) => v.parse(UserBody, answer.body).user;
+const userOf = (answer: TestResponse) => v.parse(UserBody, answer.body).user;
 const jump = (testApp: TestApp, ms: number) => {
   testApp.now = new Date(testApp.now.getTime() + ms);
 };
@@ -82,7 +82,7 @@ describe('a clock that jumps', () => {
     jump(testApp, -yearMs);
     await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 2 } });
     await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
-    const times = (await trailOf(testApp, 'ada')).map(({ occurredAt }) => occurredAt);
+    const times = (await auditEventsOf(testApp, 'ada')).map(({ occurredAt }) => occurredAt);
     expect(times.toSorted()).toEqual([realAtMs, realAtMs, realAtMs + yearMs]);
   });
 

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
 import { createTestApp, testSecret, testToken } from '../support/app';
 import { atEnd } from '../support/cleanup';
-import { callersRequests, plainRequests, strangersRequests } from '../support/costly-requests';
+import { anonymousRequests, authenticatedRequests, plainRequests } from '../support/costly-requests';
 import { amount, cases } from '../support/long';
 import { createRawClient } from '../support/raw-http';
 import { costMicros, statusOf } from '../support/request-cost';
@@ -91,8 +91,8 @@ describe.skipIf(!isLinux)('expensive requests (measured on Linux only)', () => {
   });
 
   test.each([
-    { sender: 'an unauthenticated client', beside: plain.longHead, requests: strangersRequests() },
-    { sender: 'an authenticated client', beside: plain.longBody, requests: callersRequests(authorization) },
+    { sender: 'an unauthenticated client', beside: plain.longHead, requests: anonymousRequests() },
+    { sender: 'an authenticated client', beside: plain.longBody, requests: authenticatedRequests(authorization) },
   ])('cost at most 20 times as much as $beside.name when sent by $sender', async ({ beside, requests }) => {
     const plainMicros = await costMicros(service, beside.bytes, measured);
     const costly: string[] = [];

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
-import { callersRequests, plainRequests, type SentRequest, strangersRequests } from '../support/costly-requests';
+import { anonymousRequests, authenticatedRequests, plainRequests, type SentRequest } from '../support/costly-requests';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { costMicros, statusOf } from '../support/request-cost';
 import type { Figure } from './figure';
@@ -41,8 +41,8 @@ export async function compareRequestCosts(report: (name: string) => void): Promi
       });
     }
   };
-  await compare(head, [longHead, ...strangersRequests()]);
-  await compare(read, [save, longBody, ...callersRequests(authorization)]);
+  await compare(head, [longHead, ...anonymousRequests()]);
+  await compare(read, [save, longBody, ...authenticatedRequests(authorization)]);
   return figures;
 }
 

@@ -5,7 +5,7 @@ import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp } from '../support/app';
-import { fillEvents, storyOf } from '../support/audit';
+import { auditLinesOf, fillEvents } from '../support/audit';
 import { atEnd } from '../support/cleanup';
 import { type CommandLine, createCommandLine } from '../support/command';
 import { amount } from '../support/long';
@@ -106,7 +106,7 @@ describe('planning audit', () => {
     expect(refused.map(({ exitCode, stdout }) => [exitCode, stdout])).toEqual(Array(4).fill([1, '']));
     expect(refused[0]?.stderr).toBe('The audit trail has nothing about this user.\n');
     expect(refused[1]?.stderr).toStartWith('--since must be a date that exists');
-    expect(await storyOf({ db }, 'unknown')).toEqual([]);
+    expect(await auditLinesOf({ db }, 'unknown')).toEqual([]);
   }, 30_000);
 
   test.skipIf(!hasSqld)(
@@ -174,8 +174,8 @@ describe('planning audit', () => {
     const keptAs = /The audit trail \(4 events and this one\) is kept as (erased:[0-9a-f]{32})\./.exec(
       erased.stdout,
     )?.[1];
-    expect(await storyOf({ db }, 'ada')).toEqual([]);
-    expect((await storyOf({ db }, keptAs ?? '')).map((event) => event.split(' ')[0]).sort()).toEqual([
+    expect(await auditLinesOf({ db }, 'ada')).toEqual([]);
+    expect((await auditLinesOf({ db }, keptAs ?? '')).map((event) => event.split(' ')[0]).sort()).toEqual([
       'assigned',
       'erased',
       'exported',

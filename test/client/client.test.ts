@@ -4,7 +4,7 @@ import { problemKinds } from '../../src/shared/problems';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';
-import { isNoService } from '../support/traffic';
+import { excludeFromChecks } from '../support/traffic';
 
 interface Arrived {
   readonly method: string;
@@ -355,7 +355,7 @@ describe('a request', () => {
       },
     });
     atEnd(() => server.stop(true));
-    isNoService(server.url);
+    excludeFromChecks(server.url);
     const client = createClient({ baseUrl: server.url.origin, token: 'token', attempts: 1 });
     expect((await client.saveProfile({ firstName: 'Ada' })).error?.slug).toBe('network-failure');
     expect((await client.getUser()).error?.slug).toBe('network-failure');

@@ -7,7 +7,7 @@ import { reasonOf } from '../../src/db/errors';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createUserStore } from '../../src/modules/users/store';
-import { fillEvents, storyOf, trailOf } from '../support/audit';
+import { auditEventsOf, auditLinesOf, fillEvents } from '../support/audit';
 import { atEnd } from '../support/cleanup';
 import { temporaryDatabase, temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
@@ -40,7 +40,7 @@ describe.each(places)('the audit log in $place', ({ url }) => {
     const store = createAuditStore(db);
     await store.record(event);
     await store.record({ ...event, action: 'exported' });
-    const before = await trailOf({ db }, 'ada');
+    const before = await auditEventsOf({ db }, 'ada');
     const refused = [
       'DELETE FROM audit_events',
       'DELETE FROM audit_events WHERE id = 1',
@@ -63,9 +63,9 @@ describe.each(places)('the audit log in $place', ({ url }) => {
       const failure = await db.$client.execute(sql).catch((error: unknown) => error);
       expect([sql, reasonOf(failure)]).toEqual([sql, expect.stringContaining('An audit event is')]);
     }
-    expect(await trailOf({ db }, 'ada')).toEqual(before);
+    expect(await auditEventsOf({ db }, 'ada')).toEqual(before);
     await db.$client.execute(`UPDATE audit_events SET user_id = '${erasedId}', request_id = NULL WHERE id = 1`);
-    expect(await trailOf({ db }, erasedId)).toMatchObject([{ id: 1, action: 'read', actor: 'staff' }]);
+    expect(await auditEventsOf({ db }, erasedId)).toMatchObject([{ id: 1, action: 'read', actor: 'staff' }]);
   });
 
   test('records the actor of a change without a request of this build as unknown', async () => {
@@ -81,14 +81,14 @@ describe.each(places)('the audit log in $place', ({ url }) => {
       VALUES ('ada', '{"careCosts":1}', 1, 5, 5)
       ON CONFLICT (id) DO UPDATE SET ltc_lifetime_care = excluded.ltc_lifetime_care, version = version + 1`);
     await save('request-2', 'Ada');
-    expect(await storyOf({ db }, 'ada')).toEqual([
+    expect(await auditLinesOf({ db }, 'ada')).toEqual([
       'saved profile person request-1',
       'saved profile unknown -',
       'saved lifeInsurance unknown -',
       'saved ltc.lifetimeCare unknown -',
       'saved profile person request-2',
     ]);
-    expect(JSON.stringify(await trailOf({ db }, 'ada'))).not.toContain('Canary');
+    expect(JSON.stringify(await auditEventsOf({ db }, 'ada'))).not.toContain('Canary');
   });
 
   test('dates a change without a request by the database clock, whatever the record says', async () => {
@@ -100,7 +100,7 @@ describe.each(places)('the audit log in $place', ({ url }) => {
     for (const column of ['profile', 'insurance', 'ltc_lifetime_care', 'purchase', 'life_insurance', 'lifetime_care']) {
       await db.$client.execute(`UPDATE users SET ${column} = '{"a":1}'`);
     }
-    const instants = (await trailOf({ db }, 'ada')).map(({ occurredAt }) => occurredAt);
+    const instants = (await auditEventsOf({ db }, 'ada')).map(({ occurredAt }) => occurredAt);
     expect(instants).toHaveLength(7);
     for (const instant of instants) expect(instant).toBeWithin(from, Date.now() + 5_000);
     await expect(db.$client.execute('DELETE FROM audit_events')).rejects.toThrow();
@@ -114,11 +114,11 @@ describe.each(places)('the audit log in $place', ({ url }) => {
     await db.$client.execute(`REPLACE INTO users (id, purchase, life_insurance, version, created_at, updated_at)
       VALUES ('ada', '{}', '{}', 1, 5, 5)`);
     const saved = (...sections: string[]) => sections.map((section) => `saved ${section} unknown -`);
-    expect(await storyOf({ db }, 'ada')).toEqual([
+    expect(await auditLinesOf({ db }, 'ada')).toEqual([
       ...saved('profile', 'insurance.matches', 'ltc.lifetimeCare', 'purchase.partner', 'lifeInsurance', 'lifetimeCare'),
       ...saved('purchase.partner', 'lifeInsurance'),
     ]);
-    expect(await storyOf({ db }, 'bob')).toEqual(saved('-'));
+    expect(await auditLinesOf({ db }, 'bob')).toEqual(saved('-'));
   });
 
   test('records the section of a save that changes only the newest answer', async () => {
@@ -136,7 +136,7 @@ describe.each(places)('the audit log in $place', ({ url }) => {
     }
     await db.$client.execute(`UPDATE users SET newest_answers = '{"careSafety":"ltcLifetimeCare"}'`);
     const saved = (section: string, actor: string, request = 'request-1') => `saved ${section} ${actor} ${request}`;
-    expect(await storyOf({ db }, 'ada')).toEqual([
+    expect(await auditLinesOf({ db }, 'ada')).toEqual([
       ...['ltc.lifetimeCare', 'lifetimeCare', 'ltc.lifetimeCare', 'lifetimeCare'].map((name) => saved(name, 'person')),
       saved('ltc.lifetimeCare', 'unknown', '-'),
     ]);
@@ -168,7 +168,7 @@ describe.each(places)('the audit log in $place', ({ url }) => {
       requestId: 'request-1',
       now,
     });
-    expect(await storyOf({ db }, 'old')).toEqual(['saved profile person request-1']);
+    expect(await auditLinesOf({ db }, 'old')).toEqual(['saved profile person request-1']);
   });
 
   test('records each stored change, and no other, when write batches beside it fail', async () => {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { readMarkdown, type Shown, shownOutput } from '../support/markdown';
 import { pagePaths } from '../support/page-tables';
 import { runAsReader } from '../support/reader-session';
-import { differences, isLike } from '../support/shown-answer';
+import { differences, isLike } from '../support/documented-response';
 
 const root = join(import.meta.dirname, '../..');
 const pages = await Promise.all(

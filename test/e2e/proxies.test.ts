@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { type Answer, callerOf, testSecret } from '../support/app';
+import { callerOf, type TestResponse, testSecret } from '../support/app';
 import { applicant } from '../support/applicant';
 import { missingProxies, type ProxyName, type ProxyPlace, startProxy } from '../support/proxies';
 import { startService } from '../support/service';
@@ -7,7 +7,7 @@ import { startService } from '../support/service';
 const user = '/v2/private/user';
 const profile = '/v2/private/user/profile';
 const acceptGzip = { 'accept-encoding': 'gzip' };
-const tagOf = ({ headers }: Answer) => headers.get('etag') ?? '';
+const tagOf = ({ headers }: TestResponse) => headers.get('etag') ?? '';
 
 /** The default nginx configuration: HTTP/1.0 to the service, gzip for JSON of any length. */
 const nginx =

@@ -3,7 +3,7 @@ import { cpSync, mkdirSync, rmSync, symlinkSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { ApplicationsBody } from '../../src/modules/coverage/model';
-import { type Answer, callerOf, testSecret, testToken } from '../support/app';
+import { callerOf, type TestResponse, testSecret, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
 import { builtClient } from '../support/built-client';
 import { atEnd } from '../support/cleanup';
@@ -45,7 +45,7 @@ const Held = v.object({
     purchase: v.object({ partner: v.optional(v.object({ appNumber: v.number() })) }),
   }),
 });
-const heldIn = ({ body }: Answer) => v.parse(Held, body).user;
+const heldIn = ({ body }: TestResponse) => v.parse(Held, body).user;
 
 function start(program: readonly string[], environment: Record<string, string>, cwd = folder) {
   const env = { PATH: process.env.PATH, BASE: service.address, ...environment };
@@ -191,7 +191,7 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
     const field = (label: string) => page.getByLabel(label, { exact: true });
     const press = (name: string) => page.getByRole('button', { name }).click();
     const notice = page.getByRole('alert');
-    const profile = async (): Promise<Answer> => call('GET', '/v2/private/user', { as: 'on-a-page' });
+    const profile = async (): Promise<TestResponse> => call('GET', '/v2/private/user', { as: 'on-a-page' });
 
     await field('Token').fill('unknown');
     await press('Sign in');

@@ -53,10 +53,10 @@ describe('B10 a refused token', () => {
 
   test('causes one refresh for five parallel calls', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('five');
-    const { client, sent, answered } = await clientFor('five', { token });
+    const { client, sent, responseCount } = await clientFor('five', { token });
     const calls = Array.from({ length: 5 }, () => client.saveProfile({ firstName: 'Ada' }));
     await begun;
-    await until(() => answered() === 5);
+    await until(() => responseCount() === 5);
     refreshes[0]?.resolve(fresh);
     for (const { error } of await Promise.all(calls)) expect(error).toBeUndefined();
     expect(refused(asked)).toBe(1);
@@ -92,10 +92,10 @@ describe('B10 a refused token', () => {
 
   test('fails all waiting calls when its refresh fails, and the next call retries', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('failing');
-    const { client, answered } = await clientFor('failing', { token });
+    const { client, responseCount } = await clientFor('failing', { token });
     const calls = Array.from({ length: 3 }, () => client.saveProfile({}));
     await begun;
-    await until(() => answered() === 3);
+    await until(() => responseCount() === 3);
     const cause = new Error('signed out');
     refreshes[0]?.reject(cause);
     for (const { error } of await Promise.all(calls)) expect(error).toEqual({ slug: 'token-unavailable', cause });
@@ -108,12 +108,12 @@ describe('B10 a refused token', () => {
 
   test('completes its refresh for the other calls when one caller aborts', async () => {
     const { token, fresh, asked, refreshes, begun } = await session('aborting');
-    const { client, answered } = await clientFor('aborting', { token });
+    const { client, responseCount } = await clientFor('aborting', { token });
     const controller = new AbortController();
     const first = client.saveProfile({}, { signal: controller.signal });
     await begun;
     const others = [client.saveProfile({ firstName: 'Ada' }), client.saveProfile({ firstName: 'Ada' })];
-    await until(() => answered() === 3);
+    await until(() => responseCount() === 3);
     controller.abort();
     expect((await first).error?.slug).toBe('aborted');
     refreshes[0]?.resolve(fresh);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { type Answer, createTestApp, type TestApp } from '../support/app';
+import { createTestApp, type TestApp, type TestResponse } from '../support/app';
 import { applicant } from '../support/applicant';
 import { privateRoutes, saveRoutes } from '../support/contract';
 import { amount } from '../support/long';
@@ -10,7 +10,7 @@ const profile = '/v2/private/user/profile';
 const matches = '/v2/private/engine/matches';
 const ltcCoverage = '/v2/private/ltc/totalCoverage';
 const sandbox = await startSandbox();
-const tagOf = ({ headers }: Answer) => headers.get('etag') ?? '';
+const tagOf = ({ headers }: TestResponse) => headers.get('etag') ?? '';
 
 /** Checks that none of the tags matches in a read or a save. */
 async function expectNoMatch({ call }: TestApp, as: string, tags: readonly string[]) {

@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { testSecret, testToken } from '../support/app';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';
-import { createRawClient, type RawAnswer } from '../support/raw-http';
+import { createRawClient, type RawResponse } from '../support/raw-http';
 import { startService } from '../support/service';
 import { until } from '../support/until';
 
@@ -13,7 +13,7 @@ const client = createRawClient(port);
 const authorization = `Bearer ${await testToken({ id: 'ada', now: new Date() })}`;
 atEnd(() => client.close());
 
-function ask(method: string, target: string, body?: object): Promise<RawAnswer | undefined> {
+function ask(method: string, target: string, body?: object): Promise<RawResponse | undefined> {
   return client.send({
     method,
     target,

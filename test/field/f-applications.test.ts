@@ -95,7 +95,7 @@ async function setUp() {
   };
 }
 
-const done = 'it was done';
+const done = 'the command succeeded';
 
 describe('planning applications list', () => {
   test('F18 list prints state, age, number and user, filters by state and age, and records the access', async () => {

@@ -16,7 +16,7 @@ import { programOf } from '../support/program';
 import { missingProxies, type ProxyName, proxyNames, startDocumentedProxy } from '../support/proxies';
 import { runToEnd } from '../support/run-to-end';
 import { hasSqld, startSqld } from '../support/sqld';
-import { isNoService } from '../support/traffic';
+import { excludeFromChecks } from '../support/traffic';
 import { until } from '../support/until';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
@@ -51,7 +51,7 @@ async function startLoad(instances: readonly [number, number]) {
   );
   const callers = published.flatMap(({ name, https, ca }) => {
     // A proxy adds response headers.
-    isNoService(https);
+    excludeFromChecks(https);
     const send = async (token: string, path: string, body?: object, headers: Record<string, string> = {}) => {
       try {
         const response = await fetch(`${https}${path}`, {
@@ -222,7 +222,7 @@ describe.skipIf(missingProxies.includes('nginx'))('F13 a POST that nginx retries
     const service = await deployment.start();
     const dying = startDyingInstance(service.address);
     const { https, ca } = await startDocumentedProxy('nginx', [dying.port, Number(new URL(service.address).port)]);
-    isNoService(https);
+    excludeFromChecks(https);
     const post = async (as: string, path: string, body: object, headers: Record<string, string>) =>
       fetch(`${https}${path}`, {
         method: 'POST',
@@ -275,8 +275,8 @@ describe('F13 the documented configuration', () => {
         atEnd(() => upstream.stop(true));
         const port = upstream.port ?? 0;
         const { http, https, ca } = await startDocumentedProxy(name, [port, port]);
-        isNoService(http);
-        isNoService(https);
+        excludeFromChecks(http);
+        excludeFromChecks(https);
         const redirect = await fetch(`${http}/health/ready`, { redirect: 'manual' });
         expect([redirect.status, redirect.headers.get('location')]).toEqual([308, expect.stringMatching(/^https:/)]);
         const headers = { 'x-forwarded-for': '203.0.113.9' };

@@ -11,7 +11,7 @@ import { createPersonalDataStore } from '../../src/modules/privacy/store';
 import { seedDemo } from '../../src/seed';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
-import { fillEvents, trailOf } from '../support/audit';
+import { auditEventsOf, fillEvents } from '../support/audit';
 import { atEnd } from '../support/cleanup';
 import { testOperator } from '../support/sales';
 import { startSandbox } from '../support/sandbox';
@@ -52,7 +52,7 @@ test('G11 the audit log records a refusal once an hour, whatever other events of
   const refuse = (now: number) => audit.recordRefusal({ ...event, action: 'refused', section: 'monthlyGlance', now });
   await audit.record({ ...event, action: 'saved', now: 0 });
   for (const now of [1, 2, 3_600_001, 3_600_002, 3_600_003]) await refuse(now);
-  const refusals = (await trailOf(testApp, 'ada')).filter(({ action }) => action === 'refused');
+  const refusals = (await auditEventsOf(testApp, 'ada')).filter(({ action }) => action === 'refused');
   expect(refusals.map(({ occurredAt }) => occurredAt)).toEqual([1, 3_600_002]);
 });
 

@@ -1,8 +1,14 @@
 import * as v from 'valibot';
 import { Problem } from '../../src/http/problem-response';
 import { problemKinds } from '../../src/shared/problems';
-import { faultsAgainst, operationsAt, type Promised, pathAt, type ServiceDocument } from '../support/documented';
-import type { RawAnswer, RawRequest } from '../support/raw-http';
+import {
+  type DocumentedOperation,
+  mismatchesWith,
+  operationsAt,
+  pathAt,
+  type ServiceDocument,
+} from '../support/documented';
+import type { RawRequest, RawResponse } from '../support/raw-http';
 
 /** Part of every generated value; no error response may contain it, in any case. */
 export const valueMark = 'zqvalue';
@@ -26,7 +32,7 @@ const ourWords =
   /\b(?:SELECT|INSERT|UPDATE|DELETE|FROM|WHERE)\b|[Ss][Qq][Ll]ite|libsql|[Dd]rizzle|[Ee]lysia|valibot|node_modules|\.ts:\d|\bat \w+ \(/;
 
 /** Returns every violation of the API contract in a response. */
-export function faultsOf(document: ServiceDocument, sent: Sent, response: RawAnswer | undefined): string[] {
+export function faultsOf(document: ServiceDocument, sent: Sent, response: RawResponse | undefined): string[] {
   if (response === undefined) return ['the connection was closed without a response'];
   const faults: string[] = [];
   const expect = (isSo: boolean, fault: string) => void (isSo || faults.push(fault));
@@ -56,7 +62,7 @@ export function faultsOf(document: ServiceDocument, sent: Sent, response: RawAns
     expect([401, 429].includes(status), `a request without a valid token got ${status}`);
   else expect(status !== 401, 'a valid token was refused');
   const sentText = sent.body && new TextDecoder().decode(sent.body);
-  faults.push(...faultsAgainst(operation, { method: sent.method, sentText, status, headers, text }));
+  faults.push(...mismatchesWith(operation, { method: sent.method, sentText, status, headers, text }));
   if (status === 200 && text !== '') faults.push(...ownershipFaults(operation, sent, JSON.parse(text)));
   return faults;
 }
@@ -66,7 +72,7 @@ function allowed(headers: ReadonlyMap<string, string>): string[] {
 }
 
 /** An error response may contain only the path, in `instance`, and field names, in `pointer`. */
-function leaksOf(sent: Sent, { text, headers }: RawAnswer): string[] {
+function leaksOf(sent: Sent, { text, headers }: RawResponse): string[] {
   const { instance: _, requestId: __, ...problem } = parseRecord(text);
   const errors = Array.isArray(problem.errors) ? problem.errors.map((error) => ({ ...error, pointer: '' })) : [];
   const values = [...headers.values()].filter((value) => value !== sentRequestId(sent));
@@ -85,7 +91,7 @@ function sentRequestId({ headers }: Sent): string | undefined {
   return headers.find(([name]) => name.toLowerCase() === 'x-request-id')?.[1];
 }
 
-function problemFaults(sent: Sent, { status, headers, text }: RawAnswer, requestId: string): string[] {
+function problemFaults(sent: Sent, { status, headers, text }: RawResponse, requestId: string): string[] {
   const isProblem = headers.get('content-type') === 'application/problem+json';
   if (!isProblem) return ['an error response without a problem'];
   if (sent.method === 'HEAD') return text === '' ? [] : ['a body for HEAD'];
@@ -108,7 +114,7 @@ function problemFaults(sent: Sent, { status, headers, text }: RawAnswer, request
 }
 
 /** Checks that a response contains only the record of the token’s user. */
-function ownershipFaults({ isPrivate }: Promised, { caller }: Sent, body: unknown): string[] {
+function ownershipFaults({ isPrivate }: DocumentedOperation, { caller }: Sent, body: unknown): string[] {
   const user = v.safeParse(v.object({ user: v.object({ id: v.string() }) }), body);
   if (!isPrivate || !user.success) return [];
   return user.output.user.id === caller?.id ? [] : [`the record of ${user.output.user.id} was returned`];

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import type { Promised, ServiceDocument } from '../support/documented';
+import type { DocumentedOperation, ServiceDocument } from '../support/documented';
 import { keyMark, type Sent, valueMark } from './checks';
 import { knownValues, mutated, nastyText, nastyValue, printJson, valuesOf } from './values';
 
@@ -53,7 +53,7 @@ const commonHeader: fc.Arbitrary<Header> = fc.oneof(
 );
 
 /** The example request of the document, sent by a user who may send it. */
-export function documentedRequest({ method, path, parameters, body }: Promised, { good }: Tokens): Sent {
+export function documentedRequest({ method, path, parameters, body }: DocumentedOperation, { good }: Tokens): Sent {
   const query = parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
   const manager = good.find(({ isManager }) => isManager);
   return {
@@ -66,7 +66,11 @@ export function documentedRequest({ method, path, parameters, body }: Promised, 
 }
 
 /** Valid, invalid and hostile requests to one operation. */
-export function requestsTo(operation: Promised, document: ServiceDocument, tokens: Tokens): fc.Arbitrary<Sent> {
+export function requestsTo(
+  operation: DocumentedOperation,
+  document: ServiceDocument,
+  tokens: Tokens,
+): fc.Arbitrary<Sent> {
   const { method, path } = operation;
   return fc
     .record({
@@ -148,7 +152,7 @@ function identityOf({ good, bad }: Tokens): fc.Arbitrary<{ caller: Sent['caller'
   );
 }
 
-function ownHeaders({ parameters }: Promised): fc.Arbitrary<Header>[] {
+function ownHeaders({ parameters }: DocumentedOperation): fc.Arbitrary<Header>[] {
   return parameters
     .filter((parameter) => parameter.in === 'header')
     .map(({ name }) => fc.tuple(fc.constant(name), fc.oneof(headerText, fc.constantFrom('*', 'a-key', '"1-1"'))));
@@ -166,7 +170,7 @@ const oddQuery = fc.oneof(
   fc.constant(500).map((count) => `?${Array.from({ length: count }, (_, index) => `a${index}=1`).join('&')}`),
 );
 
-function queryOf({ parameters }: Promised, document: ServiceDocument): fc.Arbitrary<string> {
+function queryOf({ parameters }: DocumentedOperation, document: ServiceDocument): fc.Arbitrary<string> {
   const inQuery = parameters.filter((parameter) => parameter.in === 'query');
   if (inQuery.length === 0) return often(fc.constant(''), oddQuery);
   const entries = inQuery.map(({ name, required, schema }) => {
@@ -196,7 +200,7 @@ interface Content {
 const jsonHeader: Header = ['Content-Type', 'application/json'];
 const utf8 = (text: string) => new TextEncoder().encode(text);
 
-function contentOf({ body }: Promised, document: ServiceDocument): fc.Arbitrary<Content> {
+function contentOf({ body }: DocumentedOperation, document: ServiceDocument): fc.Arbitrary<Content> {
   const none: Content = { headers: [], body: undefined };
   if (body === undefined) {
     const unexpected = nastyValue.map((value) => ({ headers: [jsonHeader], body: utf8(printJson(value)) }));

@@ -2,7 +2,7 @@ import { afterAll, describe, expect, test } from 'bun:test';
 import { Elysia } from 'elysia';
 import { serveOptions } from '../../src/app';
 import { createLog } from '../../src/log';
-import { type CallOptions, createTestApp, readAnswer, testConfig, testToken } from '../support/app';
+import { type CallOptions, createTestApp, readResponse, testConfig, testToken } from '../support/app';
 import { privateRoutes } from '../support/contract';
 
 const testApp = await createTestApp();
@@ -14,7 +14,7 @@ const token = await testToken({ id: 'reader', roles: ['salesManager'], now: test
 /** Sends over a real socket, so the response includes the headers that the server adds. */
 async function send(method: string, path: string, { body, headers }: CallOptions = {}) {
   const sent = typeof body === 'string' ? { body } : {};
-  return readAnswer(await fetch(`${address}${path}`, { method, headers: { ...headers }, ...sent }));
+  return readResponse(await fetch(`${address}${path}`, { method, headers: { ...headers }, ...sent }));
 }
 
 function expectHardened(headers: Headers) {

@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
 import { users } from '../../src/db/schema/index';
-import { createTestApp, readAnswer, testToken } from '../support/app';
+import { createTestApp, readResponse, testToken } from '../support/app';
 import { privateRoutes, saveRoutes } from '../support/contract';
 
 /** Listens on a real socket, because Bun handles some invalid requests before the app. */
@@ -19,7 +19,7 @@ async function post(path: string, body: BodyInit | undefined, headers: Record<st
     headers: { authorization: `Bearer ${token}`, ...headers },
     ...(body === undefined ? {} : { body }),
   };
-  return readAnswer(await fetch(`http://127.0.0.1:${port}${path}`, request));
+  return readResponse(await fetch(`http://127.0.0.1:${port}${path}`, request));
 }
 
 function chunked(text: string): ReadableStream {

@@ -6,10 +6,10 @@ import * as v from 'valibot';
 import answers from '../../src/http/docs/examples.json';
 import { tagGroups, tags } from '../../src/http/docs/introduction';
 import { seedDemo } from '../../src/seed';
-import { recordAnswers } from '../support/answer-examples';
 import { createTestApp, testConfig } from '../support/app';
 import { atEnd } from '../support/cleanup';
 import { privateRoutes } from '../support/contract';
+import { recordResponses } from '../support/response-examples';
 import { startSandbox } from '../support/sandbox';
 
 const sandbox = await startSandbox();
@@ -193,7 +193,7 @@ describe('/swagger/json', () => {
   });
 
   test('has response examples equal to the responses of the service', async () => {
-    const recorded = await recordAnswers();
+    const recorded = await recordResponses();
     const file = new URL('../../src/http/docs/examples.json', import.meta.url);
     // After a deliberate change of a response: RECORD_ANSWERS=1 bun test test/http/docs.test.ts
     if (process.env.RECORD_ANSWERS === '1') await Bun.write(file, `${JSON.stringify(recorded, null, 2)}\n`);

@@ -8,11 +8,11 @@ import { createRateLimits } from '../../src/http/rate-limits';
 import { seedDemo } from '../../src/seed';
 import { type ProblemSlug, problemKinds } from '../../src/shared/problems';
 import {
-  type Answer,
   type CallOptions,
   createTestApp,
-  readAnswer,
+  readResponse,
   type TestApp,
+  type TestResponse,
   testConfig,
   testToken,
 } from '../support/app';
@@ -116,13 +116,13 @@ function apply(app: () => Promise<TestApp>, route: Route, lastName: string, over
   return send(app, route, { body: { ...v.parse(v.looseObject({}), first?.value), lastName }, ...overrides });
 }
 
-async function sendStream({ method, path }: Route, body: ReadableStream): Promise<Answer> {
+async function sendStream({ method, path }: Route, body: ReadableStream): Promise<TestResponse> {
   const { app, now } = await apps.shortTimeouts();
   const headers = {
     authorization: `Bearer ${await testToken({ id: 'sender', now })}`,
     'content-type': 'application/json',
   };
-  return readAnswer(await app.handle(new Request(`http://localhost${path}`, { method, headers, body })));
+  return readResponse(await app.handle(new Request(`http://localhost${path}`, { method, headers, body })));
 }
 
 async function sendManyParameters({ method, path }: Route) {
@@ -138,7 +138,7 @@ const invalidQuery = ({ operation }: Route) => {
 const unverifiable = `Bearer ${['{"alg":"ES256"}', '{}', 'x'].map((part) => Buffer.from(part).toString('base64url')).join('.')}`;
 
 /** For each problem, a request that makes a route return it. */
-const provocations: Partial<Record<ProblemSlug, (route: Route) => Promise<Answer | undefined>>> = {
+const provocations: Partial<Record<ProblemSlug, (route: Route) => Promise<TestResponse | undefined>>> = {
   'malformed-json': (route) => send(apps.usual, route, { body: '{' }),
   'invalid-input': async (route) =>
     route.method === 'POST'
@@ -183,10 +183,10 @@ const provocations: Partial<Record<ProblemSlug, (route: Route) => Promise<Answer
   'carrier-declined': (route) => apply(apps.usual, route, 'Declined'),
 };
 
-const responses = new Map<string, Promise<Answer | undefined>>();
+const responses = new Map<string, Promise<TestResponse | undefined>>();
 
 /** Cached, because most problems of an application cannot be provoked twice. */
-function provoke(slug: string, route: Route): Promise<Answer | undefined> {
+function provoke(slug: string, route: Route): Promise<TestResponse | undefined> {
   const name = `${slug} ${route.method} ${route.path}`;
   const known = responses.get(name);
   if (known !== undefined) return known;

@@ -4,9 +4,9 @@ import * as v from 'valibot';
 import { createTestApp } from '../support/app';
 import { atEnd } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
-import { type Exchanged, faultsAgainst } from '../support/documented';
+import { type Exchange, mismatchesWith } from '../support/documented';
 import { runToEnd } from '../support/run-to-end';
-import { documentOfSources, faultsOfTraffic } from '../support/traffic';
+import { documentOfSources, trafficMismatches } from '../support/traffic';
 
 const document = await documentOfSources();
 const { call } = await createTestApp();
@@ -29,8 +29,8 @@ const user = {
   lifetimeCare: {},
 };
 const saved = { method: 'POST', sentText: '{"firstName":"Ada"}', status: 200, headers: headersOf({}) };
-const good: Exchanged = { ...saved, text: JSON.stringify({ user }) };
-const faultless = {
+const valid: Exchange = { ...saved, text: JSON.stringify({ user }) };
+const problemBody = {
   type: '/problems/invalid-input',
   title: 'Some fields are not valid',
   status: 422,
@@ -41,13 +41,13 @@ const faultless = {
   requestId: 'request-1',
 };
 /** A problem that this operation does not document. */
-const otherProblem = { ...faultless, type: '/problems/carrier-declined', code: 313, errors: [] };
+const otherProblem = { ...problemBody, type: '/problems/carrier-declined', code: 313, errors: [] };
 const problem = { 'content-type': 'application/problem+json' };
 
-function faultsOf(change: Partial<Exchanged>, name = 'POST /v2/private/user/profile'): string {
+function mismatchesOf(change: Partial<Exchange>, name = 'POST /v2/private/user/profile'): string {
   const operation = document.operations.find((each) => each.name === name);
   if (operation === undefined) throw new Error(`${name} is not documented`);
-  return faultsAgainst(operation, { ...good, ...change }).join();
+  return mismatchesWith(operation, { ...valid, ...change }).join();
 }
 
 describe('conformance check', () => {
@@ -61,12 +61,12 @@ describe('conformance check', () => {
   });
 
   test('reports nothing for a conforming exchange', () => {
-    expect(faultsOf({})).toBe('');
-    expect(faultsOf({ sentText: '\ufeff{"state":" va ","firstName":null}' })).toBe('');
-    expect(faultsOf({ method: 'HEAD', text: '', sentText: undefined }, 'GET /v2/private/user')).toBe('');
+    expect(mismatchesOf({})).toBe('');
+    expect(mismatchesOf({ sentText: '\ufeff{"state":" va ","firstName":null}' })).toBe('');
+    expect(mismatchesOf({ method: 'HEAD', text: '', sentText: undefined }, 'GET /v2/private/user')).toBe('');
   });
 
-  test.each<[string, Partial<Exchanged>]>([
+  test.each<[string, Partial<Exchange>]>([
     ['418 is not documented', { status: 418 }],
     ['the header x-request-id is missing', { headers: new Headers({ 'content-type': 'application/json' }) }],
     ['the header retry-after is missing', { status: 503, headers: headersOf(problem), text: '{}' }],
@@ -76,7 +76,7 @@ describe('conformance check', () => {
     ['must be equal to constant', { status: 422, headers: headersOf(problem), text: JSON.stringify(otherProblem) }],
     [
       "must have required property 'errors'",
-      { status: 422, headers: headersOf(problem), text: JSON.stringify(faultless) },
+      { status: 422, headers: headersOf(problem), text: JSON.stringify(problemBody) },
     ],
     ["must have required property 'type'", { status: 422, headers: headersOf(problem), text: '{"status":422}' }],
     [
@@ -87,8 +87,8 @@ describe('conformance check', () => {
     ['a body was taken that is not as documented', { sentText: '{"nickName":"Ada"}' }],
     ['a body was taken that is not as documented', { sentText: '{"heightCm":1}' }],
     ['no body was taken, but one is documented', { sentText: '' }],
-  ])('reports: %s', (fault, change) => {
-    expect(faultsOf(change)).toContain(fault);
+  ])('reports: %s', (mismatch, change) => {
+    expect(mismatchesOf(change)).toContain(mismatch);
   });
 });
 
@@ -97,10 +97,10 @@ test('test run fails when a test receives an undocumented response', async () =>
   const support = join(import.meta.dirname, '../support');
   const program = `
     import { test } from 'bun:test';
-    import { isNoService, watchedHandle } from '${support}/traffic.ts';
+    import { excludeFromChecks, watchedHandle } from '${support}/traffic.ts';
     const wrong = () => new Response('{}', { status: 418 });
     const [service, other] = [1, 2].map(() => Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: wrong }));
-    isNoService(other.url);
+    excludeFromChecks(other.url);
     test('by an address', async () => void (await fetch(service.url + 'v2/private/user').catch(() => undefined)));
     test('by a request', () => fetch(new Request(service.url + 'health/live', { method: 'GET' })));
     test('in the process', () => watchedHandle(async () => wrong())(new Request('http://localhost/v2/private/user/')));
@@ -124,6 +124,6 @@ test('response that never ends is reported by its request instead of hanging the
   const service = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch });
   atEnd(() => service.stop(true));
   await globalThis.fetch(`${service.url}v2/private/user`);
-  expect(await faultsOfTraffic(50)).toEqual(['GET /v2/private/user: the answer, or what was sent, has no end']);
-  expect(await faultsOfTraffic()).toEqual([]);
+  expect(await trafficMismatches(50)).toEqual(['GET /v2/private/user: the response or the request body never ends']);
+  expect(await trafficMismatches()).toEqual([]);
 });

@@ -9,7 +9,7 @@ import { createErrorHandler, createRouteTable } from '../../src/http/problem-res
 import { createRequestContext } from '../../src/http/request-context';
 import { createLog } from '../../src/log';
 import { problemKinds } from '../../src/shared/problems';
-import { createTestApp, readAnswer, testConfig } from '../support/app';
+import { createTestApp, readResponse, testConfig } from '../support/app';
 import { connectRaw } from '../support/raw-socket';
 
 const canary = 'canary-4711';
@@ -67,7 +67,7 @@ describe('internal error', () => {
   test.each(['error', 'code', 'null', 'text', 'reject', 'status', 'response', 'cyclic', 'header'])(
     'returns a 500 problem without internals: %s',
     async (path) => {
-      const response = await readAnswer(await fetch(`http://127.0.0.1:${failing.server?.port}/${path}`));
+      const response = await readResponse(await fetch(`http://127.0.0.1:${failing.server?.port}/${path}`));
       expect(response.status).toBe(500);
       expect(response.headers.get('content-type')).toBe('application/problem+json');
       expect(response.body).toMatchObject({ type: '/problems/internal-error', code: 300, http_code: 500, status: 500 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { createTokenVerifier } from '../../src/auth/verifier';
 import type { AppDeps } from '../../src/deps';
 import { createRateLimits } from '../../src/http/rate-limits';
-import { callerOf, createTestApp, readAnswer, type TestApp, testSecret, testToken } from '../support/app';
+import { callerOf, createTestApp, readResponse, type TestApp, testSecret, testToken } from '../support/app';
 import { applicant } from '../support/applicant';
 import { atEnd } from '../support/cleanup';
 import { privateRoutes } from '../support/contract';
@@ -224,5 +224,5 @@ test('RATE_LIMIT_PER_MINUTE sets the limit of the service', async () => {
   const service = await startService({ environment: { RATE_LIMIT_PER_MINUTE: '2', AUTH_SECRET: testSecret } });
   const call = callerOf(service.address);
   expect(await statuses(3, () => call('GET', lists, { as: 'ada' }))).toEqual([200, 200, 429]);
-  expect((await readAnswer(await fetch(`${service.address}/health/ready`))).status).toBe(200);
+  expect((await readResponse(await fetch(`${service.address}/health/ready`))).status).toBe(200);
 });

@@ -1,12 +1,12 @@
 import { type ClientSettings, createClient } from '../../src/client';
 import { type TestApp, testToken } from './app';
 
-/** Makes clients of the app, each with what it sent. */
+/** Creates clients of the app that record their requests. */
 export const appClient =
   (testApp: TestApp) =>
   async (id: string, settings: Partial<ClientSettings> = {}) => {
     const sent: Request[] = [];
-    let answered = 0;
+    let responses = 0;
     const client = createClient({
       baseUrl: 'http://localhost',
       token: await testToken({ id, now: testApp.now }),
@@ -16,15 +16,15 @@ export const appClient =
         const request = new Request(url, init);
         sent.push(request.clone());
         const response = await testApp.app.handle(request);
-        // Once the client has read it.
+        // Counts after the client has read the response.
         setTimeout(() => {
-          answered += 1;
+          responses += 1;
         });
         return response;
       },
     });
-    // As JavaScript may call it, without the types.
+    // Simulates calls from JavaScript without types.
     const untyped: Record<'saveLtcLifetimeCare' | 'saveProfile', (body: unknown) => Promise<unknown>> &
       Record<'listCemeteries', (query: unknown) => Promise<unknown>> = client as never;
-    return { client, untyped, sent, answered: () => answered };
+    return { client, untyped, sent, responseCount: () => responses };
   };

@@ -24,25 +24,25 @@ export const testConfig = {
 } satisfies AppDeps['config'];
 const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
 
-export interface Answer {
+export interface TestResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
-  /** Parsed where the answer says that it is JSON. */
+  /** Parsed when the content type is JSON. */
   readonly body: unknown;
 }
 
 export interface CallOptions {
-  /** Subject of the token to send; none without it. */
+  /** Subject of the token; without it no token is sent. */
   readonly as?: string;
   readonly roles?: readonly string[];
-  /** Sent as JSON, unless it is a string, which is sent as it is. */
+  /** A string is sent unchanged, any other value as JSON. */
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Sends a request to a service and reads its answer. */
-export type Call = (method: string, path: string, options?: CallOptions) => Promise<Answer>;
+/** Sends a request to a service and reads the response. */
+export type Call = (method: string, path: string, options?: CallOptions) => Promise<TestResponse>;
 
 export interface TestApp {
   readonly app: App;
@@ -54,7 +54,7 @@ export interface TestApp {
   readonly call: Call;
 }
 
-/** The real app on a database of its own, with a clock that stands still until a test moves it. */
+/** The real app on a temporary database, with a frozen clock that a test can set. */
 export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<TestApp> {
   const { db, url } = await temporaryDatabase();
   const logLines: string[] = [];
@@ -95,15 +95,15 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     logLines,
     now: new Date('2026-03-10T12:00:00.000Z'),
     call: async (method, path, options) =>
-      readAnswer(await app.handle(await toRequest('http://localhost', testApp.now, method, path, options))),
+      readResponse(await app.handle(await toRequest('http://localhost', testApp.now, method, path, options))),
   };
   return testApp;
 }
 
-/** Calls a service at an address, which takes tokens of the tests’ secret, by today's clock. */
+/** Calls a service at an address with tokens signed with `testSecret`. */
 export function callerOf(address: string): Call {
   return async (method, path, options) =>
-    readAnswer(await fetch(await toRequest(address, new Date(), method, path, options)));
+    readResponse(await fetch(await toRequest(address, new Date(), method, path, options)));
 }
 
 async function toRequest(
@@ -129,7 +129,7 @@ export function testToken(options: { id: string; roles?: readonly string[]; now:
   return signToken({ secret: testSecret, ...claims, roles: [], ttlSeconds: 3600, ...options });
 }
 
-export async function readAnswer(response: Response): Promise<Answer> {
+export async function readResponse(response: Response): Promise<TestResponse> {
   const text = await response.text();
   const isJson = response.headers.get('content-type')?.includes('json') ?? false;
   return {

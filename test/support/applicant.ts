@@ -1,4 +1,4 @@
-/** Somebody who can apply, as a frontend sends it; the names and the address are canaries that no log may hold. */
+/** A valid applicant whose names and e-mail address must not appear in a log. */
 export const canaryApplicant = {
   firstName: 'Canaryfirst',
   lastName: 'Canarylast',
@@ -8,7 +8,7 @@ export const canaryApplicant = {
   email: 'canary@example.com',
 } as const;
 
-/** Somebody else who can apply. */
+/** Another valid applicant. */
 export const applicant = {
   firstName: 'Ada',
   lastName: 'Byron',

@@ -2,24 +2,24 @@ import { asc, eq } from 'drizzle-orm';
 import type { Database } from '../../src/db/client';
 import { auditEvents } from '../../src/db/schema/index';
 
-/** What the audit trail tells of a user, the oldest first. */
-export function trailOf({ db }: { readonly db: Database }, userId: string) {
+/** The audit events of a user, oldest first. */
+export function auditEventsOf({ db }: { readonly db: Database }, userId: string) {
   return db.select().from(auditEvents).where(eq(auditEvents.userId, userId)).orderBy(asc(auditEvents.id));
 }
 
-/** The same in short: `action section actor request`. */
-export async function storyOf(testApp: { readonly db: Database }, userId: string): Promise<string[]> {
-  const events = await trailOf(testApp, userId);
+/** The audit events of a user as lines: `action section actor request`. */
+export async function auditLinesOf(testApp: { readonly db: Database }, userId: string): Promise<string[]> {
+  const events = await auditEventsOf(testApp, userId);
   return events.map(
     ({ action, section, actor, requestId }) => `${action} ${section ?? '-'} ${actor} ${requestId ?? '-'}`,
   );
 }
 
-/** Adds events of `ada` and `bob` by turns, at the instants that an expression over `value` gives, which counts from 1. */
+/** Inserts events of `ada` and `bob` alternately; `instant` is an SQL expression over `value`, which counts from 1. */
 export async function fillEvents({ $client }: Database, rows: number, instant: string): Promise<void> {
-  const atOnce = 10_000;
-  for (let from = 1; from <= rows; from += atOnce) {
-    const to = Math.min(rows, from + atOnce - 1);
+  const batchSize = 10_000;
+  for (let from = 1; from <= rows; from += batchSize) {
+    const to = Math.min(rows, from + batchSize - 1);
     await $client.execute(`WITH RECURSIVE numbers(value) AS (SELECT ${from} UNION ALL SELECT value + 1 FROM numbers
         WHERE value < ${to})
       INSERT INTO audit_events (occurred_at, user_id, actor, action, request_id)

@@ -5,11 +5,11 @@ import { atEnd } from './cleanup';
 
 const program = Bun.which('chromium') ?? Bun.which('chromium-browser') ?? Bun.which('google-chrome');
 
-/** Why there is no browser to test with; undefined where there is one. */
+/** The reason why browser tests are skipped; undefined when a browser is installed. */
 export const noBrowser = program === null ? 'no Chromium is installed' : undefined;
 
-/** Without what a browser asks of its maker by itself. Playwright gives some of these as well, by its version. */
-const quietly = [
+/** Disables background requests of the browser; Playwright sets some of these, depending on its version. */
+const quietFlags = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
@@ -19,10 +19,10 @@ const quietly = [
 
 let browser: Promise<Browser> | undefined;
 
-/** A real Chromium without a window, one for all tests of a file. */
+/** A headless Chromium, shared by all tests of a file. */
 export function startBrowser(): Promise<Browser> {
   if (browser === undefined) {
-    const started = chromium.launch({ executablePath: program ?? '', args: ['--no-sandbox', ...quietly] });
+    const started = chromium.launch({ executablePath: program ?? '', args: ['--no-sandbox', ...quietFlags] });
     browser = started;
     atEnd(async () => {
       browser = undefined;
@@ -32,11 +32,11 @@ export function startBrowser(): Promise<Browser> {
   return browser;
 }
 
-/** Opens an address in a page of its own, which notes the addresses that it asks for and all that goes wrong on it. */
+/** Opens an address in a new page that records its requests and complaints. */
 export async function openInBrowser(address: string) {
   const page = await (await startBrowser()).newPage();
   const requests: string[] = [];
-  /** Console errors and warnings, exceptions, and violations of the page’s policy. */
+  /** Console errors and warnings, exceptions, and CSP violations. */
   const complaints: string[] = [];
   page.on('request', (request) => requests.push(request.url()));
   page.on('pageerror', (error) => complaints.push(String(error)));
@@ -49,12 +49,12 @@ export async function openInBrowser(address: string) {
 
 const axe = fileURLToPath(import.meta.resolve('axe-core'));
 
-/** What axe finds on a page, an entry for each element: the rule and the element's HTML. */
+/** The violations that axe finds: for each element, the rule and the element's HTML. */
 export async function findViolations(page: Page, within = 'html'): Promise<(readonly [string, string])[]> {
-  // The policies of the pages keep out a script that the page itself would load.
+  // The CSP of the pages blocks scripts that the page itself would load.
   const session = await page.context().newCDPSession(page);
   await session.send('Runtime.evaluate', { expression: await Bun.file(axe).text() });
-  // An element that is still fading in has too little contrast.
+  // An element has too little contrast while it fades in.
   await page.waitForFunction(() =>
     document.getAnimations().every(({ playState, effect }) => {
       const isEndless = effect?.getComputedTiming().endTime === Number.POSITIVE_INFINITY;

@@ -4,7 +4,7 @@ import { temporaryFolder } from './database';
 
 const build = join(import.meta.dirname, '../../src/build/main.ts');
 
-/** Builds the bundle as `bun run build` does, and moves it, so that nothing is found by the place it was built in. */
+/** Builds the bundle and moves it, so that nothing can depend on the build folder. */
 export async function buildMovedBundle() {
   const [built, bundle] = [join(temporaryFolder(), 'built'), join(temporaryFolder(), 'moved')];
   await buildBundle(built);

@@ -1,20 +1,19 @@
 import * as v from 'valibot';
 
-/** Stands in every text that is a canary. Only letters, so that it is the same in JSON, in an address and in a header. */
+/** Part of every canary text. Letters only, so that JSON, URLs and headers do not change it. */
 const mark = 'qzkanarix';
-/** What has no room for letters; each is found nowhere by chance. */
+/** Canaries for fields without letters, distinctive enough to occur nowhere else. */
 const birthDate = '1951-07-19';
 const amount = 987_654_321.17;
 const count = 987_654_321;
-/** Not the seconds of a timestamp when it is reversed. */
+/** Reversed, it must not look like the seconds of a timestamp. */
 const measure = 167.86;
 
-/** A text that no one may find where it does not belong. */
 export function canary(what = 'text'): string {
   return `${mark} ${what}`;
 }
 
-/** The same without a space, for headers, keys and tokens. */
+/** A canary without a space, for headers, keys and tokens. */
 export function canaryWord(what = 'word'): string {
   return `${mark}-${what}`;
 }
@@ -39,13 +38,13 @@ const Operation = v.object({
 
 export interface CanaryRequest {
   readonly path: string;
-  /** Valid, with a canary in each field that has room for one. */
+  /** Valid, with a canary in each field that can contain one. */
   readonly body: Readonly<Record<string, unknown>>;
-  /** The same body with one field, at any depth, of a wrong kind, and a canary in it. */
+  /** Copies of the body with one field, at any depth, of a wrong type that contains a canary. */
   readonly wrong: readonly { readonly pointer: string; readonly body: unknown }[];
 }
 
-/** A request for each route of the OpenAPI document that takes a body, so that a new field is there by itself. */
+/** A request for each operation with a body in the OpenAPI document, so that new fields are included. */
 export function canaryRequests(openApi: unknown): CanaryRequest[] {
   const { paths, components } = v.parse(Document, openApi);
   const resolve = (schema: unknown): v.InferOutput<typeof Schema> => {
@@ -86,12 +85,12 @@ export function canaryRequests(openApi: unknown): CanaryRequest[] {
     const { requestBody } = v.parse(Operation, operations.post ?? {});
     if (requestBody === undefined) return [];
     const body = fill(requestBody.content['application/json'].schema, 'body');
-    if (!isObject(body)) throw new Error(`The body of ${path} is no object`);
+    if (!isObject(body)) throw new Error(`The body of ${path} is not an object`);
     return [{ path, body, wrong: [...wrongBodies(body)] }];
   });
 }
 
-/** Each place of a body, filled with what cannot stand there. */
+/** Copies of a body with one value, at any depth, replaced by an invalid one. */
 function* wrongBodies(body: unknown, pointer = ''): Generator<{ pointer: string; body: unknown }> {
   const places = Array.isArray(body) ? body.entries() : isObject(body) ? Object.entries(body) : [];
   for (const [key, value] of places) {
@@ -116,7 +115,7 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
 }
 
 const texts = [mark, birthDate, String(amount), String(count), String(measure)];
-/** A text as it may be found, by the name of its encoding. Base64 has three forms of it, by where it begins. */
+/** The encoded forms of a text by encoding. Base64 has three, one for each byte offset. */
 const encodings: Readonly<Record<string, (text: string) => string[]>> = {
   plain: (text) => [text],
   reversed: (text) => [[...text].toReversed().join('')],
@@ -138,7 +137,7 @@ const forms = texts.flatMap((text) =>
   ),
 );
 
-/** Which canaries are found in something, in any of the usual encodings; how long a request took is left out. */
+/** The canaries in `bytes` in any common encoding; request durations are ignored. */
 export function findCanaries(bytes: Uint8Array | string): string[] {
   const text = (typeof bytes === 'string' ? bytes : Buffer.from(bytes).toString('latin1')).replace(
     /"durationMs":[\d.]+/g,

@@ -1,6 +1,6 @@
 const works: (() => unknown)[] = [];
 
-/** Does this when the last test is done: ends a process, removes a folder. */
+/** Runs `work` after the last test, for example to end a process or remove a folder. */
 export function atEnd(work: () => unknown): void {
   works.push(work);
 }

@@ -6,10 +6,7 @@ import { copyTemplate, temporaryFolder } from './database';
 import { programOf } from './program';
 import { type EndedProcess, runToEnd } from './run-to-end';
 
-/**
- * A working folder of its own, from which the command line is run as an operator would; its database is migrated and
- * seeded as by `planning migrate`, unless it is to be `empty`.
- */
+/** Runs the command line in a temporary folder with a migrated and seeded database, or none if `isEmpty`. */
 export async function createCommandLine(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
   const cwd = temporaryFolder();
   const program = await programOf('src/cli/main');
@@ -24,7 +21,7 @@ export async function createCommandLine(environment: Record<string, string> = {}
   return {
     cwd,
     databaseUrl: `file:${join(cwd, 'data/planning.db')}`,
-    /** Starts a command and leaves it running. */
+    /** Starts a command and returns the process. */
     start(...args: string[]) {
       const command = start(args);
       atEnd(() => command.kill('SIGKILL'));
@@ -40,7 +37,7 @@ export async function createCommandLine(environment: Record<string, string> = {}
 
 export type CommandLine = Awaited<ReturnType<typeof createCommandLine>>;
 
-/** What the command line says instead of doing it; in this process, which is quicker than one of its own each time. */
+/** The error message of a command that fails, run in this process because that is faster. */
 export async function refusalOf(environment: Record<string, string>, ...args: string[]): Promise<string> {
   const set = { NODE_ENV: 'development', ...environment };
   const before = Object.keys(set).map((name) => [name, process.env[name]] as const);
@@ -56,5 +53,5 @@ export async function refusalOf(environment: Record<string, string>, ...args: st
       else process.env[name] = value;
     }
   }
-  return 'it was done';
+  return 'the command succeeded';
 }

@@ -1,4 +1,4 @@
-/** The routes that save answers: each takes an object of answers and gives the whole user. */
+/** The routes that save answers; each returns the whole user. */
 export const saveRoutes = [
   { method: 'POST', path: '/v2/private/ltc/lifetimeCare' },
   { method: 'POST', path: '/v2/private/deepDives/lifeInsurance' },
@@ -6,7 +6,7 @@ export const saveRoutes = [
   { method: 'POST', path: '/v2/private/user/profile' },
 ] as const;
 
-/** Every private route that this service has; the tests of the whole table walk it. */
+/** Every private route of the contract. */
 export const privateRoutes = [
   ...saveRoutes,
   { method: 'GET', path: '/v2/private/user' },

@@ -1,6 +1,6 @@
 import { applicant } from './applicant';
 
-/** One request, byte by byte. */
+/** The bytes of one request. */
 export interface SentRequest {
   readonly name: string;
   readonly bytes: Buffer;
@@ -29,7 +29,7 @@ function chunked(authorization: string, size: number, sent: string): Buffer {
   return Buffer.from(`${request(authorization, 'POST', profile, headers)}2\r\n{}\r\n${chunks}0\r\n\r\n`);
 }
 
-/** As many repetitions of `unit` as the head of a request has room for. */
+/** Repeats `unit` up to `bytes`, by default the size of a request head. */
 function fill(unit: string, bytes = headBytes): string {
   return unit.repeat(Math.floor(bytes / Buffer.byteLength(unit)));
 }
@@ -45,7 +45,7 @@ function nested(open: string, close: string, bytes = bodyBytes - 20): string {
   return open.repeat(depth) + close.repeat(depth);
 }
 
-/** Each list as long as it may be, each title too, in letters of four bytes. */
+/** Lists and titles of maximum length in four-byte letters. */
 function mostAnswers(): string {
   const items = Array.from({ length: 100 }, (_, id) => ({
     id,
@@ -54,7 +54,7 @@ function mostAnswers(): string {
   return JSON.stringify({ selections: items, customSelections: items.map(({ title }) => ({ title })) });
 }
 
-/** Requests without a trick, of the size of a usual one and of the largest, which the others are compared with. */
+/** Ordinary requests of usual and maximum size, as a baseline. */
 export function plainRequests(authorization: string) {
   const of = (name: string, head: string) => ({ name, bytes: Buffer.from(head) });
   return {
@@ -69,8 +69,8 @@ export function plainRequests(authorization: string) {
   } as const satisfies Record<string, SentRequest>;
 }
 
-/** What anyone can send who reaches the port. */
-export function strangersRequests(): readonly SentRequest[] {
+/** Expensive requests that need no token. */
+export function anonymousRequests(): readonly SentRequest[] {
   const get = (name: string, target: string, headers: readonly string[] = [], method = 'GET') => ({
     name,
     bytes: Buffer.from(request(undefined, method, target, headers), 'latin1'),
@@ -147,8 +147,8 @@ export function strangersRequests(): readonly SentRequest[] {
   ];
 }
 
-/** What one account can send. */
-export function callersRequests(authorization: string): readonly SentRequest[] {
+/** Expensive requests that need a valid token. */
+export function authenticatedRequests(authorization: string): readonly SentRequest[] {
   const body = (name: string, text: string, target = profile) => ({ name, bytes: save(authorization, target, text) });
   const get = (name: string, target: string, headers: readonly string[] = []) => ({
     name,
@@ -197,13 +197,13 @@ export function callersRequests(authorization: string): readonly SentRequest[] {
     body('a date of digits', `{"dateOfBirth":"${fill('1', bodyBytes - 30)}"}`),
     body('many lists', `{"insuranceCover":[${fill('[],', bodyBytes - 30)}1]}`, '/v2/private/ltc/lifetimeCare'),
     body('many objects', `{"selections":[${fill('{},', bodyBytes - 30)}1]}`, lifeInsurance),
-    body('1,000 faulty items', `{"selections":[${fill('{"id":"a","title":1,"x":1},', 25_000)}{}]}`, lifeInsurance),
+    body('1,000 invalid items', `{"selections":[${fill('{"id":"a","title":1,"x":1},', 25_000)}{}]}`, lifeInsurance),
     body(
       'many lists of 1,000',
       `{${numbered((index) => `"k${index}":[${fill('1,', 1_990)}1]`, bodyBytes - 2_500).join()}}`,
     ),
     body('a body of spaces', `{}${' '.repeat(bodyBytes - 4)}`),
-    body('a body that is no UTF-8', `{"firstName":"${fill('\xff', bodyBytes / 2 - 30)}"}`),
+    body('a body that is not UTF-8', `{"firstName":"${fill('\xff', bodyBytes / 2 - 30)}"}`),
     body(
       'a preview with an item many times',
       `{"selections":[${fill('{"id":1,"title":"a"},', 20_000)}{"id":1,"title":"a"}]}`,

@@ -4,7 +4,7 @@ import { createUserStore } from '../../src/modules/users/store';
 import type { Carrier } from '../../src/shared/carrier';
 import { type TestApp, testConfig } from './app';
 
-/** The service behind the routes of a test app, as its reconciler has it, with a carrier of the test's own. */
+/** The coverage service of a test app with the given carrier. */
 export function coverageServiceOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now) {
   return createCoverageService(coverageDepsOf(testApp, carrier, machineClock), createUserStore(testApp.db));
 }

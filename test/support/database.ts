@@ -9,14 +9,14 @@ import { atEnd } from './cleanup';
 
 let template: Promise<string> | undefined;
 
-/** A folder of the caller's own, gone when the tests are done. */
+/** A new folder that is removed after the tests. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'planning-test-'));
   atEnd(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
-/** A database file of the caller's own, migrated and seeded with the reference lists. */
+/** A new database file, migrated and seeded with the reference lists. */
 export async function temporaryDatabase(): Promise<{ db: Database; url: string }> {
   const path = join(temporaryFolder(), 'planning.db');
   await copyTemplate(path);
@@ -26,7 +26,7 @@ export async function temporaryDatabase(): Promise<{ db: Database; url: string }
   return { db, url };
 }
 
-/** Makes a database file that is migrated and seeded, and encrypted if there is a key. */
+/** Creates a migrated and seeded database file, encrypted if a key is given. */
 export async function copyTemplate(path: string, encryptionKey?: string): Promise<void> {
   template ??= makeTemplate();
   mkdirSync(dirname(path), { recursive: true });

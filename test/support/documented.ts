@@ -37,21 +37,21 @@ const Document = v.object({
 
 export type Schema = Readonly<Record<string, unknown>>;
 
-/** Tells whether a value is of a schema; if not, it has `errors`. */
+/** Validates a value against a schema and sets `errors` when it does not match. */
 export interface Validate {
   (value: unknown): unknown;
   errors?: unknown;
 }
 
-interface PromisedAnswer {
-  /** Undefined where there is no body. */
+interface DocumentedResponse {
+  /** Undefined without a body. */
   readonly mediaType: string | undefined;
   readonly headers: ReadonlyMap<string, { readonly required: boolean }>;
   readonly validate: Validate;
 }
 
-/** What one route promises, as the OpenAPI document says. */
-export interface Promised {
+/** One operation of the OpenAPI document. */
+export interface DocumentedOperation {
   readonly name: string;
   readonly method: string;
   readonly path: string;
@@ -65,16 +65,16 @@ export interface Promised {
         readonly validate: Validate;
       }
     | undefined;
-  /** Undefined for a status that is not documented. */
-  answer(status: number): PromisedAnswer | undefined;
+  /** Undefined for an undocumented status. */
+  response(status: number): DocumentedResponse | undefined;
 }
 
 export interface ServiceDocument {
-  readonly operations: readonly Promised[];
+  readonly operations: readonly DocumentedOperation[];
   readonly schemas: Readonly<Record<string, Schema>>;
 }
 
-/** The validators of a document, by the names of its schemas. */
+/** Finds the validator of a schema by its name. */
 type Validators = (name: string) => Validate;
 
 export function readDocument(json: unknown, validators: Validators): ServiceDocument {
@@ -94,39 +94,39 @@ export function readDocument(json: unknown, validators: Validators): ServiceDocu
           isRequired: operation.requestBody?.required ?? false,
           validate: validators(nameOf(json.schema, `${operation.operationId}_body`)),
         },
-        answer: answerReader(operation, validators),
+        response: responseReader(operation, validators),
       };
     }),
   );
   return { operations, schemas: components.schemas };
 }
 
-/** Reads each as it is asked for: most processes of the tests meet few of two hundred. */
-function answerReader({ operationId, responses }: v.InferOutput<typeof Operation>, validators: Validators) {
-  const known = new Map<number, PromisedAnswer>();
-  return (status: number): PromisedAnswer | undefined => {
+/** Parses responses lazily, because most test processes need few of two hundred. */
+function responseReader({ operationId, responses }: v.InferOutput<typeof Operation>, validators: Validators) {
+  const known = new Map<number, DocumentedResponse>();
+  return (status: number): DocumentedResponse | undefined => {
     const response = responses[status];
     if (response === undefined || known.has(status)) return known.get(status);
     const { headers, content } = v.parse(Response, response);
     const [entry] = Object.entries(content);
-    const answer = {
+    const read = {
       mediaType: entry?.[0],
       headers: new Map(Object.entries(headers).map(([name, header]) => [name.toLowerCase(), header])),
       validate: entry === undefined ? () => true : validators(nameOf(entry[1].schema, `${operationId}_${status}`)),
     };
-    known.set(status, answer);
-    return answer;
+    known.set(status, read);
+    return read;
   };
 }
 
 const refPrefix = '#/components/schemas/';
 
-/** Most schemas are a component’s alone, and are compiled once. */
+/** The component name of a plain $ref, so that shared schemas are compiled once. */
 function nameOf({ $ref, ...rest }: v.InferOutput<typeof Schema>, otherwise: string): string {
   return $ref === undefined || Object.keys(rest).length > 0 ? otherwise : $ref.replace(refPrefix, '');
 }
 
-/** Every schema of a document, by its name; whatever it refers to, by that one's. */
+/** Every schema of a document by name. */
 export function namedSchemas(json: unknown): ReadonlyMap<string, Schema> {
   const { paths, components } = v.parse(Document, json);
   const named = new Map<string, Schema>(Object.entries(components.schemas));
@@ -147,22 +147,22 @@ export function namedSchemas(json: unknown): ReadonlyMap<string, Schema> {
   return named;
 }
 
-/** The path that a target asks for, as it is sent. */
+/** The path of a request target, without normalization. */
 export function pathAt(target: string): string {
   return target.replace(/\?.*$/s, '');
 }
 
-/** The operations at the path that a target asks for, with or without its last slash. */
-export function operationsAt({ operations }: ServiceDocument, target: string): readonly Promised[] {
+/** The operations at the path of a request target, with or without a trailing slash. */
+export function operationsAt({ operations }: ServiceDocument, target: string): readonly DocumentedOperation[] {
   const bare = (path: string) => path.replace(/\/$/, '');
   const path = bare(pathAt(target));
   return operations.filter((operation) => bare(operation.path) === path);
 }
 
-/** A request that was answered. */
-export interface Exchanged {
+/** A request and its response. */
+export interface Exchange {
   readonly method: string;
-  /** Undefined where nothing was sent, or something that is not looked at. */
+  /** Undefined without a body or for a body that is not text. */
   readonly sentText?: string | undefined;
   readonly status: number;
   readonly headers: {
@@ -173,14 +173,14 @@ export interface Exchanged {
   readonly text: string;
 }
 
-/** Every answer may have these: they are HTTP’s, or tell a browser what it may do. */
+/** Headers that every response may have: general HTTP headers and browser policies. */
 const commonHeaders =
   /^(?:access-control-.*|connection|content-.*|cross-origin-.*|date|keep-alive|referrer-policy|server|server-timing|strict-transport-security|transfer-encoding|vary|x-content-type-options)$/;
 
-/** Where an answer is not what the document promises, or takes what it does not allow; nothing, if all is well. */
-export function faultsAgainst(operation: Promised, exchanged: Exchanged): string[] {
-  const { method, status, headers, text } = exchanged;
-  const promised = operation.answer(status);
+/** The differences between an exchange and the document: an undocumented response or an undocumented accepted body. */
+export function mismatchesWith(operation: DocumentedOperation, exchange: Exchange): string[] {
+  const { method, status, headers, text } = exchange;
+  const promised = operation.response(status);
   if (promised === undefined) return [`${status} is not documented`];
   return [
     ...[...promised.headers]
@@ -189,32 +189,32 @@ export function faultsAgainst(operation: Promised, exchanged: Exchanged): string
     ...[...headers.keys()]
       .filter((name) => !promised.headers.has(name) && !commonHeaders.test(name))
       .map((name) => `the header ${name} is not documented`),
-    ...bodyFaults(promised, { isBodiless: method === 'HEAD' || promised.mediaType === undefined, headers, text }),
-    ...(status === 200 ? requestFaults(operation, exchanged) : []),
+    ...bodyMismatches(promised, { isBodiless: method === 'HEAD' || promised.mediaType === undefined, headers, text }),
+    ...(status === 200 ? requestMismatches(operation, exchange) : []),
   ];
 }
 
-function bodyFaults(
-  { mediaType, validate }: PromisedAnswer,
-  { isBodiless, headers, text }: Pick<Exchanged, 'headers' | 'text'> & { isBodiless: boolean },
+function bodyMismatches(
+  { mediaType, validate }: DocumentedResponse,
+  { isBodiless, headers, text }: Pick<Exchange, 'headers' | 'text'> & { isBodiless: boolean },
 ): string[] {
-  if (isBodiless) return text === '' ? [] : ['there is a body where none may be'];
+  if (isBodiless) return text === '' ? [] : ['there is an undocumented body'];
   const type = headers.get('content-type')?.split(';')[0];
   if (type !== mediaType) return [`the type is ${type}, not ${mediaType}`];
   const body: unknown = JSON.parse(text);
   return validate(body) ? [] : [`the body is not as documented: ${JSON.stringify(validate.errors)}`];
 }
 
-function requestFaults({ body }: Promised, { sentText }: Exchanged): string[] {
+function requestMismatches({ body }: DocumentedOperation, { sentText }: Exchange): string[] {
   if (body === undefined || sentText === undefined) return [];
   if (sentText.trim() === '') return body.isRequired ? ['no body was taken, but one is documented as required'] : [];
-  return body.validate(JSON.parse(sentText.replace(/^\ufeff/, ''), asKept))
+  return body.validate(JSON.parse(sentText.replace(/^\ufeff/, ''), asStored))
     ? []
     : [`a body was taken that is not as documented: ${JSON.stringify(body.validate.errors)}`];
 }
 
-/** A bound in the document is of a value as it is stored, which the document says in words. */
-function asKept(name: string, value: unknown): unknown {
+/** Bounds in the document apply to the stored value, after trimming and rounding. */
+function asStored(name: string, value: unknown): unknown {
   if (typeof value === 'number') return toHundredths(value);
   if (typeof value !== 'string') return value;
   const text = value.trim().normalize('NFC');

@@ -1,4 +1,4 @@
-/** Loaded before a service whose answers depend on the day: its clock begins on the day that they were written on. */
+/** Preload for a service: the clock starts on a fixed day, because some responses depend on the date. */
 const behindMs = Date.now() - Date.parse('2026-01-15T12:00:00Z');
 
 globalThis.Date = new Proxy(Date, {

@@ -1,4 +1,4 @@
-/** Logs far more than anybody reads, and tells on standard error by how many MB the process has grown. */
+/** Floods the log and prints the memory growth in MB to standard error. */
 import { createLog } from '../../src/log';
 
 const log = createLog('info');

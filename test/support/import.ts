@@ -5,7 +5,7 @@ import type { Database } from '../../src/db/client';
 import { OperatorError } from '../../src/errors';
 import { temporaryFolder } from './database';
 
-/** What the command does, in this process: a process for each case would take half a minute. */
+/** Runs an import in this process, because a process for each case is slow. */
 export async function importContent<Schema extends v.GenericSchema>(
   rowsImport: RowsImport<Schema>,
   db: Database,

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import journal from '../../drizzle/meta/_journal.json';
 import { temporaryFolder } from './database';
 
-/** A migrations folder of one migration, as Drizzle reads it. */
+/** A Drizzle migrations folder with one migration. */
 export async function journalFolder(sql: string): Promise<string> {
   const folder = temporaryFolder();
   const entries = [{ idx: 0, version: '6', when: 1, tag: '0000_only', breakpoints: true }];
@@ -12,7 +12,7 @@ export async function journalFolder(sql: string): Promise<string> {
   return folder;
 }
 
-/** The first of this project's migrations, as an earlier build had them. */
+/** A migrations folder with the first `count` migrations of this project. */
 export async function earlierMigrations(count: number): Promise<string> {
   const folder = temporaryFolder();
   cpSync(join(import.meta.dirname, '../../drizzle'), folder, { recursive: true });

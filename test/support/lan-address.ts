@@ -1,6 +1,6 @@
 import { networkInterfaces } from 'node:os';
 
-/** An address of this machine that others could reach it by, if it has one. */
+/** A non-loopback IPv4 address of this machine, if any. */
 export const lanAddress = Object.values(networkInterfaces())
   .flatMap((addresses) => addresses ?? [])
   .find(({ family, internal }) => family === 'IPv4' && !internal)?.address;

@@ -1,4 +1,4 @@
-/** RFC 7396, as its section 2 puts it. */
+/** JSON Merge Patch, RFC 7396, section 2. */
 export function mergePatch(target: unknown, patch: unknown): unknown {
   if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch;
   const merged = new Map(

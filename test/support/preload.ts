@@ -2,7 +2,7 @@ import { afterAll, afterEach, setDefaultTimeout } from 'bun:test';
 import { networkInterfaces } from 'node:os';
 import { excludeLoopback } from '../../src/start/services';
 import { cleanUp } from './cleanup';
-import { faultsOfTraffic, watchFetch } from './traffic';
+import { trafficMismatches, watchFetch } from './traffic';
 
 // Tests call services on this machine, also by its address in a network.
 const ownAddresses = Object.values(networkInterfaces()).flatMap((all) => all?.map(({ address }) => address) ?? []);
@@ -16,8 +16,9 @@ watchFetch();
 setDefaultTimeout(30_000);
 
 async function requireDocumented(): Promise<void> {
-  const faults = await faultsOfTraffic();
-  if (faults.length > 0) throw new Error(`The service is not as it is documented:\n${faults.join('\n')}`);
+  const mismatches = await trafficMismatches();
+  if (mismatches.length > 0)
+    throw new Error(`The service does not match its OpenAPI document:\n${mismatches.join('\n')}`);
 }
 
 afterEach(requireDocumented);

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { requireSettingsAsWritten } from '../../src/config/env-files';
 import { ConfigError } from '../../src/config/settings';
 
-// Prints the keys that a start refuses, and a hash of every other value, as Bun has read them from files.
+// Prints the keys that a start rejects, and a hash of every other value that Bun read from files.
 const { env, execArgv } = process;
 let refused: string[] = [];
 let message = '';

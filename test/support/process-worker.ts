@@ -1,4 +1,4 @@
-/** What a test runs in processes of its own against one database. Prints how often it did. */
+/** Tasks that a test runs in separate processes against one database. Prints the number of iterations. */
 import { sql } from 'drizzle-orm';
 import Connection from 'libsql';
 import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
@@ -18,7 +18,7 @@ const save = (section: 'ltcLifetimeCare' | 'lifetimeCare', patch: object) =>
 const tasks: Record<string, () => Promise<number>> = {
   careCosts: () => times(async (value) => void (await save('ltcLifetimeCare', { careCosts: value }))),
   careSafety: () => times(async (value) => void (await save('lifetimeCare', { careSafety: value }))),
-  /** Reads before it writes, which a deferred transaction cannot do beside another writer. */
+  /** Reads before it writes, which fails in a deferred transaction with a concurrent writer. */
   batch: () =>
     times(async () => {
       await writeBatch(db, [
@@ -26,7 +26,7 @@ const tasks: Record<string, () => Promise<number>> = {
         db.update(users).set({ version: sql`${users.version} + 1` }),
       ]);
     }),
-  /** Saves two rows in each transaction and prints its number once that is acknowledged, until it is stopped. */
+  /** Saves two rows in each transaction and prints its number after the acknowledgement, until it is stopped. */
   pairs: async () => {
     for (let value = 1; ; value += 1) {
       const rows = ['a', 'b'].map((half) => ({
@@ -42,14 +42,14 @@ const tasks: Record<string, () => Promise<number>> = {
       process.stdout.write(`${value}\n`);
     }
   },
-  /** Saves for eight people at a time and prints the id of each request once it is acknowledged, until it is stopped. */
+  /** Saves for eight users in parallel and prints each acknowledged request id, until it is stopped. */
   requests: async () => {
     const saver = async (userId: string) => {
       for (let value = 1; ; value += 1) {
         const requestId = `${userId}-${value}`;
         const patch = { careCosts: value };
         const save = { userId, section: 'ltcLifetimeCare', patch, requestId, now: new Date() } as const;
-        // The server was killed, and so is this process in a moment.
+        // The test has killed the server and will kill this process.
         if ((await store.saveSection(save).catch(() => undefined)) === undefined) return;
         process.stdout.write(`${requestId}\n`);
       }

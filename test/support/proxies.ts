@@ -4,7 +4,7 @@ import { temporaryFolder } from './database';
 import { freePort } from './free-port';
 import { until } from './until';
 
-/** Debian keeps these in a folder of root's PATH. */
+/** Debian installs these in a folder that is only in root's PATH. */
 const which = (name: string) => Bun.which(name, { PATH: `${process.env.PATH}:/usr/sbin:/usr/local/sbin` });
 const programs = { nginx: which('nginx'), haproxy: which('haproxy'), caddy: which('caddy') };
 
@@ -14,10 +14,10 @@ export const proxyNames = ['nginx', 'haproxy', 'caddy'] as const satisfies reado
 /** Which proxies are missing; their tests are skipped. */
 export const missingProxies = proxyNames.filter((name) => programs[name] === null);
 if (missingProxies.length > 0) {
-  process.stderr.write(`No ${missingProxies.join(' and no ')} is installed here: the tests behind them are skipped.\n`);
+  process.stderr.write(`Not installed: ${missingProxies.join(', ')}. Tests that need them are skipped.\n`);
 }
 
-/** The values that a configuration is written with. */
+/** The folder and port for a proxy configuration. */
 export interface ProxyPlace {
   readonly folder: string;
   readonly port: number;
@@ -30,7 +30,7 @@ const optionsOf = (name: ProxyName, path: string, folder: string) =>
     caddy: ['run', '--adapter', 'caddyfile', '--config', path],
   })[name];
 
-/** Runs a real proxy on loopback with a configuration; ended with the tests. */
+/** Runs a real proxy on loopback and ends it after the tests. */
 export async function startProxy(
   name: ProxyName,
   configure: (place: ProxyPlace) => string | Promise<string>,
@@ -46,7 +46,7 @@ export async function startProxy(
   });
   const complaints = new Response(child.stderr).text();
   atEnd(async () => {
-    // nginx's master ends its worker, which a kill would leave behind.
+    // SIGKILL would leave the worker of nginx behind.
     child.kill('SIGTERM');
     await child.exited;
   });
@@ -134,7 +134,7 @@ export async function startDocumentedProxy(
   return { http, https: `https://127.0.0.1:${httpsPort}`, ca: ca.certificate };
 }
 
-/** A certificate for 127.0.0.1 that signs itself. */
+/** A self-signed certificate for 127.0.0.1. */
 async function certificate() {
   const folder = temporaryFolder();
   const [key, crt] = [join(folder, 'key.pem'), join(folder, 'crt.pem')];
@@ -147,6 +147,6 @@ async function certificate() {
     { stdout: 'ignore', stderr: 'pipe' },
   );
   const complaint = await new Response(child.stderr).text();
-  if ((await child.exited) !== 0) throw new Error(`openssl made no certificate:\n${complaint}`);
+  if ((await child.exited) !== 0) throw new Error(`openssl failed:\n${complaint}`);
   return { certificate: await Bun.file(crt).text(), key: await Bun.file(key).text() };
 }

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
 
-/** A request byte by byte: what no client would send is said as it is. Text goes out as Latin-1, so `\x80` is one byte. */
+/** A raw request, which may be invalid HTTP. Text is sent as Latin-1, so `\x80` is one byte. */
 export interface RawRequest {
   readonly method: string;
   readonly target: string;
@@ -8,25 +8,25 @@ export interface RawRequest {
   readonly body?: Uint8Array | undefined;
 }
 
-export interface RawAnswer {
+export interface RawResponse {
   readonly status: number;
   readonly headers: ReadonlyMap<string, string>;
   readonly text: string;
 }
 
-/** How long an answer may take on a busy machine. */
-const patienceMs = 20_000;
+/** The response deadline, generous for a busy machine. */
+const deadlineMs = 20_000;
 
-/** Keeps connections to a service open, and sends one request after the other on each. */
+/** Sends requests over a pool of keep-alive connections. */
 export function createRawClient(port: number) {
   const idle: RawConnection[] = [];
   return {
-    /** Undefined when the connection was closed without an answer. */
-    async send(request: RawRequest): Promise<RawAnswer | undefined> {
+    /** Undefined when the connection was closed without a response. */
+    async send(request: RawRequest): Promise<RawResponse | undefined> {
       const connection = idle.pop() ?? new RawConnection(port);
-      const answer = await connection.send(toBytes(request), request.method === 'HEAD');
+      const response = await connection.send(toBytes(request), request.method === 'HEAD');
       if (connection.isOpen) idle.push(connection);
-      return answer;
+      return response;
     },
     close(): void {
       for (const connection of idle.splice(0)) connection.close();
@@ -62,20 +62,22 @@ class RawConnection {
     });
   }
 
-  send(bytes: Uint8Array, isHead: boolean): Promise<RawAnswer | undefined> {
-    const { promise, resolve, reject } = Promise.withResolvers<RawAnswer | undefined>();
+  send(bytes: Uint8Array, isHead: boolean): Promise<RawResponse | undefined> {
+    const { promise, resolve, reject } = Promise.withResolvers<RawResponse | undefined>();
     const timer = setTimeout(() => {
       this.close();
-      reject(new Error(`No answer in ${patienceMs} ms; so far: ${this.#received.toString('latin1').slice(0, 500)}`));
-    }, patienceMs);
+      reject(
+        new Error(`No response in ${deadlineMs} ms; received: ${this.#received.toString('latin1').slice(0, 500)}`),
+      );
+    }, deadlineMs);
     this.#onChange = () => {
-      const read = readAnswer(this.#received, isHead);
+      const read = parseResponse(this.#received, isHead);
       if (read === undefined && this.isOpen) return;
       clearTimeout(timer);
       this.#onChange = () => undefined;
       this.#received = this.#received.subarray(read?.end ?? this.#received.length);
-      if (read?.answer.headers.get('connection')?.toLowerCase() === 'close') this.close();
-      resolve(read?.answer);
+      if (read?.response.headers.get('connection')?.toLowerCase() === 'close') this.close();
+      resolve(read?.response);
     };
     this.#socket.write(bytes);
     return promise;
@@ -87,8 +89,8 @@ class RawConnection {
   }
 }
 
-/** The answer at the beginning of `bytes` and where it ends, once all of it is there. */
-function readAnswer(bytes: Buffer, isHead: boolean): { answer: RawAnswer; end: number } | undefined {
+/** The first response in `bytes` and its end, or undefined while it is incomplete. */
+function parseResponse(bytes: Buffer, isHead: boolean): { response: RawResponse; end: number } | undefined {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd === -1) return undefined;
   const [statusLine = '', ...lines] = bytes.subarray(0, headEnd).toString('latin1').split('\r\n');
@@ -101,7 +103,7 @@ function readAnswer(bytes: Buffer, isHead: boolean): { answer: RawAnswer; end: n
   const length = hasBody ? Number(headers.get('content-length') ?? 0) : 0;
   if (bytes.length < start + length) return undefined;
   return {
-    answer: { status, headers, text: bytes.subarray(start, start + length).toString('utf8') },
+    response: { status, headers, text: bytes.subarray(start, start + length).toString('utf8') },
     end: start + length,
   };
 }

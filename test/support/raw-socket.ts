@@ -1,6 +1,6 @@
 /**
- * A connection on which a test sends the bytes that it wants. `received` is the first part of the response; `exchange` gives
- * all that comes back until the connection is closed.
+ * A TCP connection for raw bytes. `received` is the first part of the response; `exchange` returns everything received
+ * until the connection is closed.
  */
 export async function connectRaw(port: number) {
   let received = '';

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 
-/** Processor time that the threads of a process have used, in microseconds; Linux alone tells. */
+/** CPU time of all threads of a process in microseconds; Linux only. */
 export function processorMicros(pid: number): number {
   const folder = `/proc/${pid}/task`;
   return readdirSync(folder).reduce((sum, thread) => {
@@ -10,7 +10,7 @@ export function processorMicros(pid: number): number {
   }, 0);
 }
 
-/** Sends a request on a connection of its own, and closes it when the response is there. Gives the status. */
+/** Sends a request on a new connection, closes it after the response and returns the status. */
 export function statusOf(port: number, bytes: Buffer): Promise<number> {
   const { promise, resolve } = Promise.withResolvers<number>();
   const isHead = bytes.subarray(0, 5).toString() === 'HEAD ';
@@ -33,7 +33,7 @@ export function statusOf(port: number, bytes: Buffer): Promise<number> {
   return promise;
 }
 
-/** The least of some rounds: what else runs on the machine, and the runtime's own threads, only ever add. */
+/** The minimum CPU time of a request over `rounds` measurements, because other load only adds to it. */
 export async function costMicros(
   { pid, port }: { readonly pid: number; readonly port: number },
   bytes: Buffer,

@@ -4,7 +4,7 @@ export interface EndedProcess {
   readonly stderr: string;
 }
 
-/** What a process wrote until it ended by itself, and how it ended. */
+/** Waits for a process to exit and returns its output and exit code. */
 export async function runToEnd(child: Bun.Subprocess<'ignore', 'pipe', 'pipe'>): Promise<EndedProcess> {
   const [stdout, stderr, exitCode] = await Promise.all([
     new Response(child.stdout).text(),
@@ -15,9 +15,9 @@ export async function runToEnd(child: Bun.Subprocess<'ignore', 'pipe', 'pipe'>):
 }
 
 /**
- * Runs a program to its end, and gives what it wrote to standard output.
+ * Runs a program to its end and returns its standard output.
  *
- * @throws Error that tells all that it wrote, if it fails
+ * @throws Error with all output if it fails
  */
 export async function runProgram(cwd: string, command: readonly string[], env = process.env): Promise<string> {
   const child = Bun.spawn([...command], { cwd, env, stdout: 'pipe', stderr: 'pipe' });

@@ -13,7 +13,7 @@ export function counselor(id: string, managerId: string, lastName = 'Counselor',
 
 let sold = 0;
 
-/** Something sold, with an id of its own; as a row that was read. */
+/** An activity with a unique external id, as an import row. */
 export function activity(
   staffId: string,
   occurredAt: string | number,

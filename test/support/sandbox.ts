@@ -6,7 +6,7 @@ import type { Carrier } from '../../src/shared/carrier';
 import { atEnd } from './cleanup';
 import { temporaryFolder } from './database';
 
-/** Impatient, so that no test waits for long. */
+/** Short timeouts, so that tests are fast. */
 export const testCarrier = { attempts: 2, timeoutMs: 800, breakerFailures: 5, breakerMs: 400 };
 
 export interface Sandbox {
@@ -15,7 +15,7 @@ export interface Sandbox {
   carrier(settings?: Partial<typeof testCarrier>): Carrier;
 }
 
-/** The sandbox carrier on a port and a database of its own. */
+/** The sandbox carrier on a free port with a temporary database. */
 export async function startSandbox(clock: () => Date = () => new Date('2026-03-10T12:00:00Z')): Promise<Sandbox> {
   const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'sandbox.db')}`, timeoutMs: 20_000 });
   const store = await createSandboxStore(db);

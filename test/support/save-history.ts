@@ -1,5 +1,5 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
-import type { Answer } from './app';
+import type { TestResponse } from './app';
 
 interface Save {
   readonly userId: string;
@@ -19,10 +19,10 @@ export function createSaveHistory() {
     acknowledged,
 
     /**
-     * @param answer to a save that changed one section
+     * @param response to a save that changed one section
      * @param careCosts the saved value of the long-term-care flow, to compare it if no later save is acknowledged
      */
-    note(userId: string, { headers }: Answer, careCosts?: number): void {
+    note(userId: string, { headers }: TestResponse, careCosts?: number): void {
       const version = Number(/^"-?\d+-(\d+)-/.exec(headers.get('etag') ?? '')?.[1]);
       acknowledged.push({ userId, requestId: headers.get('x-request-id') ?? '', version, careCosts });
     },
@@ -33,7 +33,7 @@ export function createSaveHistory() {
     },
 
     /**
-     * The faults of a database file. Each version has one event, each acknowledged save is the event of its version, the
+     * The inconsistencies of a database file. Each version has one event, each acknowledged save is the event of its version, the
      * last acknowledged value of each user is stored, and an erased user has an event for each save and no record.
      */
     faultsOf(path: string): string[] {

@@ -16,21 +16,21 @@ export interface Service {
 }
 
 export interface Start {
-  /** What Bun runs, with its own options before it; the bundle of the tests without it. */
+  /** The program for Bun with its options first; by default the bundle. */
   readonly program?: readonly string[];
-  /** Given to the program. */
+  /** Arguments of the program. */
   readonly args?: readonly string[];
   readonly cwd?: string;
   readonly environment?: Record<string, string>;
-  /** Whether what it writes to standard error is a part of its output, and not shown. */
+  /** Whether `output` includes standard error, which is otherwise inherited. */
   readonly hasErrorsInOutput?: boolean;
-  /** A command that runs it, such as `strace` with its options. */
+  /** A command that wraps the program, such as `strace` with its options. */
   readonly under?: readonly string[];
-  /** How many file descriptors it may have; as many as the tests without it. */
+  /** The limit of file descriptors; by default that of the test process. */
   readonly descriptors?: number;
 }
 
-/** The service as a process of its own, in a working folder of its own, on a free port. */
+/** Starts the service as a process in a temporary folder on a free port. */
 export async function startService({
   program,
   args = [],
@@ -76,7 +76,7 @@ export async function startService({
   };
 }
 
-/** Runs a start that is expected to fail, to its end. */
+/** Runs a start that is expected to fail and waits for its exit. */
 export async function failToStart({ args = [], cwd = temporaryFolder(), environment = {} }: Start) {
   const child = Bun.spawn([process.execPath, await programOf('src/main'), ...args], {
     cwd,

@@ -5,14 +5,14 @@ import { temporaryFolder } from './database';
 
 export interface SmallDisk {
   readonly folder: string;
-  /** Takes all the room that is left. */
+  /** Uses up the remaining space. */
   fill(): void;
   free(): void;
 }
 
 const mount = (...args: string[]) => Bun.spawnSync(['mount', ...args], { stderr: 'ignore' }).exitCode === 0;
 
-/** A file system of its own in memory; undefined where this user may not mount one. */
+/** Mounts a file system in memory; returns undefined without the permission to mount. */
 export function mountSmallDisk(megabytes: number): SmallDisk | undefined {
   const folder = temporaryFolder();
   if (Bun.which('mount') === null) return undefined;
@@ -26,7 +26,7 @@ export function mountSmallDisk(megabytes: number): SmallDisk | undefined {
         writeFileSync(filler, '');
         for (;;) appendFileSync(filler, Buffer.alloc(4096));
       } catch {
-        // It is full.
+        // The disk is full.
       }
     },
     free: () => rmSync(filler, { force: true }),
@@ -35,13 +35,13 @@ export function mountSmallDisk(megabytes: number): SmallDisk | undefined {
 
 export interface FailingDisk {
   readonly folder: string;
-  /** Makes the file system find an error, upon which it turns read-only beneath whoever has files open on it. */
+  /** Triggers a file system error, after which the mount is read-only, also for open files. */
   fail(): void;
-  /** Checks and mounts it anew, once nobody uses it. */
+  /** Repairs and remounts an unused file system. */
   mend(): void;
 }
 
-/** A file system of its own in a file; undefined where this user may not mount one. */
+/** Mounts a file system in a file; returns undefined without the permission to mount. */
 export function mountFailingDisk(): FailingDisk | undefined {
   if (Bun.which('mkfs.ext4') === null || Bun.which('findmnt') === null) return undefined;
   const image = join(temporaryFolder(), 'image');
@@ -60,7 +60,7 @@ export function mountFailingDisk(): FailingDisk | undefined {
     mend() {
       Bun.spawnSync(['umount', folder]);
       Bun.spawnSync(['e2fsck', '-fy', image], { stdout: 'ignore', stderr: 'ignore' });
-      if (!mount('-o', options, image, folder)) throw new Error('It cannot be mounted anew');
+      if (!mount('-o', options, image, folder)) throw new Error('The file system cannot be remounted');
     },
   };
 }

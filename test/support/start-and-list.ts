@@ -1,4 +1,4 @@
-/** Starts the service in this process, tells on standard error which modules that has loaded, and ends. */
+/** Starts the service in this process, prints the loaded modules to standard error and exits. */
 await import('../../src/main');
 process.stderr.write(JSON.stringify(Object.keys(require.cache)));
 process.exit(0);

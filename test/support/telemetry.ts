@@ -10,10 +10,10 @@ import { atEnd } from './cleanup';
 import { temporaryDatabase } from './database';
 import { type Sandbox, startSandbox, testCarrier } from './sandbox';
 
-export const metricsToken = 'the-token-of-whoever-scrapes-0123456789';
+export const metricsToken = 'the-metrics-token-of-the-tests-0123456789';
 
 interface Watched {
-  /** Where spans go; none are made without it. */
+  /** Receives the spans; without it tracing is off. */
   readonly receiver?: Pick<Receiver, 'url'>;
   readonly ratio?: number;
   readonly carrierUrl?: string;
@@ -24,16 +24,16 @@ interface Watched {
 export interface WatchedApp extends TestApp {
   readonly sandbox: Sandbox;
   readonly tracing: AppDeps['tracing'];
-  /** What whoever has the token reads. */
+  /** The metrics text. */
   scrape(): Promise<string>;
-  /** The value of the one sample with this name and these labels; 0 where there is none. */
+  /** The value of the first sample with this name and these labels, or 0. */
   sample(name: string, labels?: Readonly<Record<string, string>>): Promise<number>;
 }
 
-/** A scrape while all is well and nothing is stored. */
+/** A scrape of a healthy service without data. */
 export const aScrape: Scrape = { inFlight: 0, database: undefined, isWritable: true, hasLostDatabase: false };
 
-/** The real app with its metrics, and with its traces where there is a receiver for them. */
+/** The real app with metrics, and with tracing if there is a receiver. */
 export async function createWatchedApp(options: Watched = {}): Promise<WatchedApp> {
   const { receiver, ratio = 1, databaseTimeoutMs = 2_000, overrides } = options;
   const telemetryLog: string[] = [];
@@ -87,14 +87,14 @@ export interface Sample {
   readonly value: number;
 }
 
-/** The samples of a scrape; fails for a line that is none. */
+/** The samples of a scrape; throws for an invalid line. */
 export function readSamples(text: string): Sample[] {
   return text
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('#'))
     .map((line) => {
       const [, name, labels = '', value] = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
-      if (name === undefined) throw new Error(`${line} is no sample`);
+      if (name === undefined) throw new Error(`${line} is not a sample`);
       const pairs = [...labels.matchAll(/(\w+)="([^"]*)"/g)].map(([, label = '', text = '']) => [label, text]);
       return { name, labels: Object.fromEntries(pairs), value: Number(value) };
     });
@@ -146,13 +146,13 @@ export interface Receiver {
   readonly url: string;
   readonly spans: Span[];
   readonly resources: Record<string, string | number>[];
-  /** All that was sent: addresses, headers and bodies. */
+  /** Everything received: addresses, headers and bodies. */
   readonly sent: string[];
   /** The status of the next responses; 'never' leaves requests pending. */
   reply: number | 'never';
 }
 
-/** A receiver of OTLP on the loopback. */
+/** An OTLP receiver on loopback. */
 export function startReceiver(): Receiver {
   const server = Bun.serve({
     port: 0,

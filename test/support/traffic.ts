@@ -1,23 +1,23 @@
 import { join } from 'node:path';
 import * as v from 'valibot';
+import { cachedFolder } from './cached-folder';
 import {
-  type Exchanged,
-  faultsAgainst,
+  type Exchange,
+  mismatchesWith,
   operationsAt,
   readDocument,
   type ServiceDocument,
   type Validate,
 } from './documented';
-import { keptFolder } from './kept';
 import { runToEnd } from './run-to-end';
 
-const documentFolder = keptFolder('documented', {
-  make: keepDocument,
-  alsoOf: ['test/support/{documented,keep-document}.ts'],
+const documentFolder = cachedFolder('documented', {
+  make: buildDocument,
+  alsoOf: ['test/support/{documented,build-document}.ts'],
 });
 let document: Promise<ServiceDocument> | undefined;
 
-/** The document that the service of these sources has, kept with its validators, so that a process of tests starts soon. */
+/** The OpenAPI document of the sources with compiled validators, cached across test processes. */
 export function documentOfSources(): Promise<ServiceDocument> {
   document ??= (async () => {
     const folder = await documentFolder();
@@ -37,45 +37,45 @@ export function documentOfSources(): Promise<ServiceDocument> {
   return document;
 }
 
-async function keepDocument(folder: string): Promise<void> {
-  const program = join(import.meta.dirname, 'keep-document.ts');
+async function buildDocument(folder: string): Promise<void> {
+  const program = join(import.meta.dirname, 'build-document.ts');
   const child = Bun.spawn([process.execPath, program, folder], { stdout: 'pipe', stderr: 'pipe' });
   const { exitCode, stderr } = await runToEnd(child);
-  if (exitCode !== 0) throw new Error(`The document could not be made:\n${stderr}`);
+  if (exitCode !== 0) throw new Error(`The document could not be built:\n${stderr}`);
 }
 
-/** Those on their way, by what was asked. */
+/** Pending checks and their requests. */
 const checks = new Map<Promise<void>, string>();
-const faults: string[] = [];
-/** Where something else answers at the paths of the service. */
+const mismatches: string[] = [];
+/** Origins of other servers, which are not checked. */
 const others = new Set<string>();
 
-/** What answers here is no service of these sources, or it is one that is made to answer wrongly. */
-export function isNoService(address: string | URL): void {
+/** Excludes an address from the check: another server, or one that responds wrongly on purpose. */
+export function excludeFromChecks(address: string | URL): void {
   others.add(new URL(address).origin);
 }
 
-/** What of an answer was not as documented since this was asked last. */
-export async function faultsOfTraffic(patienceMs = 5000): Promise<string[]> {
+/** The differences from the document since the last call. */
+export async function trafficMismatches(timeoutMs = 5000): Promise<string[]> {
   if (checks.size > 0) {
-    // To make it takes its time, and where that fails each check tells it.
+    // The build is slow; if it fails, each check reports it.
     await documentOfSources().catch(() => undefined);
     const { promise: isOver, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, patienceMs);
+    const timer = setTimeout(resolve, timeoutMs);
     await Promise.race([isOver, finishChecks()]);
     clearTimeout(timer);
-    for (const asked of checks.values()) faults.push(`${asked}: the answer, or what was sent, has no end`);
+    for (const request of checks.values()) mismatches.push(`${request}: the response or the request body never ends`);
     checks.clear();
   }
-  return [...new Set(faults.splice(0))];
+  return [...new Set(mismatches.splice(0))];
 }
 
 async function finishChecks(): Promise<void> {
   while (checks.size > 0) await Promise.all(checks.keys());
 }
 
-/** A request to a documented path of the service, before it is sent; undefined for any other. */
-function noticed(input: string | URL | Request, init?: RequestInit) {
+/** The request data to check, or undefined for a path outside the document. */
+function observedRequest(input: string | URL | Request, init?: RequestInit) {
   const url = input instanceof Request ? input.url : String(input);
   if (!/^https?:\/\/(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?\/(?:v2\/private|health)\//.test(url)) return undefined;
   const { origin, pathname } = new URL(url);
@@ -89,7 +89,7 @@ function noticed(input: string | URL | Request, init?: RequestInit) {
   };
 }
 
-/** Undefined for a body that breaks off. */
+/** Undefined for an aborted body. */
 function textOf(request: Request): Promise<string | undefined> {
   return request
     .clone()
@@ -97,38 +97,38 @@ function textOf(request: Request): Promise<string | undefined> {
     .catch(() => undefined);
 }
 
-/** Looks at an answer, and lets nobody wait for it. */
+/** Checks a response in the background. */
 function startCheck(
-  { target, sentText, method }: NonNullable<ReturnType<typeof noticed>>,
-  readAnswer: () => Promise<Pick<Exchanged, 'status' | 'headers' | 'text'> | undefined>,
+  { target, sentText, method }: NonNullable<ReturnType<typeof observedRequest>>,
+  readResponse: () => Promise<Pick<Exchange, 'status' | 'headers' | 'text'> | undefined>,
 ): void {
   const check = async () => {
-    const answer = await readAnswer();
-    if (answer === undefined) return;
-    // What was refused may be a body without an end.
-    const taken = answer.status === 200 ? await sentText : undefined;
-    note(await documentOfSources(), target, { ...answer, method, sentText: taken });
+    const response = await readResponse();
+    if (response === undefined) return;
+    // The body of a rejected request may never end.
+    const acceptedText = response.status === 200 ? await sentText : undefined;
+    compare(await documentOfSources(), target, { ...response, method, sentText: acceptedText });
   };
-  const asked = `${method} ${target}`;
+  const request = `${method} ${target}`;
   const checking = check()
-    .catch((error: unknown) => void faults.push(`${asked}: ${error}`))
+    .catch((error: unknown) => void mismatches.push(`${request}: ${error}`))
     .finally(() => checks.delete(checking));
-  checks.set(checking, asked);
+  checks.set(checking, request);
 }
 
-function note(known: ServiceDocument, target: string, exchanged: Exchanged): void {
-  const method = exchanged.method === 'HEAD' ? 'GET' : exchanged.method;
+function compare(known: ServiceDocument, target: string, exchange: Exchange): void {
+  const method = exchange.method === 'HEAD' ? 'GET' : exchange.method;
   const operation = operationsAt(known, target).find((each) => each.method === method);
   if (operation === undefined) return;
-  for (const fault of faultsAgainst(operation, exchanged)) faults.push(`${operation.name}: ${fault}`);
+  for (const mismatch of mismatchesWith(operation, exchange)) mismatches.push(`${operation.name}: ${mismatch}`);
 }
 
 type Handle = (request: Request) => Promise<Response>;
 
-/** Of an app of its own process. Its answers are texts, so that to read one here is cheaper than to clone it. */
+/** Checks an app in this process. Its responses are texts, so reading one is cheaper than a clone. */
 export function watchedHandle(handle: Handle): Handle {
   return async (request) => {
-    const sent = noticed(request);
+    const sent = observedRequest(request);
     const response = await handle(request);
     if (sent === undefined) return response;
     const text = await response.text();
@@ -138,16 +138,16 @@ export function watchedHandle(handle: Handle): Handle {
   };
 }
 
-/** From here on, whatever is fetched from a service on this machine is held against its document. */
+/** Checks every response that `fetch` receives from a service on this machine. */
 export function watchFetch(): void {
   const plainFetch = globalThis.fetch;
   const watchedFetch = async (input: string | URL | Request, init?: RequestInit) => {
-    const sent = noticed(input, init);
+    const sent = observedRequest(input, init);
     const response = await plainFetch(input, init);
     if (sent === undefined) return response;
     const copy = response.clone();
     startCheck(sent, async () => {
-      // A body that breaks off is the test’s affair.
+      // An aborted body is not an error here.
       const text = await copy.text().catch(() => undefined);
       return text === undefined ? undefined : { status: copy.status, headers: copy.headers, text };
     });

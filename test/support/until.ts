@@ -1,11 +1,11 @@
-/** Waits for something that comes to pass by itself, for as long as a busy machine may take. */
+/** Polls until a condition is true; the deadline is generous for a busy machine. */
 export async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
   for (const deadlineMs = performance.now() + 25_000; !(await isSo()); await Bun.sleep(20)) {
-    if (performance.now() > deadlineMs) throw new Error('It did not come to pass');
+    if (performance.now() > deadlineMs) throw new Error('The condition did not become true in time');
   }
 }
 
-/** For a list that is known to have one. */
+/** The fallback for a value that must exist. */
 export function never(): never {
-  throw new Error('There is none');
+  throw new Error('The value is missing');
 }

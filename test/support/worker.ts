@@ -3,13 +3,13 @@ import { atEnd } from './cleanup';
 
 const path = join(import.meta.dirname, 'process-worker.ts');
 
-/** Runs one task of process-worker.ts in a process of its own and gives what it printed. */
+/** Runs one task of process-worker.ts in a process and returns its output. */
 export async function runWorker(url: string, task: string, argument: string): Promise<string> {
   const worker = Bun.spawn([process.execPath, path, url, task, argument], { stdout: 'pipe', stderr: 'inherit' });
   return (await new Response(worker.stdout).text()).trim();
 }
 
-/** Starts a task that goes on until it is stopped, and collects the lines that it prints. */
+/** Starts a task that runs until it is stopped and collects its output lines. */
 export function startWorker(url: string, task: string, argument: string, environment: Record<string, string> = {}) {
   const worker = Bun.spawn([process.execPath, path, url, task, argument], {
     env: { ...process.env, ...environment },
@@ -21,7 +21,7 @@ export function startWorker(url: string, task: string, argument: string, environ
   const reading = (async () => {
     for await (const chunk of worker.stdout.pipeThrough(new TextDecoderStream())) output += chunk;
   })();
-  /** Whole lines only: the last may still be on its way. */
+  /** Complete lines only, because the last may be partial. */
   const lines = () => output.split('\n').slice(0, -1);
   return {
     lines,

@@ -6,7 +6,7 @@ import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { type CallOptions, createTestApp, type TestApp } from '../../support/app';
 import { applicant, canaryApplicant } from '../../support/applicant';
-import { storyOf, trailOf } from '../../support/audit';
+import { auditEventsOf, auditLinesOf } from '../../support/audit';
 import { saveRoutes } from '../../support/contract';
 import { coverageServiceOf } from '../../support/coverage';
 import { counselor, manager, testOperator } from '../../support/sales';
@@ -35,7 +35,7 @@ describe('audit log', () => {
       });
     }
     await send(testApp, 'request-m', '/v2/private/engine/matches', { as: 'ada' });
-    const story = await storyOf(testApp, 'ada');
+    const story = await auditLinesOf(testApp, 'ada');
     expect(story.map((line) => line.split(' ')[1]).sort()).toEqual([
       'insurance.matches',
       'lifeInsurance',
@@ -44,7 +44,7 @@ describe('audit log', () => {
       'profile',
     ]);
     expect(story.at(-1)).toBe('saved insurance.matches person request-m');
-    const [first] = await trailOf(testApp, 'ada');
+    const [first] = await auditEventsOf(testApp, 'ada');
     expect(first).toMatchObject({ occurredAt: testApp.now.getTime(), actorId: null, requestId: 'request-0' });
   });
 
@@ -63,11 +63,11 @@ describe('audit log', () => {
     await send(testApp, 'request-9', '/v2/private/engine/matches', { as: 'ada' });
     await send(testApp, 'request-a', '/v2/private/engine/preview', { as: 'ada', body: {} });
     await send(testApp, 'request-b', '/v2/private/user', { as: 'ada', method: 'GET' });
-    expect(await storyOf(testApp, 'ada')).toEqual([
+    expect(await auditLinesOf(testApp, 'ada')).toEqual([
       'saved ltc.lifetimeCare person request-1',
       'saved insurance.matches person request-8',
     ]);
-    expect(await storyOf(testApp, 'bob')).toEqual([]);
+    expect(await auditLinesOf(testApp, 'bob')).toEqual([]);
   });
 
   test('records an empty first save, a removed answer and two requests with one id', async () => {
@@ -77,7 +77,7 @@ describe('audit log', () => {
     await save('request-2', { careCosts: 1 });
     await save('request-2', { careCosts: 2 });
     await save('request-3', { careCosts: null });
-    expect(await storyOf(testApp, 'ada')).toEqual([
+    expect(await auditLinesOf(testApp, 'ada')).toEqual([
       'saved - person request-1',
       'saved ltc.lifetimeCare person request-2',
       'saved ltc.lifetimeCare person request-2',
@@ -92,13 +92,13 @@ describe('audit log', () => {
       send(testApp, requestId, '/v2/private/ltc/totalCoverage', { as: 'ada', body });
     expect((await start('request-1')).status).toBe(200);
     expect((await start('request-2')).status).toBe(200);
-    expect(await storyOf(testApp, 'ada')).toEqual([
+    expect(await auditLinesOf(testApp, 'ada')).toEqual([
       'saved profile person request-1',
       'started - person request-1',
       'accepted - person request-1',
       'saved purchase.partner person request-1',
     ]);
-    const events = await trailOf(testApp, 'ada');
+    const events = await auditEventsOf(testApp, 'ada');
     const { rows } = await testApp.db.$client.execute('SELECT id FROM applications');
     const id = String(rows[0]?.id);
     expect(events.map(({ applicationId }) => applicationId)).toEqual([null, id, id, null]);
@@ -112,19 +112,19 @@ describe('audit log', () => {
       send(testApp, requestId, '/v2/private/life/totalCoverage', { as: lastName, body: { ...applicant, lastName } });
     await start('request-1', 'Declined');
     await start('request-2', 'Dropped');
-    expect((await storyOf(testApp, 'Declined')).slice(1)).toEqual([
+    expect((await auditLinesOf(testApp, 'Declined')).slice(1)).toEqual([
       'started - person request-1',
       'declined - person request-1',
     ]);
     const untilLost = ['started - person request-2', 'unsettled - person request-2'];
-    expect((await storyOf(testApp, 'Dropped')).slice(1)).toEqual(untilLost);
+    expect((await auditLinesOf(testApp, 'Dropped')).slice(1)).toEqual(untilLost);
     testApp.now = new Date(testApp.now.getTime() + 60_000);
     const away = createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined });
     expect(await coverageServiceOf(testApp, away).reconcile('one', () => false)).toBe(0);
-    expect((await storyOf(testApp, 'Dropped')).slice(1)).toEqual(untilLost);
+    expect((await auditLinesOf(testApp, 'Dropped')).slice(1)).toEqual(untilLost);
     testApp.now = new Date(testApp.now.getTime() + 3_600_000);
     expect(await coverageServiceOf(testApp, sandbox.carrier()).reconcile('one', () => false)).toBe(1);
-    expect((await storyOf(testApp, 'Dropped')).slice(1)).toEqual([
+    expect((await auditLinesOf(testApp, 'Dropped')).slice(1)).toEqual([
       ...untilLost,
       'accepted - service -',
       'saved purchase.partner service -',
@@ -168,7 +168,7 @@ describe('audit of the monthly glance', () => {
     expect((await read('request-1', glance)).status).toBe(200);
     await read('request-2', glance.replace('=3', '=February&year=2025'));
     expect((await read('request-3', glance.replace('=3', '=nonsense'))).status).toBe(422);
-    expect(await storyOf(testApp, 'boss')).toEqual([
+    expect(await auditLinesOf(testApp, 'boss')).toEqual([
       'read monthlyGlance/2026-03 staff request-1',
       'read monthlyGlance/2025-02 staff request-2',
     ]);
@@ -200,7 +200,7 @@ describe('audit of the monthly glance', () => {
     const testApp = await setUp();
     const read = (as: string, options: CallOptions = {}) =>
       send(testApp, `request-${as}`, glance, { method: 'GET', as, ...options });
-    const refusals = async () => (await Promise.all(['c1', 'bob'].map((id) => storyOf(testApp, id)))).flat();
+    const refusals = async () => (await Promise.all(['c1', 'bob'].map((id) => auditLinesOf(testApp, id)))).flat();
     for (let count = 0; count < 5; count += 1) {
       expect((await read('c1')).status).toBe(403);
       expect((await read('bob', { roles })).status).toBe(403);
@@ -211,7 +211,7 @@ describe('audit of the monthly glance', () => {
     expect(await refusals()).toEqual(both);
     testApp.now = new Date(testApp.now.getTime() + 3_600_001);
     await read('bob');
-    await until(async () => (await storyOf(testApp, 'bob')).length === 2);
+    await until(async () => (await auditLinesOf(testApp, 'bob')).length === 2);
   });
 });
 
@@ -226,19 +226,19 @@ describe('audit of operator commands', () => {
     await importStaff(1, manager('boss'), manager('other'), counselor('c1', 'other'));
     await importStaff(2, manager('boss'), manager('other'), counselor('c1', 'other'));
     const imported = 'imported staff operator command-1';
-    expect(await storyOf(testApp, 'c1')).toEqual([imported, imported]);
-    expect(await storyOf(testApp, 'boss')).toEqual([imported]);
+    expect(await auditLinesOf(testApp, 'c1')).toEqual([imported, imported]);
+    expect(await auditLinesOf(testApp, 'boss')).toEqual([imported]);
 
     const assign = (counselorId: string | null) =>
       sales.assignCounselor({ userId: 'ada', counselorId, operator: testOperator, now });
     expect(await assign('c1')).toBeFalse();
     await testApp.call('POST', ltc, { as: 'ada', body: {}, headers: { 'x-request-id': 'request-1' } });
     for (const counselorId of ['c1', 'c1', null, null]) expect(await assign(counselorId)).toBeTrue();
-    expect(await storyOf(testApp, 'ada')).toEqual([
+    expect(await auditLinesOf(testApp, 'ada')).toEqual([
       'saved - person request-1',
       'assigned counselor operator command-1',
       'assigned counselor operator command-1',
     ]);
-    expect((await trailOf(testApp, 'ada')).at(-1)?.actorId).toBe('tester');
+    expect((await auditEventsOf(testApp, 'ada')).at(-1)?.actorId).toBe('tester');
   });
 });

@@ -6,7 +6,7 @@ import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createTestApp } from '../../support/app';
 import { canaryApplicant as applicant } from '../../support/applicant';
-import { trailOf } from '../../support/audit';
+import { auditEventsOf } from '../../support/audit';
 import { saveRoutes } from '../../support/contract';
 import { coverageServiceOf } from '../../support/coverage';
 import { counselor, manager, testOperator } from '../../support/sales';
@@ -117,7 +117,7 @@ describe('erasure', () => {
     const { testApp, fill, personalData, erase } = await setUp();
     await fill('canary-person');
     const story = async (userId: string) =>
-      (await trailOf(testApp, userId)).map(({ occurredAt, action, section, actor, actorId }) =>
+      (await auditEventsOf(testApp, userId)).map(({ occurredAt, action, section, actor, actorId }) =>
         [occurredAt, action, section, actor, actorId].join(' '),
       );
     const before = await story('canary-person');
@@ -127,7 +127,9 @@ describe('erasure', () => {
     expect(await story('canary-person')).toEqual([]);
     const after = await story(keptAs ?? '');
     expect(after.toSorted()).toEqual([...before, `${testApp.now.getTime()} erased  operator tester`].toSorted());
-    expect((await trailOf(testApp, keptAs ?? '')).filter(({ applicationId }) => applicationId !== null)).toEqual([]);
+    expect((await auditEventsOf(testApp, keptAs ?? '')).filter(({ applicationId }) => applicationId !== null)).toEqual(
+      [],
+    );
     expect(await erase('canary-person')).toEqual(nothing);
     // A user with audit events only is erased as well.
     await createAuditStore(testApp.db).record({
@@ -143,7 +145,7 @@ describe('erasure', () => {
     await testApp.call('POST', '/v2/private/user/profile', { as: 'boss', body: { heightCm: 170 } });
     await glanceOf(testApp);
     expect(await erase('boss')).toMatchObject({ record: true, events: 1 });
-    expect(await trailOf(testApp, 'boss')).toMatchObject([{ action: 'read', actor: 'staff' }]);
+    expect(await auditEventsOf(testApp, 'boss')).toMatchObject([{ action: 'read', actor: 'staff' }]);
     expect(await erase('boss')).toEqual(nothing);
   });
 

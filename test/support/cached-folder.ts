@@ -3,14 +3,14 @@ import { join } from 'node:path';
 
 const root = join(import.meta.dirname, '../..');
 
-/** All that something could be made of; the client is compiled as `tsconfig.json` says. */
+/** The inputs of every build artifact. */
 export const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock', 'tsconfig.json'];
 
 /**
- * A function that gives a folder of what is made of the sources, and of these other files: it is made once for all
- * tests, and again when anything has changed.
+ * Returns a function that yields the folder of a build artifact. The artifact is built once for all test processes, and
+ * again when an input changes.
  */
-export function keptFolder(
+export function cachedFolder(
   name: string,
   { make, alsoOf = [] }: { make: (folder: string) => Promise<void>; alsoOf?: readonly string[] },
 ): () => Promise<string> {
@@ -27,26 +27,26 @@ export function keptFolder(
 async function findOrMake(cache: string, digest: string, make: (folder: string) => Promise<void>): Promise<string> {
   const folder = join(cache, digest);
   if (existsSync(folder)) return folder;
-  forgetOlder(cache);
+  removeOutdated(cache);
   const making = `${folder}.${process.pid}`;
   await make(making);
   try {
     renameSync(making, folder);
   } catch (error) {
-    // Another process of the tests has been quicker.
+    // Another test process built it first.
     if (!existsSync(folder)) throw error;
     rmSync(making, { recursive: true });
   }
   return folder;
 }
 
-/** Says that a folder is in use. */
+/** Marks a folder as in use. */
 function touch(folder: string): void {
   utimesSync(folder, new Date(), new Date());
 }
 
-/** Those that nobody has asked for in the last hour: another run may be on its way with what an earlier one made. */
-function forgetOlder(cache: string): void {
+/** Removes folders that were unused for an hour; a parallel run may still use a younger one. */
+function removeOutdated(cache: string): void {
   mkdirSync(cache, { recursive: true });
   for (const path of readdirSync(cache).map((name) => join(cache, name))) {
     const { mtimeMs = Date.now() } = statSync(path, { throwIfNoEntry: false }) ?? {};
@@ -54,7 +54,7 @@ function forgetOlder(cache: string): void {
   }
 }
 
-/** By when each was written: to read them all takes each process forty milliseconds. */
+/** Hashes size and modification time, because reading all inputs takes each process 40 ms. */
 function digestOf(patterns: readonly string[]): string {
   const hasher = new Bun.CryptoHasher('sha256').update(Bun.version);
   const paths = patterns.flatMap((pattern) => [...new Bun.Glob(pattern).scanSync(root)]).sort();

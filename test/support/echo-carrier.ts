@@ -5,7 +5,7 @@ type Echo = (body: string) => string;
 const http = (status: string, body: string, headers = '') =>
   `HTTP/1.1 ${status}\r\nContent-Type: application/json\r\nConnection: close\r\n${headers}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
 
-/** Ways in which a carrier may answer with what it was told about a person, as bytes on the wire. */
+/** Raw responses that repeat the personal data of the request in different places. */
 const echoes: readonly Echo[] = [
   (body) => http('500 Failed', `{"error":${body}}`),
   (body) => http(`500 ${body.slice(0, 2000)}`, '{}'),
@@ -20,8 +20,8 @@ const echoes: readonly Echo[] = [
 ];
 export const echoCount = echoes.length;
 
-/** A carrier that answers each call in the next of these ways. */
-export function startEchoingCarrier(): string {
+/** A carrier that cycles through these responses. */
+export function startEchoCarrier(): string {
   let calls = 0;
   const server = Bun.listen<{ received: string }>({
     hostname: '127.0.0.1',

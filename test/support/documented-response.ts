@@ -5,23 +5,23 @@ const ellipsis = '…';
  * Lists the differences between a value and an excerpt of it. In the excerpt, `"…"` stands for any text or number, a part of
  * a text, further items at the end of a list, or further members.
  */
-export function differences(answer: unknown, shown: unknown, place = ''): string[] {
-  const unlike = [`${place || 'it'} is ${JSON.stringify(answer)}, not ${JSON.stringify(shown)}`];
+export function differences(response: unknown, shown: unknown, place = ''): string[] {
+  const unlike = [`${place || 'it'} is ${JSON.stringify(response)}, not ${JSON.stringify(shown)}`];
   if (typeof shown === 'string' && shown.includes(ellipsis)) {
-    return ['string', 'number'].includes(typeof answer) && isLike(String(answer), shown) ? [] : unlike;
+    return ['string', 'number'].includes(typeof response) && isLike(String(response), shown) ? [] : unlike;
   }
   if (Array.isArray(shown)) {
-    if (!Array.isArray(answer)) return unlike;
+    if (!Array.isArray(response)) return unlike;
     const hasMore = shown.at(-1) === ellipsis;
     const items = hasMore ? shown.slice(0, -1) : shown;
-    const isWhole = hasMore ? answer.length > items.length : answer.length === items.length;
-    const length = isWhole ? [] : [`${place} has ${answer.length} items`];
-    return [...length, ...items.flatMap((item, index) => differences(answer[index], item, `${place}/${index}`))];
+    const isWhole = hasMore ? response.length > items.length : response.length === items.length;
+    const length = isWhole ? [] : [`${place} has ${response.length} items`];
+    return [...length, ...items.flatMap((item, index) => differences(response[index], item, `${place}/${index}`))];
   }
-  if (!isObject(shown)) return answer === shown ? [] : unlike;
-  if (!isObject(answer)) return unlike;
+  if (!isObject(shown)) return response === shown ? [] : unlike;
+  if (!isObject(response)) return unlike;
   const { [ellipsis]: more, ...members } = shown;
-  const others = Object.keys(answer).filter((name) => !(name in members));
+  const others = Object.keys(response).filter((name) => !(name in members));
   const rest =
     more === undefined
       ? others.map((name) => `${place}/${name} is not shown`)
@@ -30,7 +30,7 @@ export function differences(answer: unknown, shown: unknown, place = ''): string
         : [`${place} has no other members`];
   return [
     ...rest,
-    ...Object.entries(members).flatMap(([name, value]) => differences(answer[name], value, `${place}/${name}`)),
+    ...Object.entries(members).flatMap(([name, value]) => differences(response[name], value, `${place}/${name}`)),
   ];
 }
 

@@ -2,8 +2,8 @@ import { expect, test } from 'bun:test';
 import { existsSync, mkdirSync, rmSync, utimesSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { Glob } from 'bun';
+import { cachedFolder, inputs } from './support/cached-folder';
 import { atEnd } from './support/cleanup';
-import { inputs, keptFolder } from './support/kept';
 
 const root = join(import.meta.dirname, '..');
 
@@ -16,7 +16,7 @@ test('what the tests keep is removed when nobody has asked for it in the last ho
       mkdirSync(folder);
       count += 1;
     };
-    return keptFolder(name, { make, alsoOf })();
+    return cachedFolder(name, { make, alsoOf })();
   };
   const isOld = (folder: string) => utimesSync(folder, 0, Date.now() / 1000 - 7200);
 

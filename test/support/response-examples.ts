@@ -19,10 +19,10 @@ const Operation = v.object({
 const Document = v.object({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
 
 /**
- * What the service answers to the first example of each operation, asked in the order of the journey: on the demo data,
- * at a moment and with ids that are always the same.
+ * The responses to the first example of each operation, in the order of the tags, on the demo data with a fixed clock
+ * and fixed ids.
  */
-export async function recordAnswers(): Promise<Record<string, unknown>> {
+export async function recordResponses(): Promise<Record<string, unknown>> {
   const sandbox = await startSandbox();
   const ids: number[] = [];
   const testApp = await createTestApp({
@@ -38,19 +38,19 @@ export async function recordAnswers(): Promise<Record<string, unknown>> {
     Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
   );
   const stepOf = ({ tags: [name] }: (typeof operations)[number]) => tags.findIndex((tag) => tag.name === name);
-  const answers: Record<string, unknown> = {};
+  const responses: Record<string, unknown> = {};
   for (const operation of operations.toSorted((a, b) => stepOf(a) - stepOf(b))) {
     const { operationId, path, method, parameters, requestBody } = operation;
     const query = parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
     const [first] = Object.values(requestBody?.content['application/json'].examples ?? {});
     const caller =
       operationId === 'getMonthlyGlance' ? { as: 'demo-manager', roles: ['salesManager'] } : { as: 'demo-user' };
-    const answer = await testApp.call(method, `${path}?${new URLSearchParams(query)}`, {
+    const response = await testApp.call(method, `${path}?${new URLSearchParams(query)}`, {
       ...caller,
       body: first?.value,
     });
-    if (answer.status !== 200) throw new Error(`${operationId} was answered ${answer.status}: ${answer.text}`);
-    answers[operationId] = answer.body;
+    if (response.status !== 200) throw new Error(`${operationId} returned ${response.status}: ${response.text}`);
+    responses[operationId] = response.body;
   }
-  return answers;
+  return responses;
 }

@@ -6,8 +6,8 @@ import { cleanUp } from './cleanup';
 import { namedSchemas } from './documented';
 
 /**
- * Writes the service's OpenAPI document into a folder, and a module that exports the validators of its schemas by their
- * names: to compile them takes each process half a second.
+ * Writes the OpenAPI document and a module with its compiled validators into a folder, because compilation takes each
+ * test process half a second.
  */
 const [folder = ''] = process.argv.slice(2);
 const { text } = await (await createTestApp()).call('GET', '/swagger/json');
