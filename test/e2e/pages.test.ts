@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
+import { differences, isLike } from '../support/documented-response';
 import { readMarkdown, type Shown, shownOutput } from '../support/markdown';
 import { pagePaths } from '../support/page-tables';
 import { runAsReader } from '../support/reader-session';
-import { differences, isLike } from '../support/documented-response';
 
 const root = join(import.meta.dirname, '../..');
 const pages = await Promise.all(
