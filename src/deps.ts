@@ -25,10 +25,12 @@ export interface AppDeps {
   readonly reads: Database;
   /** The replica alone, if there is one. */
   readonly replica: Database | undefined;
-  /** What time it is: dates, ages, what is written down. A demo may let it stand still. */
+  /** Wall clock of records and dates. A demo may freeze it. */
   readonly clock: () => Date;
-  /** How much time has passed: how old a copy is, who has been at it for too long. It never stands still. */
-  readonly machineClock: () => Date;
+  /** Wall clock that a demo does not freeze: stored instants that processes compare, such as the next retry. */
+  readonly systemClock: () => Date;
+  /** Ages in memory. */
+  readonly monotonicMs: () => number;
   readonly verifyToken: VerifyToken;
   /** False while a JWKS gives no key to check tokens with. */
   readonly hasTokenKeys: () => boolean;

@@ -70,8 +70,9 @@ async function start(): Promise<void> {
     log.info({ mode: 'production', settings: ['environment', ...sources.files], folder: sources.folder }, 'starting');
   }
   for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting needs attention');
-  const machineClock = () => new Date();
-  const clock = demo?.clock ?? machineClock;
+  const systemClock = () => new Date();
+  const clock = demo?.clock ?? systemClock;
+  const monotonicMs = () => performance.now();
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
 
   const secrets = createSecrets(config);
@@ -121,8 +122,7 @@ async function start(): Promise<void> {
   const verifyToken = await createTokenVerifier(
     tokens.settings,
     clock,
-    // The age of keys must not depend on a clock that is set.
-    () => new Date(performance.timeOrigin + performance.now()),
+    monotonicMs,
     watchTokens(log, telemetry.metrics),
   );
   const deps: AppDeps = {
@@ -132,10 +132,11 @@ async function start(): Promise<void> {
     reads,
     replica,
     clock,
-    machineClock,
+    systemClock,
+    monotonicMs,
     log,
     lifecycle,
-    rateLimits: createRateLimits(config.rateLimit, machineClock),
+    rateLimits: createRateLimits(config.rateLimit, monotonicMs),
     metrics,
     tracing,
     verifyToken,

@@ -27,9 +27,9 @@ const jump = (testApp: TestApp, ms: number) => {
   testApp.now = new Date(testApp.now.getTime() + ms);
 };
 
-function verifierOf(keys: URL, clock: () => Date, machineClock: () => Date) {
+function verifierOf(keys: URL, clock: () => Date, monotonicMs: () => number) {
   const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
-  return createTokenVerifier({ key: { kind: 'jwks', url: keys.href }, ...claims }, clock, machineClock);
+  return createTokenVerifier({ key: { kind: 'jwks', url: keys.href }, ...claims }, clock, monotonicMs);
 }
 
 /** Good for an hour. */
@@ -106,26 +106,6 @@ describe('a clock that jumps', () => {
     }
   });
 
-  test('back does not lengthen the minute in which a token is not checked again', async () => {
-    let now = new Date('2026-03-10T12:00:00Z');
-    const { publicKey, privateKey } = await generateKeyPair('ES256');
-    const jwks = Bun.serve({ port: 0, fetch: async () => Response.json({ keys: [await exportJWK(publicKey)] }) });
-    try {
-      const verify = await verifierOf(
-        jwks.url,
-        () => now,
-        () => now,
-      );
-      const token = await tokenOf(privateKey, now);
-      expect(await verify(token)).toMatchObject({ id: 'ada' });
-      await jwks.stop(true);
-      now = new Date(now.getTime() - 2 * hourMs);
-      await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
-    } finally {
-      await jwks.stop(true);
-    }
-  });
-
   test('back does not leave a carrier alone for longer than is set', async () => {
     let isBroken = true;
     const server = Bun.serve({
@@ -163,20 +143,20 @@ describe('a clock that stands still', () => {
   /** Time that passes for the machine while the clock of the service stays where it is. */
   const standStill = async (overrides: Parameters<typeof createTestApp>[0] = {}) => {
     let passedMs = 0;
-    const machineClock = () => new Date(testApp.now.getTime() + passedMs);
-    const testApp = await createTestApp({ machineClock, ...overrides });
+    const systemClock = () => new Date(testApp.now.getTime() + passedMs);
+    const testApp = await createTestApp({ systemClock, monotonicMs: () => systemClock().getTime(), ...overrides });
     const wait = (ms: number) => {
       passedMs += ms;
     };
-    return { testApp, machineClock, wait };
+    return { testApp, systemClock, wait };
   };
 
   test('leaves no application open: it is settled after some seconds, at the time that it is', async () => {
     const carrier = (await startSandbox()).carrier();
-    const { testApp, machineClock, wait } = await standStill({ carrier });
+    const { testApp, systemClock, wait } = await standStill({ carrier });
     const body = { ...applicant, lastName: 'Dropped' };
     expect((await testApp.call('POST', coverage, { as: 'ada', body })).status).toBe(503);
-    const service = coverageServiceOf(testApp, carrier, machineClock);
+    const service = coverageServiceOf(testApp, carrier, systemClock);
     expect(await service.reconcile('one', () => false)).toBe(0);
     wait(60_000);
     expect(await service.reconcile('one', () => false)).toBe(1);
@@ -199,7 +179,7 @@ describe('a clock that stands still', () => {
     );
     await testApp.db.$client.execute(`UPDATE reference_options SET title = 'Another' WHERE list = 'travel'`);
     expect(await read()).toEqual(before);
-    wait(60_000);
+    wait(60_001);
     const [matches, lists] = await read();
     expect(matches).toBe('{"data":{"matches":{"bestMatch":null,"remainingMatches":[]}}}');
     expect(lists).toContain('Another');
@@ -215,7 +195,7 @@ describe('a clock that stands still', () => {
       const verify = await verifierOf(
         jwks.url,
         () => now,
-        () => new Date(now.getTime() + passedMs),
+        () => now.getTime() + passedMs,
       );
       const token = await tokenOf(revoked.privateKey, now);
       expect(await verify(token)).toMatchObject({ id: 'ada' });
@@ -246,7 +226,7 @@ describe('a clock that stands still', () => {
       const verify = await verifierOf(
         jwks.url,
         () => now,
-        () => new Date(now.getTime() + passedMs),
+        () => now.getTime() + passedMs,
       );
       const token = await tokenOf(privateKey, now);
       await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });

@@ -45,7 +45,7 @@ export interface KeysWatch {
  */
 export function createRemoteKeys(
   url: URL,
-  clock: () => Date,
+  monotonicMs: () => number,
   { onKeysFetched, onKeysFailed }: KeysWatch = {},
 ): RemoteKeys {
   let keySet: KeySet | undefined;
@@ -55,25 +55,23 @@ export function createRemoteKeys(
   let failure: KeySetError | undefined;
   let fetching: Promise<boolean> | undefined;
 
-  /** An instant after now was noted before the clock was set back, at an unknown time. */
-  const sinceMs = (thenMs: number) => Math.abs(clock().getTime() - thenMs);
-  const ageMs = () => sinceMs(loadedAtMs);
+  const ageMs = () => monotonicMs() - loadedAtMs;
   const hasKeys = () => ageMs() < staleAfterMs;
   const isPaused = () => {
     const doubled = Math.min(pauseMs.first * 2 ** (failures - 1), pauseMs.longest);
-    return sinceMs(failedAtMs) < (hasKeys() ? doubled : pauseMs.first);
+    return monotonicMs() - failedAtMs < (hasKeys() ? doubled : pauseMs.first);
   };
   const load = async (): Promise<boolean> => {
     try {
       keySet = await fetchKeySet(url);
-      loadedAtMs = clock().getTime();
+      loadedAtMs = monotonicMs();
       failures = 0;
       onKeysFetched?.();
       return true;
     } catch (error) {
       failure = error instanceof KeySetError ? error : new KeySetError('unreachable', { cause: error });
       // Instances that failed together do not try again together.
-      failedAtMs = clock().getTime() - Math.random() * 0.2 * pauseMs.first;
+      failedAtMs = monotonicMs() - Math.random() * 0.2 * pauseMs.first;
       failures += 1;
       onKeysFailed?.(failure, hasKeys());
       return false;

@@ -146,13 +146,13 @@ const tokensWithoutRoles = 100;
  * Checks bearer tokens against the configured key. A token that passed is remembered, for a minute and never past
  * its `exp`: a signature check costs more than everything else in a light request.
  *
- * @param clock tells whether a token has expired
- * @param machineClock tells how old copies are, of keys and of what has passed; another one where `clock` stands still
+ * @param clock decides whether a token has expired
+ * @param monotonicMs decides how old a cached token or key set is
  */
 export async function createTokenVerifier(
   settings: TokenSettings,
   clock: () => Date,
-  machineClock: () => Date,
+  monotonicMs: () => number,
   watch: TokenWatch = {},
 ): Promise<TokenVerifier> {
   const options: JWTVerifyOptions = {
@@ -160,7 +160,7 @@ export async function createTokenVerifier(
     clockTolerance: clockToleranceSeconds,
     ...(settings.issuer === undefined ? {} : { issuer: settings.issuer }),
   };
-  let check = await createSignatureCheck(settings.key, machineClock, watch);
+  let check = await createSignatureCheck(settings.key, monotonicMs, watch);
   const refuse = (reason: TokenRefusal, cause?: unknown) => {
     watch.onRefused?.(reason);
     return unauthenticated(tokenRefusals[reason], cause, reason);
@@ -180,9 +180,7 @@ export async function createTokenVerifier(
     const seen = cache;
     const known = seen.get(token);
     if (known !== undefined && now.getTime() < known.expiresAtMs) {
-      const ageMs = machineClock().getTime() - known.seenAtMs;
-      // A clock that was set back must not lengthen the minute.
-      if (ageMs >= 0 && ageMs < cacheTtlMs) return known.caller;
+      if (monotonicMs() - known.seenAtMs < cacheTtlMs) return known.caller;
     }
     if (known === undefined) onUnseen?.();
     seen.delete(token);
@@ -209,14 +207,14 @@ export async function createTokenVerifier(
     if (known === undefined) countRoles(roles);
     const caller = { id: subject.output, roles: roles ?? [] };
     const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
-    seen.set(token, { caller, seenAtMs: machineClock().getTime(), expiresAtMs });
+    seen.set(token, { caller, seenAtMs: monotonicMs(), expiresAtMs });
     return caller;
   };
   return Object.assign(verify, {
     hasKeys: () => check.remote?.hasKeys() ?? true,
     async reload(key: TokenSettings['key']) {
       const isFetched = (await check.remote?.refresh()) ?? true;
-      if (check.remote === undefined) check = await createSignatureCheck(key, machineClock, watch);
+      if (check.remote === undefined) check = await createSignatureCheck(key, monotonicMs, watch);
       cache = createCache();
       return isFetched;
     },
@@ -238,7 +236,7 @@ interface SignatureCheck {
 /** The algorithms are pinned to the kind of key, so a public key is never taken for an HMAC secret. */
 async function createSignatureCheck(
   key: TokenSettings['key'],
-  machineClock: () => Date,
+  monotonicMs: () => number,
   watch: KeysWatch,
 ): Promise<SignatureCheck> {
   switch (key.kind) {
@@ -263,7 +261,7 @@ async function createSignatureCheck(
         import('./remote-keys'),
         import('./key-set'),
       ]);
-      const remote = createRemoteKeys(new URL(key.url), machineClock, watch);
+      const remote = createRemoteKeys(new URL(key.url), monotonicMs, watch);
       return {
         payloadOf: async (token, options) =>
           (await remote(token, { ...options, algorithms: [...keySetAlgorithms] })).payload,

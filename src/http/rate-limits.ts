@@ -41,8 +41,7 @@ export function createRateWindows(options: {
 
   const find = (key: string, now: number): Window | undefined => {
     const window = windows.get(key);
-    // A window that ends later than any can was begun before the clock was set back.
-    return window === undefined || now >= window.endsAtMs || window.endsAtMs - now > windowMs ? undefined : window;
+    return window === undefined || now >= window.endsAtMs ? undefined : window;
   };
   const usage = (window: Window | undefined, quota: number, now: number, isOver: boolean): Usage => ({
     isOver,
@@ -125,10 +124,10 @@ const coverageShare = 20;
  */
 export function createRateLimits(
   { perMinute, trustedProxyCount }: Config['rateLimit'],
-  clock: () => Date,
+  monotonicMs: () => number,
 ): RateLimits | undefined {
   if (perMinute === 0) return undefined;
-  const options = { windowMs: windowSeconds * 1000, maxCallers, nowMs: () => clock().getTime() };
+  const options = { windowMs: windowSeconds * 1000, maxCallers, nowMs: monotonicMs };
   const bySubject = createRateWindows(options);
   const byNetwork = createRateWindows(options);
   const usual = createPolicy('default', perMinute);

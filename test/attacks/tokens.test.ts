@@ -18,7 +18,7 @@ const verifierOf = (key: TokenSettings['key']) =>
   createTokenVerifier(
     settings(key),
     () => now,
-    () => now,
+    () => now.getTime(),
   );
 const secretApp = await createTestApp({ verifyToken: await verifierOf({ kind: 'secret', secret: testSecret }) });
 const keyApp = await createTestApp({ verifyToken: await verifierOf({ kind: 'public-key', pem: publicPem }) });

@@ -9,7 +9,7 @@ let published: { kid: string; key: CryptoKey }[] = [];
 let isDown = false;
 let fetches = 0;
 let hangsMs = 0;
-let time = new Date('2026-03-10T12:00:00Z');
+let nowMs = 1;
 
 const server = Bun.serve({
   port: 0,
@@ -32,11 +32,11 @@ beforeEach(() => {
   hangsMs = 0;
 });
 
-const verifier = () => createRemoteKeys(server.url, () => time);
+const verifier = () => createRemoteKeys(server.url, () => nowMs);
 const token = (kid: string, key: CryptoKey) =>
   new SignJWT({}).setProtectedHeader({ alg: 'ES256', kid }).setExpirationTime('10y').sign(key);
 const later = (ms: number) => {
-  time = new Date(time.getTime() + ms);
+  nowMs += ms;
 };
 
 /** Waits for the background refresh. */

@@ -27,7 +27,7 @@ async function appWith(settings: Partial<TokenSettings>) {
   const verifyToken = await createTokenVerifier(
     { key: { kind: 'secret', secret: testSecret }, ...whole },
     () => now,
-    () => now,
+    () => now.getTime(),
     { onRefused: (reason) => refused.push(reason) },
   );
   return { ...(await createTestApp({ verifyToken })), refused };
@@ -150,7 +150,7 @@ describe('C3 the shape of a claim', () => {
     const verify = await createTokenVerifier(
       { key: { kind: 'secret', secret: testSecret }, ...settings },
       () => now,
-      () => now,
+      () => now.getTime(),
     );
     const payload = `{"sub":"ada","exp":${nowSeconds + 60},${members}}`;
     const content = [`{"alg":"HS256"}`, payload].map((part) => Buffer.from(part).toString('base64url')).join('.');
@@ -179,7 +179,7 @@ describe('C3 the shape of a claim', () => {
     const verify = await createTokenVerifier(
       { key: { kind: 'secret', secret: testSecret }, ...settings },
       () => now,
-      () => new Date(now.getTime() + passedMs),
+      () => now.getTime() + passedMs,
       watchTokens(log),
     );
     const tokens = await Promise.all(

@@ -254,7 +254,9 @@ describe('F7 a rotation of keys', () => {
     const onKeysFetched = () => {
       fetched.count += 1;
     };
-    const verify = await createTokenVerifier({ key: { kind: 'jwks', url }, ...claims }, now, now, { onKeysFetched });
+    const verify = await createTokenVerifier({ key: { kind: 'jwks', url }, ...claims }, now, () => clock.ms, {
+      onKeysFetched,
+    });
     return { clock, fetched, verify };
   }
 

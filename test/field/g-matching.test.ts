@@ -284,7 +284,7 @@ test.each([
   [39, 2],
   [600, 30],
 ])('G11 a limit of %d requests a minute allows %d applications', async (perMinute, quota) => {
-  const rateLimits = createRateLimits({ perMinute, trustedProxyCount: 0 }, () => new Date(0));
+  const rateLimits = createRateLimits({ perMinute, trustedProxyCount: 0 }, () => 0);
   const testApp = await createTestApp({ rateLimits });
   const response = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
   expect(response.headers.get('ratelimit-policy')).toContain(`"coverage";q=${quota};w=60`);

@@ -19,14 +19,14 @@ const sharedSecret = await createTestApp({
   verifyToken: await createTokenVerifier(
     settings({ kind: 'secret', secret: testSecret }),
     () => now,
-    () => now,
+    () => now.getTime(),
   ),
 });
 const publicKey = await createTestApp({
   verifyToken: await createTokenVerifier(
     settings({ kind: 'public-key', pem: publicPem }),
     () => now,
-    () => now,
+    () => now.getTime(),
   ),
 });
 
@@ -119,7 +119,7 @@ describe('verified-token cache', () => {
     const verify = await createTokenVerifier(
       settings({ kind: 'secret', secret: testSecret }),
       () => time,
-      () => time,
+      () => time.getTime(),
     );
     const token = await hs256({ ...good, exp: nowSeconds + 30 });
     expect(await verify(token)).toEqual({ id: 'plain-user', roles: [] });
@@ -138,7 +138,7 @@ describe('verified-token cache', () => {
       const verify = await createTokenVerifier(
         settings({ kind: 'jwks', url: jwks.url.href }),
         () => time,
-        () => time,
+        () => time.getTime(),
       );
       const sign = (kid: string, { privateKey }: typeof current) =>
         new SignJWT({ ...good, exp: nowSeconds + 10_000 }).setProtectedHeader({ alg: 'EdDSA', kid }).sign(privateKey);

@@ -90,12 +90,12 @@ const apps = {
     verifyToken: await createTokenVerifier(
       { key: keys, ...claims },
       () => new Date(),
-      () => new Date(),
+      () => performance.now(),
     ),
   }),
   broken: open({ verifyToken: () => Promise.reject(new Error('broken')) }),
   draining: open({ lifecycle: { isDraining: true, hasLostDisk: false, onRequestWhileDraining: () => undefined } }),
-  limited: open({ rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date(0)) }),
+  limited: open({ rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => 0) }),
   shortTimeouts: open({
     carrier: sandbox.carrier({ attempts: 1, timeoutMs: 300 }),
     config: { ...testConfig, carrier: { applicationsPerDay: 0, attempts: 1, timeoutMs: 50 }, requestTimeoutMs: 20 },

@@ -60,13 +60,14 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
   const logLines: string[] = [];
   const lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
   const clock = () => testApp.now;
-  const { db: primary = db, replica, machineClock = clock } = overrides;
+  const { db: primary = db, replica, monotonicMs = () => clock().getTime() } = overrides;
   const app = createApp({
     config: testConfig,
     carrier: createHttpCarrier({ ...testCarrier, url: 'http://127.0.0.1:1', apiKey: undefined }),
     db,
     clock,
-    machineClock,
+    systemClock: clock,
+    monotonicMs,
     demoTokens: undefined,
     hasTokenKeys: () => true,
     lifecycle,
@@ -82,7 +83,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     verifyToken: await createTokenVerifier(
       { key: { kind: 'secret', secret: testSecret }, ...claims },
       clock,
-      machineClock,
+      monotonicMs,
     ),
     ...overrides,
   });

@@ -5,15 +5,15 @@ import type { Carrier } from '../../src/shared/carrier';
 import { type TestApp, testConfig } from './app';
 
 /** The coverage service of a test app with the given carrier. */
-export function coverageServiceOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now) {
-  return createCoverageService(coverageDepsOf(testApp, carrier, machineClock), createUserStore(testApp.db));
+export function coverageServiceOf(testApp: TestApp, carrier: Carrier, systemClock = () => testApp.now) {
+  return createCoverageService(coverageDepsOf(testApp, carrier, systemClock), createUserStore(testApp.db));
 }
 
-export function coverageDepsOf(testApp: TestApp, carrier: Carrier, machineClock = () => testApp.now): CoverageDeps {
+export function coverageDepsOf(testApp: TestApp, carrier: Carrier, systemClock = () => testApp.now): CoverageDeps {
   return {
     db: testApp.db,
     clock: () => testApp.now,
-    machineClock,
+    systemClock,
     config: { ...testConfig, carrier: { ...testConfig.carrier, timeoutMs: 300 } },
     carrier,
     newId: () => Bun.randomUUIDv7(),

@@ -200,7 +200,7 @@ describe('incoming traceparent', () => {
     ],
   ])('exports nothing for an unauthenticated request %s', async (_, status, request) => {
     const receiver = startReceiver();
-    const rateLimits = createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => new Date());
+    const rateLimits = createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => performance.now());
     const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
     expect((await request(testApp)).status).toBe(status);
     await Bun.sleep(0);
@@ -210,7 +210,7 @@ describe('incoming traceparent', () => {
 
   test('is exported for an authenticated request that is rejected', async () => {
     const receiver = startReceiver();
-    const rateLimits = createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => new Date());
+    const rateLimits = createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => performance.now());
     const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
     const save = (body: unknown) =>
       testApp.call('POST', profile, { as: 'plain-user', body, headers: { traceparent: sampled } });

@@ -47,7 +47,7 @@ export interface CoverageRequest {
   readonly requestId: string;
 }
 
-export type CoverageDeps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'config' | 'carrier' | 'newId' | 'log'> &
+export type CoverageDeps = Pick<AppDeps, 'db' | 'clock' | 'systemClock' | 'config' | 'carrier' | 'newId' | 'log'> &
   Partial<Pick<AppDeps, 'metrics'>>;
 
 /**
@@ -55,17 +55,16 @@ export type CoverageDeps = Pick<AppDeps, 'db' | 'clock' | 'machineClock' | 'conf
  * is called, under a reference that every attempt uses, and moves by one conditional update at a time.
  */
 export function createCoverageService(
-  { db, clock, machineClock, config, carrier, newId, log, metrics }: CoverageDeps,
+  { db, clock, systemClock, config, carrier, newId, log, metrics }: CoverageDeps,
   users: UserStore,
 ) {
   const store = createApplicationStore(db);
   const nowMs = () => clock().getTime();
-  /** For how long somebody is at it already, which goes on where the clock of the records stands still. */
-  const machineMs = () => machineClock().getTime();
+  const systemMs = () => systemClock().getTime();
   const staleAfterMs = staleAfterMsOf(config.carrier);
-  /** One that began in the future was begun by a clock that is not ours, and is nobody's to wait for either. */
+  /** An attempt that began in the future was dated by a wrong clock, and is stale too. */
   const isStale = ({ state, attemptStartedAt }: ApplicationRow) =>
-    state === 'submitting' && Math.abs(machineMs() - attemptStartedAt) > staleAfterMs;
+    state === 'submitting' && Math.abs(systemMs() - attemptStartedAt) > staleAfterMs;
 
   /** The application that answers for these data now: the one there is, or a new one, which the caller must submit. */
   const openOrFind = async ({ userId, flow, applicant, requestId }: CoverageRequest) => {
@@ -75,7 +74,7 @@ export function createCoverageService(
       if (newest !== undefined && !isOver(newest)) return { application: newest, isNew: false };
       const generation = newest === undefined ? 0 : newest.generation + 1;
       const added = { ...identity, id: newId(), generation, applicant, requestId, cap: cap() };
-      const opened = await store.open({ ...added, now: nowMs(), attemptStartedAt: machineMs() });
+      const opened = await store.open({ ...added, now: nowMs(), attemptStartedAt: systemMs() });
       if (opened !== undefined) return { application: opened, isNew: true };
       await checkCap(userId);
     }
@@ -121,7 +120,7 @@ export function createCoverageService(
       .catch(async (error: unknown) => {
         if (!(error instanceof CarrierError)) throw error;
         const { retryAfterMs, code } = error;
-        const retryAt = retryAfterMs === undefined ? null : machineMs() + retryAfterMs;
+        const retryAt = retryAfterMs === undefined ? null : systemMs() + retryAfterMs;
         const waiting = afterFailure(application, error);
         const isAbandoned =
           error.isRefusal && waiting.refusals >= maxRefusals && (await store.isNeverAccepted(application));
@@ -133,7 +132,7 @@ export function createCoverageService(
     const origin = { requestId, now: nowMs() };
     // The wait doubles, since it is as long as the application is old.
     const ageMs = nowMs() - application.createdAt;
-    const ifTaken = { reconcileAt: machineMs() + Math.min(Math.max(ageMs, firstWaitMs), maxWaitMs) };
+    const ifTaken = { reconcileAt: systemMs() + Math.min(Math.max(ageMs, firstWaitMs), maxWaitMs) };
     if ((await store.settle(application, decision, carrier.id, ifTaken, origin)) === 'settled') return;
     metrics?.applicationNumberTaken();
     log.error({ application: clientReference }, 'the carrier gave a number that another application holds');
@@ -149,13 +148,13 @@ export function createCoverageService(
     if (untilMs(reconcileAt) > 0) return { refusals, reconcileAt };
     return {
       refusals: refusals + 1,
-      reconcileAt: machineMs() + Math.min(firstWaitMs * 4 ** refusals, maxWaitMs),
+      reconcileAt: systemMs() + Math.min(firstWaitMs * 4 ** refusals, maxWaitMs),
     };
   };
 
-  /** Until an instant of the machine's clock; 0 for one that a clock which was set back has put too far away. */
+  /** Milliseconds until a stored instant; 0 if a clock that was set back since has put it too far away. */
   const untilMs = (instant: number | null): number => {
-    const left = (instant ?? 0) - machineMs();
+    const left = (instant ?? 0) - systemMs();
     return left <= maxWaitMs ? Math.max(left, 0) : 0;
   };
 
@@ -179,7 +178,7 @@ export function createCoverageService(
         throw new CarrierError('unavailable', 'not asked: the carrier asks to wait', { wasAsked: false, retryAfterMs });
       }
       const isFree = application.state === 'unknown' || isStale(application);
-      const taken = isFree ? await store.takeOver(application, machineMs()) : undefined;
+      const taken = isFree ? await store.takeOver(application, systemMs()) : undefined;
       if (taken !== undefined) await submit(taken, true, requestId);
       else if (performance.now() >= deadlineMs) throw new AppError('application-in-progress');
       else await Bun.sleep(pollMs);
@@ -239,7 +238,7 @@ export function createCoverageService(
      */
     async reconcile(holder: string, isStopping: () => boolean): Promise<number> {
       const open = await store.listOpen({
-        now: machineMs(),
+        now: systemMs(),
         staleAfterMs,
         createdAfter: nowMs() - reconciledForMs,
         limit: reconciledAtOnce,
@@ -247,7 +246,7 @@ export function createCoverageService(
       let settled = 0;
       for (const application of open) {
         if (isStopping() || !(await holdsLease(holder))) break;
-        const taken = await store.takeOver(application, machineMs());
+        const taken = await store.takeOver(application, systemMs());
         if (taken === undefined) continue;
         try {
           await submit(taken, true, null);

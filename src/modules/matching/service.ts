@@ -2,7 +2,7 @@ import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { isPreconditionMet, type Preconditions } from '../../http/response';
 import { describeError } from '../../log';
-import { inSlices, jitteredPause } from '../../shared/async';
+import { cached, inSlices, jitteredPause } from '../../shared/async';
 import type { CalendarDate } from '../../shared/calendar';
 import { parseAnswers } from '../answers/sections';
 import type { AnswerPatches, UserRecord, UserStore } from '../users/store';
@@ -12,57 +12,41 @@ import { type CompiledCatalog, compileInSteps, match, printMatches, rank } from 
 import type { Matches } from './model';
 import type { CatalogStore } from './store';
 
-/** How long an import by another process may stay unseen here. */
+/** How long the import of another process may stay unseen. */
 const checkedEveryMs = 5_000;
 
 /**
- * The catalogue in force, compiled once a version. Whether there is a newer one is asked with the first request after
- * some seconds, so that no request pays for it twice and an idle process asks nothing.
+ * The compiled catalogue in force. A request checks for a newer version at most every five seconds; an idle process does not.
  *
- * @throws AppError `database-unavailable` before any catalogue was stored
+ * @throws AppError `database-unavailable` before a catalogue is stored
  */
 function createCurrentCatalog({
   store,
-  machineClock,
+  monotonicMs,
   publicUrl,
   log,
   metrics,
-}: { store: CatalogStore } & Pick<AppDeps, 'machineClock' | 'publicUrl' | 'log' | 'metrics'>) {
-  let compiled: CompiledCatalog | undefined;
-  let checkedAtMs = Number.NEGATIVE_INFINITY;
-  let checking: Promise<void> | undefined;
-
-  const check = async () => {
-    const latest = await store.findLatestVersion();
-    if (latest !== undefined && latest.id !== compiled?.version) {
-      const stored = await store.find(latest.id);
-      if (stored !== undefined) {
-        compiled = await inSlices(compileInSteps(stored, absolute));
-        metrics?.catalogLoaded(compiled.version);
-      }
-    }
-    checkedAtMs = machineClock().getTime();
-  };
+}: { store: CatalogStore } & Pick<
+  AppDeps,
+  'monotonicMs' | 'publicUrl' | 'log' | 'metrics'
+>): () => Promise<CompiledCatalog> {
   const absolute = (icon: string) => new URL(icon, `${publicUrl()}/`).href;
-
-  /** A clock that was set back must not keep an import unseen. */
-  const isDue = () => Math.abs(machineClock().getTime() - checkedAtMs) >= checkedEveryMs;
-
-  return async (): Promise<CompiledCatalog> => {
-    if (isDue()) {
-      checking ??= check().finally(() => {
-        checking = undefined;
-      });
-      try {
-        await checking;
-      } catch (error) {
-        if (compiled === undefined) throw error;
-        log.warn(describeError(error), 'products are matched by the catalogue as it was');
+  return cached({
+    ttlMs: checkedEveryMs,
+    now: monotonicMs,
+    async load(current) {
+      const latest = await store.findLatestVersion();
+      const stored = latest === undefined || latest.id === current?.version ? undefined : await store.find(latest.id);
+      if (stored !== undefined) {
+        const compiled = await inSlices(compileInSteps(stored, absolute));
+        metrics?.catalogLoaded(compiled.version);
+        return compiled;
       }
-    }
-    if (compiled === undefined) throw new AppError('database-unavailable', { detail: 'There is no catalogue yet.' });
-    return compiled;
-  };
+      if (current === undefined) throw new AppError('database-unavailable', { detail: 'There is no catalogue yet.' });
+      return current;
+    },
+    onReloadFailure: (error) => log.warn(describeError(error), 'using previous catalogue version: reload failed'),
+  });
 }
 
 /** Attempts to store a match before another request changes the record. */
@@ -76,7 +60,7 @@ interface MatchRequest {
 }
 
 export function createMatchingService(
-  deps: Pick<AppDeps, 'clock' | 'machineClock' | 'publicUrl' | 'log' | 'metrics'>,
+  deps: Pick<AppDeps, 'clock' | 'monotonicMs' | 'publicUrl' | 'log' | 'metrics'>,
   { users, catalogs, today }: { users: UserStore; catalogs: CatalogStore; today: () => CalendarDate },
 ) {
   const currentCatalog = createCurrentCatalog({ ...deps, store: catalogs });

@@ -7,6 +7,7 @@ import { problems, readProblems } from '../../http/problem-response';
 import { noParameters } from '../../http/request-body';
 import { envelope, ifNoneMatchParameter, jsonResponse, notModified } from '../../http/response';
 import { describeError } from '../../log';
+import { cached } from '../../shared/async';
 import { HealthAndCareBody, type ReferenceStore } from './store';
 
 /** How long a list that another process seeded anew may stay unseen here; below the answer's own max-age. */
@@ -24,13 +25,9 @@ interface PreparedBody {
 function createReferenceService({
   store,
   chat,
-  machineClock,
+  monotonicMs,
   log,
-}: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'machineClock' | 'log'>) {
-  let prepared: PreparedBody | undefined;
-  let preparedAtMs = Number.NEGATIVE_INFINITY;
-  let loading: Promise<PreparedBody> | undefined;
-
+}: { store: ReferenceStore } & Pick<AppDeps['config'], 'chat'> & Pick<AppDeps, 'monotonicMs' | 'log'>) {
   const load = async (): Promise<PreparedBody> => {
     const lists = await store.findLists();
     const body = v.parse(HealthAndCareBody, envelope(lists, { 'chat-id': chat.id, 'chat-token': chat.token }));
@@ -39,22 +36,12 @@ function createReferenceService({
   };
 
   return {
-    async healthAndCare(): Promise<PreparedBody> {
-      // A clock that was set back must not keep a change unseen.
-      const isFresh = Math.abs(machineClock().getTime() - preparedAtMs) < keptForMs;
-      if (prepared !== undefined && isFresh) return prepared;
-      loading ??= load().finally(() => {
-        loading = undefined;
-      });
-      try {
-        prepared = await loading;
-      } catch (error) {
-        if (prepared === undefined) throw error;
-        log.warn(describeError(error), 'the lists are served as they were');
-      }
-      preparedAtMs = machineClock().getTime();
-      return prepared;
-    },
+    healthAndCare: cached({
+      ttlMs: keptForMs,
+      now: monotonicMs,
+      load,
+      onReloadFailure: (error) => log.warn(describeError(error), 'serving cached reference lists: reload failed'),
+    }),
   };
 }
 
@@ -62,7 +49,7 @@ export function createReferenceRoutes(deps: AppDeps, store: ReferenceStore) {
   const service = createReferenceService({
     store,
     chat: deps.config.chat,
-    machineClock: deps.machineClock,
+    monotonicMs: deps.monotonicMs,
     log: deps.log,
   });
 

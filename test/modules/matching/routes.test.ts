@@ -149,7 +149,7 @@ describe(`POST ${path}`, () => {
     await createCatalogStore(testApp.db).add(smallCatalog, by);
     testApp.now = new Date(testApp.now.getTime() + 4_999);
     expect((await matchesOf(testApp, 'versions')).matches.remainingMatches).not.toBeEmpty();
-    testApp.now = new Date(testApp.now.getTime() + 1);
+    testApp.now = new Date(testApp.now.getTime() + 2);
     const { matches } = await matchesOf(testApp, 'versions');
     expect(matches).toMatchObject({
       bestMatch: { id: 7, productIcon: 'https://icons.example/x.svg' },
@@ -164,7 +164,7 @@ describe(`POST ${path}`, () => {
     const always = { code: 'always', when: { all: [] } };
     const products = smallCatalog.products.map((product) => ({ ...product, disqualifiers: ['always'] }));
     await createCatalogStore(testApp.db).add({ conditions: [always], products }, by);
-    testApp.now = new Date(testApp.now.getTime() + 5_000);
+    testApp.now = new Date(testApp.now.getTime() + 5_001);
     const { matches } = await matchesOf(testApp, 'none');
     expect(matches).toMatchObject({ bestMatch: { id: 7, score: -0.01, isEligible: false }, remainingMatches: [] });
   });

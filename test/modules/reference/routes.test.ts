@@ -54,7 +54,7 @@ describe('GET /v2/private/healthAndCare/', () => {
     await testApp.db.update(referenceOptions).set({ title: 'Changed' }).where(eq(referenceOptions.id, 0));
     testApp.now = new Date(testApp.now.getTime() + 59_000);
     expect((await lists(testApp)).text).toBe(before.text);
-    testApp.now = new Date(testApp.now.getTime() + 1_000);
+    testApp.now = new Date(testApp.now.getTime() + 1_001);
     const after = await lists(testApp);
     expect(after.parsed?.data.travel[0]).toEqual({ id: 0, title: 'Changed' });
     expect(after.headers.get('etag')).not.toBe(before.headers.get('etag'));

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { createRateWindows } from '../src/http/rate-limits';
+import { createRateWindows } from '../../src/http/rate-limits';
 
 function windowsAt(startMs: number, maxCallers = 1000) {
   const time = { nowMs: startMs };
@@ -31,15 +31,6 @@ describe('rate window', () => {
     for (let count = 0; count < 3; count += 1) expect(windows.look('ada', 1).isOver).toBeFalse();
     windows.take('ada', 1);
     expect(windows.look('ada', 1)).toEqual({ isOver: true, remaining: 0, resetsInSeconds: 60 });
-  });
-
-  test('blocks no longer than its length when the clock is set back or forward', () => {
-    const { time, windows } = windowsAt(1e12);
-    windows.take('ada', 1);
-    time.nowMs -= 3_600_000;
-    expect(windows.take('ada', 1).isOver).toBeFalse();
-    time.nowMs += 7_200_000;
-    expect(windows.take('ada', 1).isOver).toBeFalse();
   });
 });
 
