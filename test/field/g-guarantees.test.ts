@@ -2,7 +2,6 @@ import { expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { openServiceDatabase } from '../../src/db/client';
 import { findDatabaseError } from '../../src/db/errors';
-import { referenceOptions } from '../../src/db/schema/index';
 import { neededMigration, schemaFit } from '../../src/db/schema-gate';
 import { acquireLease } from '../../src/db/statements';
 import { createRateLimits } from '../../src/http/rate-limits';
