@@ -96,11 +96,11 @@ describe('A1 a checkpoint', () => {
         .sort();
     expect(pathsOf(/wal_checkpoint/i)).toEqual(['db/checkpointer.ts']);
     expect(pathsOf(/wal_autocheckpoint/i)).toEqual(['db/checkpointer.ts']);
-    expect(pathsOf(/manualCheckpoints/)).toEqual(['db/checkpointer.ts', 'db/local-connection.ts']);
+    expect(pathsOf(/manualCheckpoints/)).toEqual(['db/checkpointer.ts', 'db/connection.ts']);
     // These open a separate file, use no WAL, or do not write.
-    const others = ['backup', 'held-file', 'replica-file', 'replica-sync'].map((name) => `db/${name}.ts`);
+    const others = ['backup', 'database-file', 'replica', 'replica-sync'].map((name) => `db/${name}.ts`);
     expect(pathsOf(/\bnew (?:Async)?Connection\((?!':memory:')/)).toEqual(
-      [...others, 'db/checkpointer.ts', 'db/local-connection.ts'].sort(),
+      [...others, 'db/checkpointer.ts', 'db/connection.ts'].sort(),
     );
     expect(pathsOf(/@libsql\/client\/sqlite3|bun:sqlite/)).toEqual(['db/errors.ts']);
   });
