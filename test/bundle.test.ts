@@ -22,7 +22,7 @@ const nowhere = temporaryFolder();
 const { built, bundle } = await buildMovedBundle();
 const files = [...new Glob('**').scanSync({ cwd: bundle, dot: true })].sort();
 
-/** What a machine has that has Bun alone: nothing on the path but Bun, and no home in which a package could be found. */
+/** A machine with only Bun: nothing else in PATH, and no home folder with packages. */
 const environment = {
   PATH: onlyBun(),
   HOME: nowhere,
@@ -38,7 +38,6 @@ function onlyBun(): string {
   return folder;
 }
 
-/** Runs the command line of the bundle to its end. */
 function planning(cwd: string, ...args: string[]) {
   const command = Bun.spawn([process.execPath, '--no-install', join(bundle, 'src/cli/main.js'), ...args], {
     cwd,
@@ -49,8 +48,8 @@ function planning(cwd: string, ...args: string[]) {
   return runToEnd(command);
 }
 
-describe('the bundle', () => {
-  test('ships no package but the native one of this platform and the page’s program', () => {
+describe('bundle', () => {
+  test('contains only the native package of this platform and the documentation script', () => {
     const platform = `${process.platform}-${process.arch}`;
     const names = files.filter((path) => path.startsWith('node_modules/'));
     expect(names.map((name) => name.replace(new RegExp(`(?<=/${platform})-[a-z]+`), ''))).toEqual([
@@ -61,7 +60,7 @@ describe('the bundle', () => {
     ]);
   });
 
-  test('tells nothing of the machine that built it', async () => {
+  test('contains no path of the build machine', async () => {
     expect(files.length).toBeGreaterThan(25);
     for (const file of files) {
       const content = Buffer.from(await Bun.file(join(bundle, file)).bytes());
@@ -71,7 +70,7 @@ describe('the bundle', () => {
     }
   });
 
-  test('has a source map for each module, whose sources are where they are in this package', async () => {
+  test('has a source map for each module with sources that exist in this package', async () => {
     const isCopied = (path: string) => existsSync(join(root, path));
     const modules = files.filter((path) => path.startsWith('src/') && path.endsWith('.js') && !isCopied(path));
     expect(modules).toContain('src/main.js');
@@ -86,7 +85,7 @@ describe('the bundle', () => {
     }
   });
 
-  test('carries the licences of what it is made of', async () => {
+  test('contains the licences of its dependencies', async () => {
     const text = await Bun.file(join(bundle, 'THIRD-PARTY-LICENSES')).text();
     for (const name of [
       'elysia',
@@ -104,7 +103,7 @@ describe('the bundle', () => {
   });
 });
 
-test('a build leaves of an earlier one the client alone', async () => {
+test('build removes an earlier bundle except for the client', async () => {
   const dist = temporaryFolder();
   for (const path of ['src/older.js', 'client/client.js', '.hidden']) await Bun.write(join(dist, path), '');
   await removeEarlierBundle(dist);
@@ -114,10 +113,10 @@ test('a build leaves of an earlier one the client alone', async () => {
 const cwd = temporaryFolder();
 const service = await startService({ program, cwd, environment });
 
-describe('the service of the bundle', () => {
+describe('service of the bundle', () => {
   walkContract(callerOf(service.address));
 
-  test('logs frames that name the sources', async () => {
+  test('logs stack frames with source paths', async () => {
     const broken = temporaryFolder();
     const other = await startService({ program, cwd: broken, environment });
     const call = callerOf(other.address);
@@ -130,7 +129,7 @@ describe('the service of the bundle', () => {
     expect(other.output()).toContain('src/modules/answers/sections.ts:');
   });
 
-  test('counts and traces where it is asked to', async () => {
+  test('exports metrics and traces when they are on', async () => {
     const receiver = startReceiver();
     const watched = await startService({
       program,
@@ -144,7 +143,7 @@ describe('the service of the bundle', () => {
     await until(() => receiver.spans.some(({ name }) => name === 'GET /v2/private/cemetery/all'));
   });
 
-  test.skipIf(!hasSqld)('keeps an embedded replica', async () => {
+  test.skipIf(!hasSqld)('syncs an embedded replica', async () => {
     const primary = await startPrimary();
     const replicating = await startService({
       program,
@@ -157,7 +156,7 @@ describe('the service of the bundle', () => {
     expect((await callerOf(replicating.address)('GET', '/v2/private/cemetery/all', { as: 'ada' })).status).toBe(200);
   });
 
-  test('stops with 0 at SIGTERM, and has what was saved when it is started again', async () => {
+  test('exits with 0 on SIGTERM and has the saved data after a restart', async () => {
     const path = '/v2/private/ltc/lifetimeCare';
     expect((await callerOf(service.address)('POST', path, { as: 'ada', body: { careCosts: 7 } })).status).toBe(200);
     service.process.kill('SIGTERM');
@@ -172,8 +171,8 @@ describe('the service of the bundle', () => {
   });
 });
 
-describe('the command line of the bundle', () => {
-  test('makes a database, and finds that the service could run', async () => {
+describe('command line of the bundle', () => {
+  test('migrates a new database, and doctor succeeds', async () => {
     const fresh = temporaryFolder();
     expect((await planning(fresh, 'doctor')).exitCode).toBe(1);
     expect(await planning(fresh, 'migrate')).toMatchObject({ exitCode: 0, stderr: '' });
@@ -182,7 +181,7 @@ describe('the command line of the bundle', () => {
     expect(JSON.parse(stdout).findings).toContainEqual(expect.objectContaining({ check: 'schema', result: 'ok' }));
   });
 
-  test('is run by its script as in the sources', () => {
+  test('runs through the package script', () => {
     const env = { ...environment, PATH: `${environment.PATH}:/usr/bin:/bin` };
     const help = Bun.spawnSync([process.execPath, 'planning', '--version'], { cwd: bundle, env });
     expect(help.stdout.toString()).toMatch(`${packageJson.version} (`);

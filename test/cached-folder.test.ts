@@ -7,10 +7,10 @@ import { atEnd } from './support/cleanup';
 
 const root = join(import.meta.dirname, '..');
 
-test('what the tests keep is removed when nobody has asked for it in the last hour, however long ago it was made', async () => {
+test('cachedFolder removes folders that were unused for an hour and keeps used ones', async () => {
   let count = 0;
-  const name = `tested-kept-${process.pid}`;
-  /** As another process of the tests would, which has these files as well. */
+  const name = `tested-cache-${process.pid}`;
+  /** Acts like another test process with these additional inputs. */
   const find = (...alsoOf: string[]) => {
     const make = async (folder: string) => {
       mkdirSync(folder);
@@ -18,19 +18,19 @@ test('what the tests keep is removed when nobody has asked for it in the last ho
     };
     return cachedFolder(name, { make, alsoOf })();
   };
-  const isOld = (folder: string) => utimesSync(folder, 0, Date.now() / 1000 - 7200);
+  const makeOld = (folder: string) => utimesSync(folder, 0, Date.now() / 1000 - 7200);
 
   const [used, unused] = [await find(), await find('README.md')];
   atEnd(() => rmSync(dirname(used), { recursive: true }));
-  isOld(used);
-  isOld(unused);
+  makeOld(used);
+  makeOld(unused);
   expect(await find()).toBe(used);
   await find('biome.json');
   expect([used, unused].map((folder) => existsSync(folder))).toEqual([true, false]);
   expect(count).toBe(3);
 });
 
-test('what the tests keep is made anew when that changes by which the client is compiled', async () => {
+test('inputs of cachedFolder include every tsconfig file of the client build', async () => {
   const used: string[] = [];
   for (let path: string | undefined = 'src/build/client.tsconfig.json'; path !== undefined; ) {
     used.push(path);

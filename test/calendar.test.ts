@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { ageOn, calendarDateAt, parseCalendarDate } from '../src/shared/calendar';
 
-describe('an age', () => {
+describe('ageOn', () => {
   test.each([
     ['1961-03-11', '2026-03-10', 64],
     ['1961-03-11', '2026-03-11', 65],
@@ -16,13 +16,13 @@ describe('an age', () => {
     ['1990-01-01', '2026-01-01', 36],
     ['1990-12-31', '2026-01-01', 35],
     ['2026-03-10', '2026-03-10', 0],
-  ])('of somebody born %s is on %s %i years', (birthDate, today, age) => {
+  ])('returns for a birth date of %s on %s the age %i', (birthDate, today, age) => {
     expect(ageOn(birthDate, today)).toBe(age);
   });
 });
 
-describe('a calendar date', () => {
-  test('is parsed exactly where the proleptic Gregorian calendar has it', () => {
+describe('calendar date', () => {
+  test('is parsed exactly when it exists in the proleptic Gregorian calendar', () => {
     fc.assert(
       fc.property(fc.nat(9999), fc.nat(13), fc.nat(32), (year, month, day) => {
         const text = [String(year).padStart(4, '0'), String(month).padStart(2, '0'), String(day).padStart(2, '0')].join(
@@ -37,7 +37,7 @@ describe('a calendar date', () => {
     );
   });
 
-  test('is that of the zone, not of the process', () => {
+  test('depends on the given time zone, not on that of the process', () => {
     const instant = new Date('2026-03-11T03:30:00Z');
     expect(calendarDateAt(instant, 'UTC')).toBe('2026-03-11');
     expect(calendarDateAt(instant, 'America/New_York')).toBe('2026-03-10');
@@ -46,14 +46,14 @@ describe('a calendar date', () => {
   });
 
   test.each([
-    ['America/New_York', '2026-03-08T07:00:00Z', 'whose clock is put forward at night'],
-    ['America/New_York', '2026-03-10T04:00:00Z', 'at midnight'],
-    ['America/St_Johns', '2010-11-07T02:30:00Z', 'at the first of two midnights'],
-    ['America/St_Johns', '2010-11-07T02:31:00Z', 'whose clock is put back over midnight'],
-    ['America/Asuncion', '2023-10-01T04:00:00Z', 'whose clock is put forward at midnight'],
-    ['Pacific/Apia', '2011-12-30T10:00:00Z', 'that leaves out a day'],
-    ['Africa/Monrovia', '1972-01-06T00:44:30Z', 'whose offset is no whole minute'],
-  ])('changes to the millisecond in %s at %s, %s', (zone, instant, _) => {
+    ['America/New_York', '2026-03-08T07:00:00Z', 'clock set forward at night'],
+    ['America/New_York', '2026-03-10T04:00:00Z', 'midnight'],
+    ['America/St_Johns', '2010-11-07T02:30:00Z', 'first of two midnights'],
+    ['America/St_Johns', '2010-11-07T02:31:00Z', 'clock set back over midnight'],
+    ['America/Asuncion', '2023-10-01T04:00:00Z', 'clock set forward at midnight'],
+    ['Pacific/Apia', '2011-12-30T10:00:00Z', 'skipped day'],
+    ['Africa/Monrovia', '1972-01-06T00:44:30Z', 'offset with seconds'],
+  ])('changes at the exact millisecond in %s at %s: %s', (zone, instant, _) => {
     const at = Temporal.Instant.from(instant).epochMilliseconds;
     for (const epochMs of [-60_000, -1000, -1, 0, 1, 999, 1000, 60_000, -1].map((ms) => at + ms)) {
       const date = Temporal.Instant.fromEpochMilliseconds(epochMs).toZonedDateTimeISO(zone).toPlainDate();
@@ -61,12 +61,17 @@ describe('a calendar date', () => {
     }
   });
 
-  test.each(['America/Los_Angeles', 'UTC', 'Pacific/Kiritimati'])('survives a process in %s', (zone) => {
-    const script = `
+  test.each(['America/Los_Angeles', 'UTC', 'Pacific/Kiritimati'])(
+    'is the same in a process with the time zone %s',
+    (zone) => {
+      const script = `
       import { ageOn, calendarDateAt, parseCalendarDate } from ${JSON.stringify(join(import.meta.dirname, '../src/shared/calendar.ts'))};
       const today = calendarDateAt(new Date('2026-03-11T03:30:00Z'), 'America/New_York');
       process.stdout.write([parseCalendarDate('1970-04-04T23:30:00-10:00'), today, ageOn('1961-03-11', today)].join(' '));`;
-    const child = Bun.spawnSync([process.execPath, '-e', script], { env: { ...process.env, TZ: zone, LANG: 'de_DE' } });
-    expect(child.stdout.toString()).toBe('1970-04-04 2026-03-10 64');
-  });
+      const child = Bun.spawnSync([process.execPath, '-e', script], {
+        env: { ...process.env, TZ: zone, LANG: 'de_DE' },
+      });
+      expect(child.stdout.toString()).toBe('1970-04-04 2026-03-10 64');
+    },
+  );
 });

@@ -22,7 +22,7 @@ const yearMs = 365 * 24 * hourMs;
 const ltc = '/v2/private/ltc/lifetimeCare';
 const coverage = '/v2/private/ltc/totalCoverage';
 
-const userOf = (answer: TestResponse) => v.parse(UserBody, answer.body).user;
+const userOf = (response: TestResponse) => v.parse(UserBody, response.body).user;
 const jump = (testApp: TestApp, ms: number) => {
   testApp.now = new Date(testApp.now.getTime() + ms);
 };
@@ -61,13 +61,13 @@ describe('a clock that jumps', () => {
     let before = userOf(first);
     const tags = new Set([first.headers.get('etag')]);
     for (const save of saves) {
-      const answer = await save();
-      expect(answer.status).toBe(200);
-      const user = userOf(answer);
+      const response = await save();
+      expect(response.status).toBe(200);
+      const user = userOf(response);
       expect(user.createdAt).toBe(before.createdAt);
       expect(user.updatedAt >= before.updatedAt && user.updatedAt >= user.createdAt).toBeTrue();
       expect(userOf(await testApp.call('GET', '/v2/private/user', { as: 'ada' }))).toEqual(user);
-      tags.add(answer.headers.get('etag'));
+      tags.add(response.headers.get('etag'));
       before = user;
     }
     expect(tags.size).toBe(4);

@@ -20,7 +20,7 @@ const production = {
   TRUSTED_PROXY_COUNT: '1',
 };
 
-function faultsOf(environment: Record<string, string | undefined>): string[] {
+function invalidSettings(environment: Record<string, string | undefined>): string[] {
   try {
     readConfig(environment);
     return [];
@@ -30,8 +30,8 @@ function faultsOf(environment: Record<string, string | undefined>): string[] {
   }
 }
 
-describe('the settings', () => {
-  test('have a default each in development', () => {
+describe('readConfig', () => {
+  test('has a default for every setting in development', () => {
     expect(readConfig({})).toMatchObject({
       isProduction: false,
       host: '127.0.0.1',
@@ -44,18 +44,18 @@ describe('the settings', () => {
     });
   });
 
-  test('switch rate limits on in production alone, and off by 0', () => {
+  test('enables rate limits only in production and disables them with 0', () => {
     expect(readConfig({}).rateLimit).toEqual({ perMinute: 0, trustedProxyCount: 0 });
     expect(readConfig(production).rateLimit).toEqual({ perMinute: 600, trustedProxyCount: 1 });
     expect(readConfig({ ...production, RATE_LIMIT_PER_MINUTE: '0' }).rateLimit.perMinute).toBe(0);
   });
 
-  test('drain by default in production alone, and with the timeout in less than the 30 s of Kubernetes', () => {
+  test('drains by default only in production, and together with the timeout in less than the 30 s of Kubernetes', () => {
     expect([readConfig({}).drainMs, readConfig(production).drainMs]).toEqual([0, 15_000]);
     expect(readConfig(production).drainMs + readConfig(production).shutdownTimeoutMs).toBeLessThan(28_000);
   });
 
-  test('take origins in the form that browsers send, and a wildcard for the port of a loopback host alone', () => {
+  test('normalizes CORS origins and allows a port wildcard only for loopback hosts', () => {
     expect(readConfig(production).corsOrigins).toEqual([]);
     const loopback = ['localhost:*', '127.0.0.1:*', '[::1]:*'];
     expect(readConfig({}).corsOrigins).toEqual(
@@ -72,7 +72,7 @@ describe('the settings', () => {
       'http://localhost:*',
       'https://127.0.0.1:*',
     ]);
-    for (const bad of [
+    for (const invalid of [
       '*',
       '',
       ',',
@@ -88,10 +88,10 @@ describe('the settings', () => {
       'ftp://a.example',
       'HTTPS://a.example',
     ])
-      expect(faultsOf({ CORS_ORIGINS: bad })).toEqual(['CORS_ORIGINS']);
+      expect(invalidSettings({ CORS_ORIGINS: invalid })).toEqual(['CORS_ORIGINS']);
   });
 
-  test('name one replica at most, and only of a libSQL server', () => {
+  test('accepts at most one replica, and only of a libSQL server', () => {
     const remote = { DATABASE_URL: 'libsql://db.example' };
     const server = { DATABASE_READ_URL: 'https://replica.example' };
     const file = { DATABASE_REPLICA_PATH: 'data/replica.db' };
@@ -102,34 +102,34 @@ describe('the settings', () => {
       intervalMs: 1000,
     });
     expect(readConfig(remote).replica).toBeUndefined();
-    expect(faultsOf({ ...remote, ...server, ...file })).toEqual(['DATABASE_READ_URL', 'DATABASE_REPLICA_PATH']);
-    expect(faultsOf(server)).toEqual(['DATABASE_READ_URL']);
-    expect(faultsOf({ DATABASE_URL: 'file:a.db', ...file })).toEqual(['DATABASE_REPLICA_PATH']);
+    expect(invalidSettings({ ...remote, ...server, ...file })).toEqual(['DATABASE_READ_URL', 'DATABASE_REPLICA_PATH']);
+    expect(invalidSettings(server)).toEqual(['DATABASE_READ_URL']);
+    expect(invalidSettings({ DATABASE_URL: 'file:a.db', ...file })).toEqual(['DATABASE_REPLICA_PATH']);
     for (const url of ['file:a.db', 'ftp://a', 'a']) {
-      expect(faultsOf({ ...remote, DATABASE_READ_URL: url })).toEqual(['DATABASE_READ_URL']);
+      expect(invalidSettings({ ...remote, DATABASE_READ_URL: url })).toEqual(['DATABASE_READ_URL']);
     }
     for (const key of ['DATABASE_URL', 'DATABASE_READ_URL']) {
-      expect(faultsOf({ ...remote, [key]: 'libsql://db.example?authToken=abc' })).toEqual([key]);
+      expect(invalidSettings({ ...remote, [key]: 'libsql://db.example?authToken=abc' })).toEqual([key]);
     }
-    expect(faultsOf({ ...remote, DATABASE_READ_URL: remote.DATABASE_URL })).toEqual(['DATABASE_READ_URL']);
+    expect(invalidSettings({ ...remote, DATABASE_READ_URL: remote.DATABASE_URL })).toEqual(['DATABASE_READ_URL']);
     for (const path of [':memory:', 'a?b', 'folder/', 'file:a.db']) {
-      expect(faultsOf({ ...remote, DATABASE_REPLICA_PATH: path })).toEqual(['DATABASE_REPLICA_PATH']);
+      expect(invalidSettings({ ...remote, DATABASE_REPLICA_PATH: path })).toEqual(['DATABASE_REPLICA_PATH']);
     }
   });
 
-  test('take a key only where there is a file to encrypt', () => {
+  test('accepts an encryption key only with a file to encrypt', () => {
     const key = { DATABASE_ENCRYPTION_KEY: 'k'.repeat(32) };
     const remote = { DATABASE_URL: 'libsql://db.example' };
     expect(readConfig(key).database.encryptionKey).toBe(key.DATABASE_ENCRYPTION_KEY);
-    expect(faultsOf({ ...key, ...remote, DATABASE_REPLICA_PATH: 'data/replica.db' })).toEqual([]);
-    expect(faultsOf({ ...key, ...remote })).toEqual(['DATABASE_ENCRYPTION_KEY']);
-    expect(faultsOf({ ...key, ...remote, DATABASE_READ_URL: 'https://replica.example' })).toEqual([
+    expect(invalidSettings({ ...key, ...remote, DATABASE_REPLICA_PATH: 'data/replica.db' })).toEqual([]);
+    expect(invalidSettings({ ...key, ...remote })).toEqual(['DATABASE_ENCRYPTION_KEY']);
+    expect(invalidSettings({ ...key, ...remote, DATABASE_READ_URL: 'https://replica.example' })).toEqual([
       'DATABASE_ENCRYPTION_KEY',
     ]);
   });
 
-  test.each(Object.keys(Settings.entries))('treat an empty %s as an error, not as the default', (key) => {
-    expect(faultsOf({ [key]: '' })).toEqual([key]);
+  test.each(Object.keys(Settings.entries))('rejects an empty %s', (key) => {
+    expect(invalidSettings({ [key]: '' })).toEqual([key]);
   });
 
   test.each([
@@ -173,9 +173,9 @@ describe('the settings', () => {
     ['OTEL_EXPORTER_OTLP_HEADERS', ['key', '=value', 'a=b,', 'a=b c', 'a=%0d%0ab', 'a=%', 'ä=b']],
     ['OTEL_TRACES_SAMPLER_ARG', ['-0.1', '1.1', '2', '1e-3', '.5', 'all']],
     ['SEED_DEMO', ['yes', '1', 'TRUE']],
-  ])('refuse a %s that cannot be used, by name', (key, values) => {
+  ])('rejects an invalid %s: %j', (key, values) => {
     for (const value of values) {
-      expect(faultsOf({ [key]: value })).toEqual([key]);
+      expect(invalidSettings({ [key]: value })).toEqual([key]);
     }
   });
 
@@ -197,21 +197,21 @@ describe('the settings', () => {
     ['OTEL_EXPORTER_OTLP_HEADERS', ['a=', 'x-key=a%2Cb%3D,y=z=', 'authorization=Basic%20abc=']],
     ['OTEL_TRACES_SAMPLER_ARG', ['0', '0.05', '1', '1.0']],
     ['PORT', ['0', '65535']],
-  ])('take a good %s', (key, values) => {
-    for (const value of values) expect(faultsOf({ [key]: value })).toEqual([]);
+  ])('accepts a valid %s: %j', (key, values) => {
+    for (const value of values) expect(invalidSettings({ [key]: value })).toEqual([]);
   });
 
-  test('are never quoted in what is said of them', () => {
+  test('quotes no value in an error message', () => {
     const canary = 'canary-4711';
     const environment = Object.fromEntries(Object.keys(Settings.entries).map((key) => [key, canary]));
-    expect(faultsOf(environment).length).toBeGreaterThan(8);
+    expect(invalidSettings(environment).length).toBeGreaterThan(8);
     expect(() => readConfig(environment)).toThrow(
       expect.objectContaining({ message: expect.not.stringContaining(canary) }),
     );
   });
 
-  test('are all reported at once', () => {
-    expect(faultsOf({ PORT: 'x', LOG_LEVEL: 'x', AUTH_SECRET: 'x', SEED_DEMO: 'x' }).sort()).toEqual([
+  test('reports all invalid settings in one error', () => {
+    expect(invalidSettings({ PORT: 'x', LOG_LEVEL: 'x', AUTH_SECRET: 'x', SEED_DEMO: 'x' }).sort()).toEqual([
       'AUTH_SECRET',
       'LOG_LEVEL',
       'PORT',
@@ -219,7 +219,7 @@ describe('the settings', () => {
     ]);
   });
 
-  test('name a receiver of traces, and what it must be told', () => {
+  test('parses the endpoint and the headers of the trace receiver', () => {
     expect(readConfig({}).tracing).toBeUndefined();
     const receiver = { OTEL_EXPORTER_OTLP_ENDPOINT: 'https://collector.example/base/' };
     expect(readConfig({ ...receiver, OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a%2Cb%20c,y=z=' }).tracing).toEqual({
@@ -230,14 +230,14 @@ describe('the settings', () => {
     });
   });
 
-  test('take one way of checking tokens', () => {
+  test('accepts only one kind of token key', () => {
     const both = { AUTH_SECRET: 'x'.repeat(32), AUTH_JWKS_URL: 'https://issuer.example/jwks' };
-    expect(faultsOf(both)).toEqual(['AUTH_SECRET', 'AUTH_JWKS_URL']);
+    expect(invalidSettings(both)).toEqual(['AUTH_SECRET', 'AUTH_JWKS_URL']);
   });
 });
 
-describe('production', () => {
-  test('starts with every insecure default replaced', () => {
+describe('readConfig in production', () => {
+  test('accepts settings that replace every insecure default', () => {
     expect(readConfig(production)).toMatchObject({ isProduction: true, seedDemo: undefined });
   });
 
@@ -271,11 +271,11 @@ describe('production', () => {
       'OTEL_EXPORTER_OTLP_ENDPOINT',
       { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.example', OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a' },
     ],
-  ])('refuses one insecure setting alone: %s', (key, change) => {
-    expect(faultsOf({ ...production, ...change })).toEqual([key]);
+  ])('rejects a single insecure setting: %s %j', (key, change) => {
+    expect(invalidSettings({ ...production, ...change })).toEqual([key]);
   });
 
-  test('refuses one secret in the place of another, whichever two', () => {
+  test('rejects equal values for any two secrets', () => {
     const secrets = [
       'AUTH_SECRET',
       'DATABASE_ENCRYPTION_KEY',
@@ -287,18 +287,18 @@ describe('production', () => {
     for (const [index, one] of secrets.entries()) {
       for (const other of secrets.slice(index + 1)) {
         const same = 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5PgFa';
-        expect([one, ...faultsOf({ ...production, [one]: same, [other]: same })]).toEqual([one, other]);
+        expect([one, ...invalidSettings({ ...production, [one]: same, [other]: same })]).toEqual([one, other]);
       }
     }
   });
 
-  test('takes a receiver of traces without https where no header goes there, or it is on this machine', () => {
-    expect(faultsOf({ ...production, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.example' })).toEqual([]);
+  test('accepts a trace receiver over http without headers or on loopback', () => {
+    expect(invalidSettings({ ...production, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.example' })).toEqual([]);
     const local = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318', OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a' };
-    expect(faultsOf({ ...production, ...local })).toEqual([]);
+    expect(invalidSettings({ ...production, ...local })).toEqual([]);
   });
 
-  test('refuses the secret that development has made in this folder', () => {
+  test('rejects the development secret of this folder', () => {
     expect(() => readConfig(production, production.AUTH_SECRET)).toThrow(
       'AUTH_SECRET must not be the key of development',
     );
@@ -306,16 +306,16 @@ describe('production', () => {
   });
 
   test.each([
-    ['the sandbox’s key of a test', { CARRIER_API_KEY: 'test_sk_4eC39HqLyjWDarjtT1zdp7dc' }],
-    ['an address on this machine', { CARRIER_URL: 'http://127.0.0.1:3900', PUBLIC_URL: 'http://localhost:3000' }],
+    ['a test key of the carrier', { CARRIER_API_KEY: 'test_sk_4eC39HqLyjWDarjtT1zdp7dc' }],
+    ['loopback addresses', { CARRIER_URL: 'http://127.0.0.1:3900', PUBLIC_URL: 'http://localhost:3000' }],
     [
       'a secret of hexadecimal digits',
       { AUTH_SECRET: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08' },
     ],
-    ['a libSQL server in a network of one’s own', { DATABASE_URL: 'http://primary:8080' }],
-    ['a key', { DATABASE_ENCRYPTION_KEY: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5Pg' + 'Fa' }],
-  ])('takes %s', (_, change) => {
-    expect(faultsOf({ ...production, ...change })).toEqual([]);
+    ['a libSQL server in a private network', { DATABASE_URL: 'http://primary:8080' }],
+    ['an encryption key', { DATABASE_ENCRYPTION_KEY: 'Jm0x7Qe2Rk9Zb4Wd6Tn1Vy8Ls3Hc5Pg' + 'Fa' }],
+  ])('accepts %s', (_, change) => {
+    expect(invalidSettings({ ...production, ...change })).toEqual([]);
   });
 
   const named = { ...production, AUTH_ISSUER: 'https://id.acme.net', CARRIER_URL: 'https://carrier.acme.net' };
@@ -350,7 +350,7 @@ describe('production', () => {
       },
       ['DATABASE_ENCRYPTION_KEY', 'DATABASE_URL'],
     ],
-  ])('has a warning for each setting that may be right: %j', (change, keys) => {
+  ])('warns about settings that may be insecure: %j', (change, keys) => {
     expect(readConfig({ ...named, ...change }).warnings.map(({ key }) => key)).toEqual(keys);
     expect(readConfig({ ...named, ...change, NODE_ENV: 'development' }).warnings).toEqual([]);
   });
@@ -361,15 +361,15 @@ describe('production', () => {
     ['AUTH_ISSUER', 'issuer.invalid'],
     ['AUTH_AUDIENCE', 'https://api.test'],
     ['CARRIER_URL', 'https://carrier.example.com:8443/v1'],
-  ])('has a warning for a name that is reserved for examples: %s=%s', (key, value) => {
+  ])('warns about a reserved example name: %s=%s', (key, value) => {
     const { warnings } = readConfig({ ...named, PUBLIC_URL: 'https://planning.acme.net', [key]: value });
     expect(warnings.filter(({ rule }) => rule.includes('reserved'))).toEqual([
       { key, rule: 'has a name that is reserved for examples and tests: replace it by your own' },
     ]);
   });
 
-  test('names every insecure setting at once, and each again where the value itself is bad', () => {
-    expect(faultsOf({ NODE_ENV: 'production', PORT: 'x' })).toEqual([
+  test('reports every insecure and every invalid setting in one error', () => {
+    expect(invalidSettings({ NODE_ENV: 'production', PORT: 'x' })).toEqual([
       'PORT',
       'AUTH_ISSUER',
       'AUTH_AUDIENCE',
@@ -383,7 +383,7 @@ describe('production', () => {
 });
 
 describe('.env.example', () => {
-  test('has each setting, commented out', async () => {
+  test('lists every setting as a comment', async () => {
     const example = await Bun.file(new URL('../.env.example', import.meta.url)).text();
     const keys = [...example.matchAll(/^# ?([A-Z_]+)=/gm)].map(([, key]) => key ?? '');
     expect(keys).toEqual(Object.keys(Settings.entries));

@@ -13,14 +13,14 @@ import { until } from './support/until';
 const root = join(import.meta.dirname, '..');
 const read = (name: string) => Bun.file(join(root, name)).text();
 
-/** Each instruction of the Dockerfile with what follows it, in order. */
+/** The instructions of the Dockerfile in order. */
 const instructions = [...(await read('Dockerfile')).matchAll(/^([A-Z]+) +(.+)$/gm)].map(([, name, value = '']) => ({
   name,
   value,
 }));
 const valuesOf = (name: string) => instructions.filter((each) => each.name === name).map(({ value }) => value);
 const Command = v.tupleWithRest([v.literal('bun')], v.string());
-/** The arguments for Bun of a command in the exec form. */
+/** The arguments of a `bun` command in exec form. */
 const argumentsOf = (value = '') => v.parse(Command, JSON.parse(value.slice(value.indexOf('[')))).slice(1);
 
 const Service = v.object({
@@ -59,7 +59,7 @@ function toPair(assignment: string): [string, string] {
 
 type Values = Readonly<Record<string, string>>;
 
-/** The environment of a container: that of the image, the `.env` file, and `environment`, in which `${KEY:?message}` must be set. */
+/** The environment of a container: the image, the `.env` file, and `environment`, in which `${KEY:?message}` must be set. */
 function environmentOf({ environment, env_file }: v.InferOutput<typeof Service>, file: Values): Values {
   const own = Object.entries(environment).map(([key, value]) => {
     const name = /^\$\{([A-Z_]+):\?.+\}$/.exec(value ?? '')?.[1];
@@ -80,7 +80,7 @@ describe('compose.yaml', () => {
     expect(fixed.sort()).toEqual(['DATABASE_READ_URL', 'DATABASE_URL', 'HOST', 'NODE_ENV', 'PORT']);
   });
 
-  test.each(own)('starts %s in production with the settings of .env, and holds none of its secrets', (_, service) => {
+  test.each(own)('starts %s in production with the settings of .env and contains no secrets', (_, service) => {
     expect(readConfig(environmentOf(service, dotEnv))).toMatchObject({
       isProduction: true,
       host: '0.0.0.0',
@@ -107,7 +107,7 @@ describe('compose.yaml', () => {
     expect(ports).toEqual(['127.0.0.1:3001:3000', '127.0.0.1:3002:3000']);
   });
 
-  test('waits for what is there, and for a server only if it tells its health', () => {
+  test('waits only for services with a health check or for the completed migration', () => {
     for (const { depends_on } of Object.values(services)) {
       for (const [name, { condition }] of Object.entries(depends_on)) {
         const awaited = services[name];
@@ -123,13 +123,13 @@ describe('compose.yaml', () => {
   });
 });
 
-describe('the Dockerfile', () => {
-  test('builds and runs with the Bun of this package, and not on musl', () => {
+describe('Dockerfile', () => {
+  test('builds and runs with the pinned Bun version, not on musl', () => {
     const { bun } = packageJson.devDependencies;
     expect(valuesOf('FROM')).toEqual([`oven/bun:${bun} AS build`, `oven/bun:${bun}-slim`]);
   });
 
-  test('copies what is there, and what .dockerignore lets through', async () => {
+  test('copies only files that exist and that .dockerignore allows', async () => {
     const copied = valuesOf('COPY').filter((value) => !value.startsWith('--from'));
     const sources = copied.flatMap((value) => value.split(' ').slice(0, -1));
     expect(sources.filter((path) => !existsSync(join(root, path)))).toEqual([]);
@@ -138,7 +138,7 @@ describe('the Dockerfile', () => {
     expect(valuesOf('COPY').filter((value) => value.startsWith('--from'))).toEqual(['--from=build /build/dist ./']);
   });
 
-  test('F25 starts the bundle as a user that may write data only; the health check is liveness', async () => {
+  test('F25 starts the bundle as a user that may write data only, with liveness as health check', async () => {
     expect(valuesOf('USER')).toEqual(['bun']);
     expect(valuesOf('VOLUME')).toEqual(['/app/data']);
     const { bundle } = await buildMovedBundle();
@@ -153,9 +153,9 @@ describe('the Dockerfile', () => {
       return (await child.exited) === 0;
     };
     expect(await isHealthy()).toBeFalse();
-    // Nothing listens there: the database is away.
-    const away = { DATABASE_URL: 'http://127.0.0.1:1', DRAIN_MS: '3000' };
-    const environment = { ...imageEnvironment, ...dotEnv, ...away, PORT };
+    // Nothing listens at this address, so the database is unavailable.
+    const unavailable = { DATABASE_URL: 'http://127.0.0.1:1', DRAIN_MS: '3000' };
+    const environment = { ...imageEnvironment, ...dotEnv, ...unavailable, PORT };
     const service = await startService({ program: argumentsOf(valuesOf('CMD')[0]), cwd: bundle, environment });
     const readiness = () => fetch(`http://127.0.0.1:${PORT}/health/ready`);
     expect([await isHealthy(), (await readiness()).status]).toEqual([true, 503]);

@@ -36,12 +36,12 @@ function save(service: Service, token: string, body: object, path = ltc): Promis
 }
 
 async function readUser(service: Service, token: string) {
-  const answer = await fetch(`${service.address}/v2/private/user`, { headers: { authorization: `Bearer ${token}` } });
-  return v.parse(UserBody, await answer.json()).user;
+  const response = await fetch(`${service.address}/v2/private/user`, { headers: { authorization: `Bearer ${token}` } });
+  return v.parse(UserBody, await response.json()).user;
 }
 
-describe('a start without settings', () => {
-  test('serves, and prints a command that answers 200', async () => {
+describe('start without settings', () => {
+  test('prints a curl command that returns 200', async () => {
     const cwd = temporaryFolder();
     const service = await startService({ cwd });
     expect(service.output()).toContain(`docs     ${service.address}/swagger`);
@@ -52,7 +52,7 @@ describe('a start without settings', () => {
     expect((await fetch(`${service.address}/health/ready`)).status).toBe(200);
   });
 
-  test('keeps its key, tokens and data to the owner, and finds them again', async () => {
+  test('stores key, tokens and data with owner-only permissions and reuses them', async () => {
     const cwd = temporaryFolder();
     const first = await startService({ cwd });
     const token = await first.token();
@@ -67,7 +67,7 @@ describe('a start without settings', () => {
     expect((await readUser(second, token)).ltc).toEqual({ lifetimeCare: { careCosts: 7 } });
   });
 
-  test('by two processes at once on one folder gives both the same key and data', async () => {
+  test('gives two parallel processes in one folder the same key and data', async () => {
     const cwd = temporaryFolder();
     const [first, second] = await Promise.all([startService({ cwd }), startService({ cwd })]);
     const token = await first.token();
@@ -76,7 +76,7 @@ describe('a start without settings', () => {
     expect((await readUser(first, token)).ltc).toEqual({ lifetimeCare: { careCosts: 1, policyValue: 2 } });
   });
 
-  test('takes the tokens that `planning token` signs', async () => {
+  test('accepts tokens of `planning token`', async () => {
     const { cwd, planning } = await createCommandLine();
     const { stdout } = await planning('token', '--sub', 'ada');
     const service = await startService({ cwd });
@@ -84,7 +84,7 @@ describe('a start without settings', () => {
     expect(await readUser(service, stdout.trim())).toMatchObject({ id: 'ada' });
   });
 
-  test('logs JSON alone once it listens', async () => {
+  test('logs only JSON after it listens', async () => {
     const service = await startService();
     await fetch(`${service.address}/health/live`);
     await fetch(`${service.address}/nowhere`);
@@ -102,17 +102,17 @@ describe('a start without settings', () => {
   });
 });
 
-describe('an acknowledged answer', () => {
+describe('acknowledged save', () => {
   test.each([
     ['in a file', {}],
     ['in an encrypted file', { DATABASE_ENCRYPTION_KEY: keys.right }],
   ])(
-    '%s is there after kill -9 under 64 concurrent savers',
+    '%s survives kill -9 with 64 concurrent writers',
     async (_, key) => {
       const cwd = temporaryFolder();
       const environment = { LOG_LEVEL: 'error', AUTH_SECRET: testSecret, ...key };
       const service = await startService({ cwd, environment });
-      // Two savers a person, each of whom counts a field upwards: the largest acknowledged is the least that must be there.
+      // Two writers for each user increment one field each: at least the last acknowledged value must be stored.
       const savers = await Promise.all(
         Array.from({ length: 64 }, async (_, index) => ({
           token: await testToken({ id: `saver-${index >> 1}`, now: new Date() }),
@@ -125,8 +125,8 @@ describe('an acknowledged answer', () => {
       await Promise.all(
         savers.map(async (saver) => {
           for (let value = 1; ; value += 1) {
-            const answer = await save(service, saver.token, { [saver.field]: value }).catch(() => undefined);
-            if (answer?.status !== 200) return;
+            const response = await save(service, saver.token, { [saver.field]: value }).catch(() => undefined);
+            if (response?.status !== 200) return;
             saver.acknowledged = value;
             sent += 1;
             if (sent === killedAfter) service.process.kill('SIGKILL');
@@ -147,7 +147,7 @@ describe('an acknowledged answer', () => {
 });
 
 describe('SIGTERM', () => {
-  test('under load lets every request in flight be answered and exits with 0', async () => {
+  test('completes every request in flight under load and exits with 0', async () => {
     const service = await startService({ environment: { LOG_LEVEL: 'error', DRAIN_MS: '500' } });
     const token = await service.token();
     const statuses: number[] = [];
@@ -157,11 +157,11 @@ describe('SIGTERM', () => {
       for (let count = 0; count < 5000; count += 1) {
         const wasStopping = isStopping;
         try {
-          const answer = await save(service, token, { careCosts: count });
-          await answer.text();
-          statuses.push(answer.status);
+          const response = await save(service, token, { careCosts: count });
+          await response.text();
+          statuses.push(response.status);
         } catch (error) {
-          // A new connection is refused once the process stops listening; one that was open is never cut.
+          // New connections fail after the process stops listening; open ones must not break.
           if (!wasStopping) refused.push(error);
           return;
         }
@@ -179,7 +179,7 @@ describe('SIGTERM', () => {
     expect(refused).toEqual([]);
   }, 30_000);
 
-  test('to a start by its script reaches the service itself', async () => {
+  test('reaches the service when it was started by the package script', async () => {
     const root = join(import.meta.dirname, '..');
     const { scripts } = await Bun.file(join(root, 'package.json')).json();
     const script = scripts.start.replace('src/main.ts', `'${join(root, 'src/main.ts')}'`);
@@ -193,7 +193,7 @@ describe('SIGTERM', () => {
     expect(await shell.exited).toBe(0);
   });
 
-  test('does not wait for ever for a request that never ends', async () => {
+  test('exits after the shutdown timeout when a request never ends', async () => {
     const service = await startService({ environment: { SHUTDOWN_TIMEOUT_MS: '300' } });
     const token = await service.token();
     const { hostname, port } = new URL(service.address);
@@ -207,9 +207,9 @@ describe('SIGTERM', () => {
   }, 20_000);
 });
 
-describe.concurrent('a start that cannot go on', () => {
+describe.concurrent('failing start', () => {
   test.each([
-    ['a bad setting', { PORT: 'x' }, 'PORT must be'],
+    ['an invalid setting', { PORT: 'x' }, 'PORT must be'],
     ['an empty path', { DATABASE_URL: 'file:' }, 'DATABASE_URL must be'],
     [
       'a file that cannot be opened',
@@ -218,7 +218,7 @@ describe.concurrent('a start that cannot go on', () => {
     ],
     ['production without settings', { NODE_ENV: 'production' }, 'AUTH_ISSUER must be set in production'],
     ['production with demo data', { ...production, SEED_DEMO: 'true' }, 'SEED_DEMO must not be true'],
-  ])('because of %s names it without a stack and exits with 1', async (_, environment, message) => {
+  ])('reports %s without a stack trace and exits with 1', async (_, environment, message) => {
     const { exitCode, stderr, stdout } = await failToStart({ environment });
     expect(exitCode).toBe(1);
     expect(stderr).toContain(message);
@@ -226,7 +226,7 @@ describe.concurrent('a start that cannot go on', () => {
     expect(stdout).toBe('');
   });
 
-  test('because the port is taken names it', async () => {
+  test('reports a port that is in use', async () => {
     const service = await startService();
     const { port } = new URL(service.address);
     const { exitCode, stderr } = await failToStart({ environment: { PORT: port } });
@@ -236,7 +236,7 @@ describe.concurrent('a start that cannot go on', () => {
     );
   });
 
-  test('because a migration fails says why', async () => {
+  test('reports the error of a failing migration', async () => {
     const cwd = temporaryFolder();
     const db = await openDatabase({ url: `file:${join(cwd, 'planning.db')}`, timeoutMs: 1000 });
     await migrateDatabase(db, await earlierMigrations(12));
@@ -248,7 +248,7 @@ describe.concurrent('a start that cannot go on', () => {
     expect(stderr).toContain('table `activity_sums` already exists');
   });
 
-  test('because a remote database refuses the token says so instead of waiting', async () => {
+  test('reports a rejected database token without a wait', async () => {
     const refusing = Bun.serve({ port: 0, fetch: () => new Response('no', { status: 401 }) });
     const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: refusing.url.origin } });
     await refusing.stop(true);
@@ -256,14 +256,14 @@ describe.concurrent('a start that cannot go on', () => {
     expect(stderr).toContain('cannot be used (TOKEN_REFUSED). It does not accept DATABASE_AUTH_TOKEN');
   });
 
-  test('because of a replica in a folder that cannot be made names the setting', async () => {
+  test('reports DATABASE_REPLICA_PATH when its folder cannot be created', async () => {
     const environment = { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: '/dev/null/replica.db' };
     const { exitCode, stderr } = await failToStart({ environment });
     expect(exitCode).toBe(1);
     expect(stderr).toStartWith('DATABASE_REPLICA_PATH is in a folder that cannot be made (E');
   });
 
-  test('because DATABASE_URL leads to something else says so', async () => {
+  test('reports a DATABASE_URL that is not a libSQL server', async () => {
     const other = Bun.serve({ port: 0, fetch: () => new Response('<p>Hello') });
     const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: other.url.origin } });
     await other.stop(true);
@@ -271,7 +271,7 @@ describe.concurrent('a start that cannot go on', () => {
     expect(stderr).toContain('does not answer as a libSQL server');
   });
 
-  test.skipIf(!hasSqld)('because a remote database is not migrated says what to run', async () => {
+  test.skipIf(!hasSqld)('reports the migrate command when a remote database is not migrated', async () => {
     const { url } = await startSqld();
     const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: url } });
     expect(exitCode).toBe(1);
@@ -279,8 +279,8 @@ describe.concurrent('a start that cannot go on', () => {
   });
 });
 
-describe.concurrent('production', () => {
-  test('with all settings starts, and says so in one line without secrets', async () => {
+describe.concurrent('start in production', () => {
+  test('logs the settings with warnings and the address without secrets', async () => {
     const { cwd } = await createCommandLine();
     const service = await startService({ cwd, environment: production });
     const lines = service
@@ -304,7 +304,7 @@ describe.concurrent('production', () => {
     expect((await fetch(`${service.address}/v2/private/user`)).status).toBe(401);
   });
 
-  test('on what development has left names every insecure setting at once, and makes no database', async () => {
+  test('reports every insecure development setting in one error and creates no database', async () => {
     const cwd = temporaryFolder();
     const development = await startService({ cwd });
     development.process.kill('SIGKILL');
@@ -337,8 +337,8 @@ describe.concurrent('production', () => {
   });
 });
 
-describe.skipIf(!hasSqld)('a remote database', () => {
-  test('serves once migrated, and is waited for when it comes up late', async () => {
+describe.skipIf(!hasSqld)('start with a remote database', () => {
+  test('waits for a database that becomes available later', async () => {
     const sqld = await startSqld();
     const db = await openDatabase({ url: sqld.url, timeoutMs: 2000 });
     await migrateDatabase(db);

@@ -11,27 +11,28 @@ const home = temporaryFolder();
 const clone = join(home, packageJson.name);
 const needed = ['git', 'node', 'npm', 'npx', 'sh', 'curl'];
 
-/** Nothing of this process but where packages are kept: npm, which may run the tests, tells its children much more. */
-const kept = ['HOME', 'TMPDIR', 'npm_config_cache', 'BUN_INSTALL', 'BUN_INSTALL_CACHE_DIR', 'XDG_CACHE_HOME'];
+/** Variables for package caches. Others are dropped, because npm sets many for its children. */
+const inherited = ['HOME', 'TMPDIR', 'npm_config_cache', 'BUN_INSTALL', 'BUN_INSTALL_CACHE_DIR', 'XDG_CACHE_HOME'];
 const environment = {
-  ...Object.fromEntries(kept.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))),
+  ...Object.fromEntries(
+    inherited.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])),
+  ),
   npm_config_offline: 'true',
   PORT: '0',
 };
 
-const noWay = await reasonAgainst();
-if (noWay !== undefined) console.warn(`The newcomer’s way was not walked: ${noWay}.`);
+const skipReason = await findSkipReason();
+if (skipReason !== undefined) console.warn(`The newcomer test was skipped: ${skipReason}.`);
 
-/** Why the way cannot be walked here. */
-async function reasonAgainst(): Promise<string | undefined> {
+async function findSkipReason(): Promise<string | undefined> {
   const missing = needed.filter((name) => Bun.which(name) === null);
   if (missing.length > 0) return `no ${missing.join(' and no ')} is installed`;
   const head = Bun.spawn(['git', 'rev-parse', 'HEAD'], { cwd: root, stdout: 'pipe', stderr: 'pipe' });
   const isClone = existsSync(join(root, '.git')) && (await runToEnd(head)).exitCode === 0;
-  return isClone ? undefined : 'this folder is no clone of a repository';
+  return isClone ? undefined : 'this folder is not a clone of a repository';
 }
 
-/** Two PATHs: this machine's without Bun, and the same with it. A folder that holds Bun is replaced by links to its other programs. */
+/** The PATH without and with Bun. Links to the other programs replace a folder that contains Bun. */
 function paths() {
   const [links, bun] = [join(home, 'bin'), join(home, 'bin-of-bun')];
   for (const folder of [links, bun]) mkdirSync(folder);
@@ -55,8 +56,8 @@ function stepsOf(readme: string) {
   return { commands: blocks('console').map((block) => block.trim().split('\n')), program: blocks('ts')[0] ?? '' };
 }
 
-test.skipIf(noWay !== undefined)(
-  `a newcomer comes from nothing to the first typed answer by the lines of the README${noWay ? ` (${noWay})` : ''}`,
+test.skipIf(skipReason !== undefined)(
+  `a newcomer comes from nothing to the first typed answer by the lines of the README${skipReason ? ` (${skipReason})` : ''}`,
   async () => {
     const { commands, program } = stepsOf(await runProgram(root, ['git', 'show', 'HEAD:README.md']));
     const [[cloneIt = '', enter = '', startIt = ''] = [], pack = [], compile = []] = commands;
@@ -73,13 +74,13 @@ test.skipIf(noWay !== undefined)(
     await run(home, cloneIt.replace('REPOSITORY', `'${root}'`));
     expect([enter, startIt]).toEqual([`cd ${packageJson.name}`, 'npm start']);
     const { address, token, curl } = await start(startIt, env).catch((error: Error) => {
-      console.warn(`The newcomer has Bun at hand, since npx keeps none here. ${error.message}`);
+      console.warn(`Bun is added to PATH, because npx has no cached Bun. ${error.message}`);
       env.PATH = withBun;
       return start(startIt, env);
     });
     timed('clone, install and start');
     expect(JSON.parse(await run(home, curl))).toMatchObject({ data: {} });
-    timed('first answer');
+    timed('first response');
 
     let cwd = clone;
     for (const command of pack) {
@@ -94,7 +95,7 @@ test.skipIf(noWay !== undefined)(
     const outputs = [];
     for (const command of compile) outputs.push(await run(cwd, command));
     expect(outputs.at(-1)).toBe('Ada\n');
-    timed('first typed answer');
+    timed('first typed response');
     process.stdout.write(`A newcomer: ${times.join(', ')}.\n`);
 
     for (const command of ['sh test/examples/journey.sh', 'node test/examples/journey.mjs']) {
@@ -105,7 +106,7 @@ test.skipIf(noWay !== undefined)(
   120_000,
 );
 
-/** Starts the service as the README says, and reads what it prints. */
+/** Starts the service by the README and parses its output. */
 async function start(command: string, env: Record<string, string | undefined>) {
   const options = { cwd: clone, env, stdout: 'pipe', stderr: 'pipe', detached: true } as const;
   const child = Bun.spawn(['sh', '-c', command], options);

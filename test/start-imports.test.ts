@@ -17,30 +17,30 @@ async function modulesOfStart(): Promise<string[]> {
 
 const modules = await modulesOfStart();
 
-describe('a start', () => {
-  test('loads nothing that makes the documentation: that waits for its first reader', async () => {
+describe('modules loaded at start', () => {
+  test('exclude the documentation, which is loaded lazily', async () => {
     expect(modules.some((path) => path.includes('/node_modules/elysia/'))).toBeTrue();
     const idle = /\/(@elysiajs\/swagger|@scalar|zod|@valibot\/to-json-schema|src\/http\/docs\/(?:page|openapi))\b/;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 
-  test('on a file loads nothing that speaks to a libSQL server', async () => {
+  test('exclude the remote database client when the database is a file', async () => {
     expect(modules.some((path) => path.includes('/@libsql/client/lib-esm/sqlite3.js'))).toBeTrue();
     const idle = /\/@libsql\/(client\/lib-esm\/(node|http|ws)\.js|hrana-client\/|isomorphic-ws\/)|\/node_modules\/ws\//;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 
-  test('loads nothing that counts or traces where nobody has asked for it', async () => {
+  test('exclude metrics and tracing when both are off', async () => {
     const idle = /\/node_modules\/(prom-client|@opentelemetry)\/|\/src\/telemetry\/(metrics|tracing)\b/;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 
-  test('loads nothing of a demo, and reads no flags, where there are none', async () => {
+  test('exclude the demo and the flag parser without flags', async () => {
     const idle = /\/node_modules\/commander\/|\/src\/(demo\/(?!page\.ts)|start\/flags\b)/;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 
-  test('loads no client of a carrier before an application is sent', async () => {
+  test('exclude the carrier client before the first application', async () => {
     expect(modules.filter((path) => path.includes('/node_modules/cockatiel/'))).toEqual([]);
   });
 });

@@ -15,7 +15,7 @@ interface Arrived {
 
 type Reply = Response | 'never' | 'broken';
 
-/** A service that answers by a script: each request gets the next reply, and all after it the last. */
+/** A service with scripted replies: each request gets the next one, and the last one is repeated. */
 function scriptedService(...replies: (() => Reply)[]) {
   const arrived: Arrived[] = [];
   const fetch = async (url: string, init: RequestInit): Promise<Response> => {
@@ -51,28 +51,28 @@ const page =
   () =>
     new Response('<h1>Bad gateway</h1>', { status, headers: { 'content-type': 'text/html', ...headers } });
 
-describe('a repeat', () => {
+describe('retry', () => {
   const passing = ['application-in-progress', 'database-unavailable', 'carrier-timeout', 'carrier-bad-answer'] as const;
 
-  test.each(passing)('follows %s', async (slug) => {
+  test.each(passing)('is sent after %s', async (slug) => {
     const { arrived, client } = scriptedService(problem(slug, { 'retry-after': '0' }), ok);
     expect(await client().saveProfile({})).toMatchObject({ data: user, error: undefined });
     expect(arrived.length).toBe(2);
   });
 
-  test.each([429, 502, 503, 504])('follows the page of a proxy with %d', async (status) => {
+  test.each([429, 502, 503, 504])('is sent after a proxy page with status %d', async (status) => {
     const { arrived, client } = scriptedService(page(status), ok);
     expect((await client().getUser()).error).toBeUndefined();
     expect(arrived.length).toBe(2);
   });
 
-  test('follows a connection that breaks', async () => {
+  test('is sent after a broken connection', async () => {
     const { arrived, client } = scriptedService(() => 'broken', ok);
     expect((await client().matchProducts()).error).toBeUndefined();
     expect(arrived.length).toBe(2);
   });
 
-  test('follows nothing that it cannot mend', async () => {
+  test('is not sent after permanent errors', async () => {
     const passed: readonly string[] = Object.keys(problemKinds).filter((slug) => {
       const { status } = problemKinds[slug as keyof typeof problemKinds];
       return [408, 409, 429, 502, 503, 504].includes(status);
@@ -88,25 +88,25 @@ describe('a repeat', () => {
     expect(arrived.length).toBe(1);
   });
 
-  test('comes no sooner than the service asks, in seconds or by a date', async () => {
+  test('waits for Retry-After in seconds or as a date', async () => {
     const later = () => new Date(Date.now() + 2000).toUTCString();
     const waits = ['1', later()].map(async (header) => {
       const { client } = scriptedService(problem('database-unavailable', { 'retry-after': header }), ok);
-      const begunMs = performance.now();
+      const startedAtMs = performance.now();
       expect((await client().getUser()).error).toBeUndefined();
-      return performance.now() - begunMs;
+      return performance.now() - startedAtMs;
     });
     for (const waitMs of await Promise.all(waits)) expect(waitMs).toBeGreaterThan(950);
   });
 
-  test('is not waited for when its time lies past the deadline', async () => {
+  test('is not sent when Retry-After exceeds the deadline', async () => {
     const { arrived, client } = scriptedService(problem('carrier-timeout', { 'retry-after': '3600' }), ok);
     const { error } = await client().startLtcApplication(applicant);
     expect(error).toMatchObject({ slug: 'carrier-timeout', retryAfterSeconds: 3600 });
     expect(arrived.length).toBe(1);
   });
 
-  test('comes as often as it is told at most', async () => {
+  test('is sent at most up to the number of attempts', async () => {
     const always = () => scriptedService(problem('database-unavailable', { 'retry-after': '0' }));
     const [usual, set, once] = [always(), always(), always()];
     expect((await usual.client().getUser()).error?.slug).toBe('database-unavailable');
@@ -115,7 +115,7 @@ describe('a repeat', () => {
     expect([usual, set, once].map(({ arrived }) => arrived.length)).toEqual([4, 2, 1]);
   });
 
-  test('is the same request: body, request id and Idempotency-Key', async () => {
+  test('has the same body, request id and Idempotency-Key', async () => {
     const { arrived, client } = scriptedService(() => 'broken', problem('carrier-timeout', { 'retry-after': '0' }), ok);
     await client().startLifeApplication(applicant);
     const sent = arrived.map(({ body, headers }) => [
@@ -132,7 +132,7 @@ describe('a repeat', () => {
     ]);
   });
 
-  test('of a save with If-Match comes only where nothing was done: the first may have arrived', async () => {
+  test('is sent for a save with If-Match only when the first attempt cannot have been applied', async () => {
     const refused = [
       ['network-failure', () => 'broken' as const],
       ['database-unavailable', problem('database-unavailable', { 'retry-after': '0' })],
@@ -152,15 +152,15 @@ describe('a repeat', () => {
   });
 });
 
-describe('an abort', () => {
-  test('before the call sends nothing', async () => {
+describe('abort', () => {
+  test('sends nothing when it precedes the call', async () => {
     const { arrived, client } = scriptedService(ok);
     const { error } = await client().getUser({ signal: AbortSignal.abort('gone') });
     expect(error).toEqual({ slug: 'aborted', cause: 'gone' });
     expect(arrived).toEqual([]);
   });
 
-  test('ends a call that waits for an answer, even of a fetch that cannot be ended, and is not followed by a repeat', async () => {
+  test('ends a pending call without a retry, also when fetch ignores the signal', async () => {
     const { arrived, client } = scriptedService(() => 'never');
     const controller = new AbortController();
     const call = client().getUser({ signal: controller.signal });
@@ -170,7 +170,7 @@ describe('an abort', () => {
     expect(arrived.length).toBe(1);
   });
 
-  test('ends a wait for the next attempt, and a token that does not come', async () => {
+  test('ends a retry delay and a pending token', async () => {
     const { arrived, client } = scriptedService(problem('database-unavailable', { 'retry-after': '20' }), ok);
     const controller = new AbortController();
     const waiting = client().getUser({ signal: controller.signal });
@@ -182,7 +182,7 @@ describe('an abort', () => {
     expect(arrived.length).toBe(1);
   });
 
-  test('that never comes leaves nothing at a signal that outlives many calls', async () => {
+  test('leaves no listener on the signal after a call', async () => {
     const controller = new AbortController();
     let listeners = 0;
     const { addEventListener, removeEventListener } = controller.signal;
@@ -199,20 +199,20 @@ describe('an abort', () => {
   });
 });
 
-describe('a time limit', () => {
-  test('ends whatever does not come, and says how long it was', async () => {
+describe('timeout', () => {
+  test('ends a pending call with the error timed-out', async () => {
     const silent = scriptedService(() => 'never').client({ timeoutMs: 30 });
     expect((await silent.getUser()).error).toEqual({ slug: 'timed-out', timeoutMs: 30 });
     expect((await silent.saveProfile({}, { timeoutMs: 20 })).error).toEqual({ slug: 'timed-out', timeoutMs: 20 });
   });
 
-  test('may be none', async () => {
+  test('is off when it is infinite', async () => {
     const token = () => Bun.sleep(30).then(() => 'late');
     const client = scriptedService(ok).client({ token, timeoutMs: Number.POSITIVE_INFINITY });
     expect((await client.getUser()).error).toBeUndefined();
   });
 
-  test('counts all attempts', async () => {
+  test('covers all attempts', async () => {
     const { arrived, client } = scriptedService(problem('database-unavailable', { 'retry-after': '0' }), () => 'never');
     const { error } = await client({ timeoutMs: 1000 }).getUser();
     expect(error?.slug).toBe('timed-out');
@@ -220,11 +220,11 @@ describe('a time limit', () => {
   });
 });
 
-describe('a token', () => {
-  test('is asked for anew once, when it is refused', async () => {
-    const asked: boolean[] = [];
+describe('token', () => {
+  test('is requested again once after a 401', async () => {
+    const requested: boolean[] = [];
     const token = async ({ isRefused }: { isRefused: boolean }) => {
-      asked.push(isRefused);
+      requested.push(isRefused);
       return isRefused ? 'fresh' : 'stale';
     };
     const mended = scriptedService(
@@ -233,7 +233,7 @@ describe('a token', () => {
       ok,
     );
     expect((await mended.client({ token }).saveProfile({}, { ifMatch: undefined })).error).toBeUndefined();
-    expect(asked).toEqual([false, true, false]);
+    expect(requested).toEqual([false, true, false]);
     expect(mended.arrived.map(({ headers }) => headers.get('authorization'))).toEqual([
       'Bearer stale',
       'Bearer fresh',
@@ -247,7 +247,7 @@ describe('a token', () => {
     expect(fixed.arrived.length).toBe(1);
   });
 
-  test('that cannot be had is an error of its own', async () => {
+  test('yields token-unavailable when the callback throws', async () => {
     const cause = new Error('signed out');
     const token = () => {
       throw cause;
@@ -258,8 +258,8 @@ describe('a token', () => {
   });
 });
 
-describe('an answer', () => {
-  test('of success has the data, the tag and the id', async () => {
+describe('result', () => {
+  test('has data, ETag and request id on success', async () => {
     expect(await scriptedService(ok).client().getUser()).toEqual({
       data: { user: { id: 'ada' } } as never,
       error: undefined,
@@ -269,7 +269,7 @@ describe('an answer', () => {
     });
   });
 
-  test('304 says that what the caller has is current, and only who asked gets it', async () => {
+  test('is isNotModified for 304 after If-None-Match, and unexpected otherwise', async () => {
     const { arrived, client } = scriptedService(() => new Response(null, { status: 304, headers: { etag: '"1-1"' } }));
     const { data, error, isNotModified, etag } = await client().getUser({ ifNoneMatch: '"1-1"' });
     expect([data, error, isNotModified, etag]).toEqual([undefined, undefined, true, '"1-1"']);
@@ -277,35 +277,38 @@ describe('an answer', () => {
     expect((await client().getUser()).error).toMatchObject({ slug: 'unexpected-answer', status: 304 });
   });
 
-  const strange: [string, () => Reply][] = [
+  const unexpected: [string, () => Reply][] = [
     ['a page with 200', page(200)],
     ['broken JSON', () => new Response('{', { headers: { 'content-type': 'application/json' } })],
     ['null as a problem', () => Response.json(null, { status: 400 })],
     ['a list as a problem', () => Response.json([], { status: 422 })],
     ['a problem of another service', () => Response.json({ type: 'about:blank', status: 400 }, { status: 400 })],
-    ['a problem whose status is not its answer’s', problem('forbidden', {}, 404)],
-    ['a kind that is newer than the client', problem('newer-kind')],
-    ['a name of every object', () => Response.json({ type: '/problems/constructor', status: 400 }, { status: 400 })],
+    ['a problem with another status than the response', problem('forbidden', {}, 404)],
+    ['a problem type newer than the client', problem('newer-kind')],
+    [
+      'a problem type with the name of an Object.prototype member',
+      () => Response.json({ type: '/problems/constructor', status: 400 }, { status: 400 }),
+    ],
   ];
-  test.each(strange)('that is %s is unexpected, and no problem of the service', async (_, reply) => {
+  test.each(unexpected)('is unexpected-answer for %s', async (_, reply) => {
     expect((await scriptedService(reply).client({ attempts: 1 }).getUser()).error?.slug).toBe('unexpected-answer');
   });
 
-  test('that is long is cut', async () => {
+  test('has at most 1,000 characters of an unexpected body', async () => {
     const { error } = await scriptedService(() => new Response('x'.repeat(1e6), { status: 400 }))
       .client()
       .getUser();
     expect(error?.slug === 'unexpected-answer' && error.text.length).toBe(1000);
   });
 
-  test('that lists methods gives them', async () => {
+  test('has the Allow methods of a 405', async () => {
     const reply = problem('method-not-allowed', { allow: 'GET, HEAD' });
     expect((await scriptedService(reply).client().getUser()).error).toMatchObject({ allow: ['GET', 'HEAD'] });
   });
 });
 
-describe('a request', () => {
-  test('has the address below any base, the query as text and nothing that is undefined', async () => {
+describe('request', () => {
+  test('has its path below any baseUrl and a query without undefined values', async () => {
     const ends = ['', '/', '//?a#b', '/v2/private', '/v2/private/'];
     for (const baseUrl of ends.map((end) => `http://service.test/api${end}`)) {
       const { arrived, client } = scriptedService(ok);
@@ -314,7 +317,7 @@ describe('a request', () => {
     }
   });
 
-  test('has the headers of the client, of the call, and a request id that may be given', async () => {
+  test('has the headers of the client and of the call, and a given request id', async () => {
     const { arrived, client } = scriptedService(ok);
     const headers = { 'X-Request-Id': 'mine-12345', 'x-app': 'web' };
     await client({ headers }).getUser({ headers: { 'x-app': 'other', authorization: 'Bearer other' } });
@@ -323,7 +326,7 @@ describe('a request', () => {
     expect(names.map((name) => sent?.headers.get(name))).toEqual(['mine-12345', 'other', 'Bearer token', null]);
   });
 
-  test('that cannot be made is an error of its own, not a throw, and is not tried again', async () => {
+  test('yields invalid-call or token-unavailable instead of a throw when it is invalid', async () => {
     const { arrived, client } = scriptedService(ok);
     const cyclic: { self?: unknown } = {};
     cyclic.self = cyclic;
@@ -344,13 +347,13 @@ describe('a request', () => {
     expect(arrived).toEqual([]);
   });
 
-  test.each([301, 302, 307, 308])('follows no redirect with %d: its token and body go nowhere else', async (status) => {
-    const asked: string[] = [];
+  test.each([301, 302, 307, 308])('follows no redirect with status %d', async (status) => {
+    const paths: string[] = [];
     const server = Bun.serve({
       port: 0,
       hostname: '127.0.0.1',
       fetch({ url }) {
-        asked.push(new URL(url).pathname);
+        paths.push(new URL(url).pathname);
         return new Response(null, { status, headers: { location: '/elsewhere' } });
       },
     });
@@ -359,27 +362,27 @@ describe('a request', () => {
     const client = createClient({ baseUrl: server.url.origin, token: 'token', attempts: 1 });
     expect((await client.saveProfile({ firstName: 'Ada' })).error?.slug).toBe('network-failure');
     expect((await client.getUser()).error?.slug).toBe('network-failure');
-    expect(asked).toEqual(['/v2/private/user/profile', '/v2/private/user']);
+    expect(paths).toEqual(['/v2/private/user/profile', '/v2/private/user']);
   });
 
-  test('accepts any http or https address as its base', async () => {
+  test('accepts any http or https URL as baseUrl', async () => {
     for (const [baseUrl, url] of [
       ['http://[::1]:3000/', 'http://[::1]:3000/v2/private/user'],
       [' HTTPS://Service.test ', 'HTTPS://Service.test/v2/private/user'],
       ['https://bücher.example/a/b?c', 'https://bücher.example/a/b/v2/private/user'],
       ['http://127.0.0.1:1#a', 'http://127.0.0.1:1/v2/private/user'],
     ] as const) {
-      const asked: string[] = [];
+      const urls: string[] = [];
       const fetch = async (url: string) => {
-        asked.push(url);
+        urls.push(url);
         return ok();
       };
       await createClient({ baseUrl, token: 'token', fetch }).getUser();
-      expect(asked).toEqual([url]);
+      expect(urls).toEqual([url]);
     }
   });
 
-  test('is refused from the start without an address', () => {
+  test('is impossible with an invalid baseUrl: createClient throws', () => {
     const wrong = ['nowhere', '', '/api', '//a', 'localhost:3000', 'ftp://a', 'http://', 'http:\\\\a', 'http://a b'];
     for (const baseUrl of [...wrong, 'http://a:port', 'http://a:', 'http://[a', 'https://me:secret@a']) {
       expect(() => createClient({ baseUrl, token: '' })).toThrow(new TypeError(baseUrlRule));
@@ -387,8 +390,8 @@ describe('a request', () => {
   });
 });
 
-describe('against the app', () => {
-  test('a client has every operation of the documentation, under its name', async () => {
+describe('operations of the client', () => {
+  test('equal those of the OpenAPI document by name', async () => {
     const { call } = await createTestApp();
     const { paths } = (await call('GET', '/swagger/json')).body as { paths: Record<string, Record<string, never>> };
     const documented = Object.entries(paths)
@@ -406,7 +409,7 @@ describe('against the app', () => {
     expect(made.sort()).toEqual(documented.sort());
   });
 
-  test('a key is sent by what takes one, and by nothing else', async () => {
+  test('send an Idempotency-Key only for applications', async () => {
     const { arrived, client } = scriptedService(ok);
     const operations = Object.entries(client()) as [string, (input?: unknown) => Promise<unknown>][];
     for (const [, operation] of operations) await operation({});
@@ -420,7 +423,7 @@ describe('against the app', () => {
 });
 
 describe('dataOf', () => {
-  test('gives the data, or throws what the call failed with', async () => {
+  test('returns the data or throws the error of the call', async () => {
     expect(await dataOf(scriptedService(ok).client().getUser())).toEqual(user as never);
     const failing = dataOf(scriptedService(problem('user-not-found')).client().getUser());
     const failure = await failing.catch((error: unknown) => error);

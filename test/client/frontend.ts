@@ -5,7 +5,7 @@ import { builtClient } from '../support/built-client';
 import { temporaryFolder } from '../support/database';
 import { runProgram } from '../support/run-to-end';
 
-/** A frontend in an empty folder, made as the README says; nothing of this folder can be found from there. */
+/** A frontend in an empty folder, created by the documented steps, without access to this folder. */
 export async function createFrontend() {
   const [built, frontend] = [await builtClient(), temporaryFolder()];
   await runProgram(built, [process.execPath, 'pm', 'pack', '--destination', frontend, '--quiet']);

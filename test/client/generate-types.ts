@@ -1,6 +1,6 @@
 /**
- * Prints what `openapi-typescript` makes of the document at an address. It prints by the API of the compiler, which
- * TypeScript 7 does not have: it alone gets TypeScript 5.
+ * Prints the types that `openapi-typescript` generates for the document at a URL. It needs the compiler API, which
+ * TypeScript 7 does not have, so it gets TypeScript 5.
  */
 const typescript5 = await import('typescript-5');
 Bun.plugin({

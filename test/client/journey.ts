@@ -1,8 +1,8 @@
 import type * as Library from '../../src/client';
 
 /**
- * What a frontend does, from the first call to the application, with every way of failing that one person can bring
- * about. Runs in any runtime; gives what happened, which must be the same in all.
+ * The calls of a frontend from the first read to the application, with every error that one user can cause. Runs in any
+ * runtime and returns the outcome, which must be equal in all.
  */
 export async function journey({ createClient, dataOf, CallFailure }: typeof Library, baseUrl: string, token: string) {
   const client = createClient({ baseUrl, token: async () => token });
@@ -37,7 +37,7 @@ export async function journey({ createClient, dataOf, CallFailure }: typeof Libr
   const lists = await dataOf(client.getHealthAndCare());
   const glance = await client.getMonthlyGlance({ month: 'March' });
   const aborted = await client.getUser({ signal: abortedSignal() });
-  const stranger = await createClient({ baseUrl, token: 'unknown' }).getUser();
+  const unauthenticated = await createClient({ baseUrl, token: 'unknown' }).getUser();
   const nowhere = await createClient({ baseUrl: 'http://127.0.0.1:1', token, attempts: 1 }).getUser();
   const thrown = await dataOf(client.getMonthlyGlance({ month: 'Smarch' })).catch((error: unknown) => error);
 
@@ -61,13 +61,13 @@ export async function journey({ createClient, dataOf, CallFailure }: typeof Libr
     hobbies: lists.data.hobbies.length,
     glance: glance.error?.slug,
     aborted: aborted.error?.slug,
-    stranger: stranger.error?.slug,
+    unauthenticated: unauthenticated.error?.slug,
     nowhere: nowhere.error?.slug,
     thrown: thrown instanceof CallFailure ? thrown.error.slug : thrown,
   };
 }
 
-/** Of a library's kind where the platform has none. */
+/** A minimal signal on platforms without AbortController. */
 function abortedSignal(): AbortSignal {
   if (typeof AbortController === 'function') {
     const controller = new AbortController();
@@ -96,7 +96,7 @@ export const journeyOutcome = {
   hobbies: 55,
   glance: 'forbidden',
   aborted: 'aborted',
-  stranger: 'unauthenticated',
+  unauthenticated: 'unauthenticated',
   nowhere: 'network-failure',
   thrown: 'forbidden',
 };

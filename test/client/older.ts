@@ -1,4 +1,4 @@
-/** Takes from a realm what an older platform does not have. Runs on a page and in Node.js too, as text. */
+/** Removes features that older platforms lack from a realm. Its source text also runs on a page and in Node.js. */
 export function makeOlder(): void {
   const missing: readonly (readonly [holder: object, names: readonly string[]])[] = [
     [globalThis, ['crypto', 'AbortController', 'AbortSignal', 'URLSearchParams', 'structuredClone']],
@@ -12,7 +12,7 @@ export function makeOlder(): void {
   for (const [holder, names] of missing) {
     for (const name of names) {
       Reflect.deleteProperty(holder, name);
-      if (name in holder) throw new Error(`${name} cannot be taken away`);
+      if (name in holder) throw new Error(`${name} cannot be removed`);
     }
   }
 }

@@ -13,7 +13,7 @@ const root = join(import.meta.dirname, '../..');
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
 const pages = await Promise.all(['README.md', 'docs/frontend.md'].map((path) => Bun.file(join(root, path)).text()));
 
-/** Compiles these files of the tests, as strictly as the service; they import the types by these names. */
+/** Compiles test files with the strict options of the service; `types` maps import names to files. */
 async function compileWith(types: Readonly<Record<string, string>>, files: readonly string[]) {
   const paths = Object.fromEntries(Object.entries(types).map(([name, path]) => [name, [path]]));
   const config = { extends: join(root, 'tsconfig.json'), compilerOptions: { paths, types: [] }, files, exclude: [] };
@@ -26,8 +26,8 @@ const frontend = await createFrontend();
 const installed = join(frontend, 'node_modules', packageJson.name);
 const service = await startService({ environment: { AUTH_SECRET: testSecret, CARRIER_BREAKER_FAILURES: '1000' } });
 
-describe('the package of the client', () => {
-  test('is all that a frontend gets, with no other package', async () => {
+describe('client package', () => {
+  test('installs without other packages and contains no code or path of the service', async () => {
     expect([...new Glob('*').scanSync({ cwd: join(frontend, 'node_modules'), onlyFiles: false })]).toEqual([
       packageJson.name,
     ]);
@@ -38,7 +38,7 @@ describe('the package of the client', () => {
     for (const file of files) {
       const text = await Bun.file(join(installed, file)).text();
       expect(text).not.toContain(root);
-      // Bun heads each module with its address, seen from where the build ran.
+      // Bun adds a comment with the path of each module, relative to the build folder.
       expect(text.match(/^\/\/ (?!src\/).*/gm)).toBeNull();
       expect(text.match(/from ['"](?!\.\/)[^'"]+/g)).toBeNull();
       expect(text).not.toMatch(/elysia|valibot|drizzle|libsql|\bBun\b|node:/i);
@@ -51,7 +51,7 @@ describe('the package of the client', () => {
     expect(pages.join()).toContain('is 4.5 kB minified and gzipped');
   });
 
-  test('has every operation’s types written out, none of them loose', async () => {
+  test('has inlined types for every operation, without any or unknown', async () => {
     const api = await Bun.file(join(installed, 'client/api.d.ts')).text();
     expect(api).toContain('"assistedLiving" | "inHome"');
     expect(api).toMatch(/readonly 'carrier-declined': \{\s+readonly code: 313;/);
@@ -64,7 +64,7 @@ const exampleFor = (token: string) =>
   examples.replace('http://127.0.0.1:3000', service.address).replace('TOKEN', token);
 const tokenOf = (id: string) => testToken({ id, now: new Date() });
 
-describe('in a frontend', () => {
+describe('client in a frontend', () => {
   const resolutions = [
     { module: 'preserve', moduleResolution: 'bundler' },
     { module: 'nodenext', moduleResolution: 'nodenext' },
@@ -81,14 +81,14 @@ describe('in a frontend', () => {
   };
 
   test.each(resolutions)(
-    'the code of the README and docs/frontend.md compiles, strictly, with $moduleResolution',
+    'compiles the code of README and docs/frontend.md in strict mode with $moduleResolution',
     async (options) => {
       expect(await compile('readme', exampleFor('TOKEN'), { ...options, noEmit: true })).toBe('');
       expect(examples).toContain('createClient(');
     },
   );
 
-  test.each(resolutions)('what must not compile does not, with $moduleResolution', async (options) => {
+  test.each(resolutions)('rejects invalid calls at compile time with $moduleResolution', async (options) => {
     const text = `
       import { type ClientError, createClient } from '${packageJson.name}/client';
       const client = createClient({ baseUrl: 'http://127.0.0.1', token: '' });
@@ -103,7 +103,7 @@ describe('in a frontend', () => {
     expect(lines).toEqual([4, 5, 6]);
   });
 
-  test('a CommonJS file imports the same types, and runs in Node.js where there is one', async () => {
+  test('works from a CommonJS file with the same types', async () => {
     const text = `
       import { createClient, type Result, type User } from '${packageJson.name}/client';
       const client = createClient({ baseUrl: '${service.address}', token: '${await tokenOf('commonjs')}' });
@@ -120,7 +120,7 @@ describe('in a frontend', () => {
     if (node !== null) expect(await run(frontend, [node, 'out/old.cjs'])).toBe('Ada');
   });
 
-  test('of which the service’s folder is a workspace, the same import finds the client that is built there', async () => {
+  test('resolves to the built client when the service is a workspace of the frontend', async () => {
     const workspace = temporaryFolder();
     const linked = join(workspace, 'node_modules', packageJson.name);
     await Bun.write(join(linked, 'package.json'), JSON.stringify(packageJson));
@@ -141,7 +141,7 @@ describe('in a frontend', () => {
     for (const [index, line] of lines.entries()) expect(line).toMatch(expectedOutput[index] ?? /^$/);
   };
 
-  test('the code of the README and docs/frontend.md runs in Bun, and in Node.js where there is one', async () => {
+  test('runs the code of README and docs/frontend.md in Bun and Node.js', async () => {
     await Bun.write(join(frontend, 'in-bun.ts'), exampleFor(await tokenOf('readme-in-bun')));
     isAsExpected(await run(frontend, [process.execPath, 'in-bun.ts']));
     const node = Bun.which('node');
@@ -152,13 +152,13 @@ describe('in a frontend', () => {
   });
 });
 
-describe('what openapi-typescript makes of the document', () => {
+describe('types of openapi-typescript', () => {
   const [agreements, program] = [
     join(root, 'test/client/generated/types.test-d.ts'),
     join(root, 'test/client/generated/walk.ts'),
   ] as const;
 
-  test('compiles strictly, refuses what must not be sent, and is what this client has', async () => {
+  test('compile in strict mode, reject invalid requests and equal the types of the client', async () => {
     const generate = [process.execPath, join(root, 'test/client/generate-types.ts'), `${service.address}/swagger/json`];
     const generated = join(temporaryFolder(), 'types.ts');
     await Bun.write(generated, await run(root, generate));
@@ -166,7 +166,7 @@ describe('what openapi-typescript makes of the document', () => {
     await compileWith({ 'types-of-document': generated, 'api-of-client': ofClient }, [agreements, program]);
   });
 
-  test('lets a frontend walk from a profile to an application', async () => {
+  test('support a journey from a profile to an application', async () => {
     const load = (path: string) => import(path);
     expect(await (await load(program)).walk(service.address, await tokenOf('walking'))).toEqual({
       firstName: 'Ada',
@@ -174,7 +174,7 @@ describe('what openapi-typescript makes of the document', () => {
       isMatched: true,
       terms: 1,
       glance: 220,
-      fault: '/careCosts',
+      invalidField: '/careCosts',
     });
   });
 });

@@ -1,4 +1,4 @@
-/** All that the client may use beside ES2020: what is missing on some platform may be undefined here. */
+/** The platform features that the client may use in addition to ES2020; features that some platforms lack are optional. */
 
 interface AbortSignal {
   readonly aborted: boolean;
@@ -25,7 +25,7 @@ interface Response {
   readonly type?: string;
   text(): Promise<string>;
 }
-/** An option that is ignored where it is not known. */
+/** Older platforms ignore this option. */
 interface ErrorConstructor {
   new (message?: string, options?: { readonly cause?: unknown }): Error;
 }

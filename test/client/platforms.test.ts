@@ -20,17 +20,17 @@ const module = await Bun.file(join(installed, 'client.js')).text();
 const commonJs = await Bun.file(join(installed, 'commonjs/client.js')).text();
 const tokenOf = (id: string) => testToken({ id, now: new Date() });
 
-/** The files of a page that is not this service's, by their paths. */
+/** The files of a page on another origin, by path. */
 const page = new Map<string, string>();
-/** Requests of the page's own host for what is not a file, with their cookies. */
-const asked: [path: string, cookie: string | null][] = [];
+/** Requests to the page's own host for other paths, with their cookies. */
+const ownHostRequests: [path: string, cookie: string | null][] = [];
 const pages = Bun.serve({
   port: 0,
   hostname: '127.0.0.1',
   fetch(request) {
     const { pathname } = new URL(request.url);
     if (/^\/(?:here|moved|elsewhere)/.test(pathname)) {
-      asked.push([pathname, request.headers.get('cookie')]);
+      ownHostRequests.push([pathname, request.headers.get('cookie')]);
       return pathname.startsWith('/moved') ? Response.redirect('/elsewhere') : Response.json({});
     }
     const type = pathname.endsWith('.js') ? 'text/javascript' : 'text/html';
@@ -38,12 +38,11 @@ const pages = Bun.serve({
   },
 });
 atEnd(() => pages.stop(true));
-// Each journey meets the carrier's faults: after some of them the circuit breaker would answer in the carrier's place.
+// Each journey causes carrier failures, so the circuit breaker must not open.
 const service = await startService({
   environment: { AUTH_SECRET: testSecret, CORS_ORIGINS: pages.url.origin, CARRIER_BREAKER_FAILURES: '1000' },
 });
 
-/** The journey as one module. */
 async function bundled(path: string, format: 'esm' | 'cjs'): Promise<string> {
   const { outputs } = await Bun.build({ entrypoints: [path], target: 'browser', format });
   return (await outputs[0]?.text()) ?? '';
@@ -72,7 +71,7 @@ const commonJsProgram = async (id: string) => `
   const { journey } = require('./journey.cjs');
   ${await print(id)};
 `;
-/** As React Native: a realm that has `fetch`, headers and timers, and no other class of the web. */
+/** Like React Native: a realm with `fetch`, headers and timers, and no other web API. */
 const bareProgram = async (id: string) => `
   const { runInNewContext } = require('node:vm');
   const { readFileSync } = require('node:fs');
@@ -85,20 +84,20 @@ const bareProgram = async (id: string) => `
   ${await print(id)};
 `;
 
-describe('B11 the whole journey', () => {
+describe('B11 client journey', () => {
   const bun = process.execPath;
   const runs = [
     { where: 'in Bun', program: [bun, 'a.mjs'], text: moduleProgram, missing: undefined },
     { where: 'in Bun by require', program: [bun, 'b.cjs'], text: commonJsProgram, missing: undefined },
     {
-      where: 'in Bun without what is newer',
+      where: 'in Bun without newer features',
       program: [bun, '--preload', './older.js', 'c.mjs'],
       text: moduleProgram,
       missing: undefined,
     },
     { where: 'in Node.js', program: ['node', 'd.mjs'], text: moduleProgram, missing: noNode },
     { where: 'in Node.js by require', program: ['node', 'e.cjs'], text: commonJsProgram, missing: noNode },
-    { where: 'in a realm with fetch and timers alone', program: ['node', 'f.cjs'], text: bareProgram, missing: noNode },
+    { where: 'in a realm with only fetch and timers', program: ['node', 'f.cjs'], text: bareProgram, missing: noNode },
   ].map((one) => ({ ...one, note: skipNote(one.missing) }));
 
   for (const { where, program, text, missing, note } of runs) {
@@ -109,8 +108,7 @@ describe('B11 the whole journey', () => {
   }
 });
 
-describe('B11 the whole journey in workerd', () => {
-  /** The program, in the package of this machine's platform. */
+describe('B11 client in workerd', () => {
   function findWorkerd(): string | undefined {
     try {
       return createRequire(createRequire(import.meta.url).resolve('workerd')).resolve(
@@ -124,7 +122,7 @@ describe('B11 the whole journey in workerd', () => {
   const runs = workerd !== undefined && Bun.spawnSync([workerd, '--version']).success;
   const noWorkerd = runs ? undefined : 'no workerd runs here';
 
-  /** Answers with what `expression` gives. */
+  /** Starts a worker that responds with the value of `expression`. */
   async function startWorker(expression: string): Promise<string> {
     const folder = temporaryFolder();
     const text = `
@@ -160,21 +158,21 @@ describe('B11 the whole journey in workerd', () => {
     return `http://127.0.0.1:${JSON.parse(value ?? '{}').port}`;
   }
 
-  test.skipIf(!runs)(`succeeds${skipNote(noWorkerd)}`, async () => {
+  test.skipIf(!runs)(`completes the journey${skipNote(noWorkerd)}`, async () => {
     const address = await startWorker(`journey(library, '${service.address}', '${await tokenOf('in-workerd')}')`);
     expect(await (await fetch(address)).json()).toEqual(journeyOutcome);
   });
 
   test.skipIf(!runs)(`follows no redirect${skipNote(noWorkerd)}`, async () => {
-    asked.length = 0;
+    ownHostRequests.length = 0;
     const settings = `{ baseUrl: '${pages.url.origin}/moved', token: 'token', attempts: 1 }`;
     const address = await startWorker(`library.createClient(${settings}).saveProfile({ firstName: 'Ada' })`);
     expect(await (await fetch(address)).json()).toMatchObject({ error: { slug: 'network-failure' } });
-    expect(asked).toEqual([['/moved/v2/private/user/profile', null]]);
+    expect(ownHostRequests).toEqual([['/moved/v2/private/user/profile', null]]);
   });
 });
 
-describe.skipIf(noBrowser !== undefined)(`B11 in Chromium${skipNote(noBrowser)}`, () => {
+describe.skipIf(noBrowser !== undefined)(`B11 client in Chromium${skipNote(noBrowser)}`, () => {
   page.set('/client.js', module).set('/journey.js', journey);
 
   async function openPage(...first: (() => void)[]) {
@@ -193,19 +191,19 @@ describe.skipIf(noBrowser !== undefined)(`B11 in Chromium${skipNote(noBrowser)}`
       { address: service.address, token: await tokenOf(id) },
     );
 
-  test('the whole journey succeeds on a page of another host', async () => {
+  test('completes the journey on a page of another host', async () => {
     expect(await goJourney(await openPage(), 'in-chromium')).toEqual(journeyOutcome);
   });
 
-  test('the whole journey succeeds on a page without newer browser features', async () => {
+  test('completes the journey on a page without newer browser features', async () => {
     expect(await goJourney(await openPage(makeOlder), 'in-older-chromium')).toEqual(journeyOutcome);
   });
 
-  test('the client sends no cookie and follows no redirect on its own host', async () => {
-    asked.length = 0;
+  test('sends no cookie and follows no redirect on its own host', async () => {
+    ownHostRequests.length = 0;
     const opened = await openPage();
     const results = await opened.evaluate(async () => {
-      // biome-ignore lint/suspicious/noDocumentCookie: the newer way is missing where a page came over plain http
+      // biome-ignore lint/suspicious/noDocumentCookie: the Cookie Store API does not exist on plain http pages
       document.cookie = 'session=kept';
       await fetch('/here/by-fetch');
       const { createClient } = await import(String('/client.js'));
@@ -213,7 +211,7 @@ describe.skipIf(noBrowser !== undefined)(`B11 in Chromium${skipNote(noBrowser)}`
       return [(await read('/here')).error?.slug, (await read('/moved')).error?.slug];
     });
     expect(results).toEqual([undefined, 'network-failure']);
-    expect(asked).toEqual([
+    expect(ownHostRequests).toEqual([
       ['/here/by-fetch', 'session=kept'],
       ['/here/v2/private/user', null],
       ['/moved/v2/private/user', null],
@@ -221,11 +219,13 @@ describe.skipIf(noBrowser !== undefined)(`B11 in Chromium${skipNote(noBrowser)}`
   });
 });
 
-test.skipIf(noBrowser !== undefined)(`C2 the whole journey succeeds beside Sentry${skipNote(noBrowser)}`, async () => {
-  const entry = join(temporaryFolder(), 'sentry.ts');
-  await Bun.write(
-    entry,
-    `import { browserTracingIntegration, createTransport, init } from '${Bun.resolveSync('@sentry/browser', import.meta.dirname)}';
+test.skipIf(noBrowser !== undefined)(
+  `C2 client completes the journey on a page with Sentry${skipNote(noBrowser)}`,
+  async () => {
+    const entry = join(temporaryFolder(), 'sentry.ts');
+    await Bun.write(
+      entry,
+      `import { browserTracingIntegration, createTransport, init } from '${Bun.resolveSync('@sentry/browser', import.meta.dirname)}';
      init({
        dsn: 'http://key@127.0.0.1:1/1',
        integrations: [browserTracingIntegration()],
@@ -233,31 +233,32 @@ test.skipIf(noBrowser !== undefined)(`C2 the whole journey succeeds beside Sentr
        tracePropagationTargets: ['${service.address}'],
        transport: (options) => createTransport(options, async () => ({ statusCode: 200 })),
      });`,
-  );
-  page
-    .set('/client.js', module)
-    .set('/journey.js', journey)
-    .set('/sentry.js', await bundled(entry, 'esm'));
-  const opened = await (await startBrowser()).newPage();
-  const traced: string[] = [];
-  opened.on('request', (request) => {
-    const { 'sentry-trace': trace, baggage } = request.headers();
-    if (trace !== undefined && baggage !== undefined) traced.push(new URL(request.url()).pathname);
-  });
-  await opened.goto(pages.url.origin);
-  const outcome = await opened.evaluate(
-    async ({ address, token }) => {
-      const load = (path: string) => import(path);
-      await load('/sentry.js');
-      return (await load('/journey.js')).journey(await load('/client.js'), address, token);
-    },
-    { address: service.address, token: await tokenOf('beside-sentry') },
-  );
-  expect(outcome).toEqual(journeyOutcome);
-  expect(traced).toContain('/v2/private/user/profile');
-});
+    );
+    page
+      .set('/client.js', module)
+      .set('/journey.js', journey)
+      .set('/sentry.js', await bundled(entry, 'esm'));
+    const opened = await (await startBrowser()).newPage();
+    const traced: string[] = [];
+    opened.on('request', (request) => {
+      const { 'sentry-trace': trace, baggage } = request.headers();
+      if (trace !== undefined && baggage !== undefined) traced.push(new URL(request.url()).pathname);
+    });
+    await opened.goto(pages.url.origin);
+    const outcome = await opened.evaluate(
+      async ({ address, token }) => {
+        const load = (path: string) => import(path);
+        await load('/sentry.js');
+        return (await load('/journey.js')).journey(await load('/client.js'), address, token);
+      },
+      { address: service.address, token: await tokenOf('beside-sentry') },
+    );
+    expect(outcome).toEqual(journeyOutcome);
+    expect(traced).toContain('/v2/private/user/profile');
+  },
+);
 
-describe('B11 the built client', () => {
+describe('B11 built client', () => {
   const forms: [name: string, text: string, options: Options][] = [
     ['module', module, { ecmaVersion: 2020, sourceType: 'module' }],
     ['CommonJS', commonJs, { ecmaVersion: 2021, sourceType: 'script' }],

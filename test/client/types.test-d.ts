@@ -1,4 +1,4 @@
-/** What the client refuses to compile. Each expectation is an error of `tsc` itself as soon as its type loosens. */
+/** Calls that must not compile. `tsc` fails on an expectation as soon as its type becomes too wide. */
 
 import type { InferOutput } from 'valibot';
 import { type CallOptions, type ClientError, createClient, type Result, type User } from '../../src/client';
@@ -23,8 +23,8 @@ const applicant = {
   email: 'ada@example.com',
 } as const;
 
-/** The answers are the documented models, exactly: nothing is lost on the way through the app's type. */
-export const answers = [
+/** The response types equal the documented models. */
+export const responses = [
   isTrue<Same<Api['getUser']['answer'], UserBody>>(),
   isTrue<Same<Api['saveProfile']['answer'], UserBody>>(),
   isTrue<Same<Api['saveLtcLifetimeCare']['answer'], UserBody>>(),
@@ -37,11 +37,11 @@ export const answers = [
   isTrue<Same<Api['listCemeteries']['answer'], CemeteryPage>>(),
   isTrue<Same<Api['getMonthlyGlance']['answer'], MonthlyGlanceBody>>(),
   isTrue<Same<Api['getHealthAndCare']['answer'], InferOutput<typeof HealthAndCareBody>>>(),
-  // @ts-expect-error: `Same` tells types apart
+  // @ts-expect-error: `Same` distinguishes types
   isTrue<Same<Api['getUser']['answer'], { user: unknown }>>(),
 ];
 
-/** What the contract allows to send compiles. */
+/** Valid requests compile. */
 export async function allowed() {
   await client.saveLtcLifetimeCare({ relationshipStatus: 'married', propertyStatus: ['iRent'], careCosts: null });
   await client.startLtcApplication(applicant, { idempotencyKey: 'mine', ifMatch: '"1-1"' });
@@ -51,7 +51,7 @@ export async function allowed() {
   await client.getMonthlyGlance({ month: 'March', year: 2026 });
 }
 
-/** A stored section is what its save takes, and what a preview takes. */
+/** A stored section is a valid body of its save and of a preview. */
 export async function sentBack({ profile, ltc, lifeInsurance, lifetimeCare }: User) {
   await client.saveProfile(profile);
   await client.saveLtcLifetimeCare(ltc.lifetimeCare ?? {});
@@ -59,20 +59,20 @@ export async function sentBack({ profile, ltc, lifeInsurance, lifetimeCare }: Us
   await client.saveLifetimeCare(lifetimeCare);
   await client.previewMatches({ profile, ltc: ltc.lifetimeCare, lifeInsurance, lifetimeCare });
   await client.saveLifeInsurance({ policySupport: { selections: null, customSelections: [{ title: 'x' }] } });
-  // @ts-expect-error: a list that the stored form does not have
+  // @ts-expect-error: a list outside the stored form
   await client.saveLtcLifetimeCare({ leaveFinancialLegacy: { customSelections: [] } });
 }
 
 export async function refused() {
   // @ts-expect-error: a wrong value of an enum
   await client.saveLtcLifetimeCare({ careFacilityType: 'atHome' });
-  // @ts-expect-error: one in a list
+  // @ts-expect-error: a wrong value in a list
   await client.saveLifeInsurance({ billsAndDebt: ['mortgage', 'rent'] });
-  // @ts-expect-error: one in what is sent for a preview
+  // @ts-expect-error: a wrong value in a preview
   await client.previewMatches({ ltc: { careFacilityType: 'atHome' } });
-  // @ts-expect-error: one in a query
+  // @ts-expect-error: a wrong value in a query
   await client.listCemeteries({ sort: 'up' });
-  // @ts-expect-error: a field that the contract does not have
+  // @ts-expect-error: an unknown field
   await client.saveLtcLifetimeCare({ careCost: 4500 });
   // @ts-expect-error: a text for a number
   await client.saveProfile({ heightCm: '165' });
@@ -80,11 +80,11 @@ export async function refused() {
   await client.saveProfile();
   // @ts-expect-error: no month
   await client.getMonthlyGlance({});
-  // @ts-expect-error: a save is not conditional on what the caller has
+  // @ts-expect-error: a save has no If-None-Match
   await client.saveProfile({}, { ifNoneMatch: '"1-1"' });
-  // @ts-expect-error: a read does not depend on a version
+  // @ts-expect-error: a read has no If-Match
   await client.getUser({ ifMatch: '"1-1"' });
-  // @ts-expect-error: only an application has a key
+  // @ts-expect-error: only an application has an Idempotency-Key
   await client.saveProfile({}, { idempotencyKey: 'mine' });
   // @ts-expect-error: a client without a token
   createClient({ baseUrl: 'http://127.0.0.1' });
@@ -118,22 +118,22 @@ export async function refusedApplicants(
 
 export async function results(options: CallOptions): Promise<User | undefined> {
   const { data, error } = await client.getUser(options);
-  // @ts-expect-error: the data are there only if no error is
+  // @ts-expect-error: data is defined only without an error
   data.user;
   if (error !== undefined) return undefined;
 
   const conditional = await client.getUser({ ifNoneMatch: '"1-1"' });
-  // @ts-expect-error: nor if what the caller has is current
+  // @ts-expect-error: data is undefined when the response is 304
   if (conditional.error === undefined) conditional.data.user;
   if (conditional.error === undefined && !conditional.isNotModified) return conditional.data.user;
 
   const plain: Result<UserBody> = await client.getUser();
-  // @ts-expect-error: a field that the answer does not have
+  // @ts-expect-error: an unknown field of the response
   if (plain.error === undefined) plain.data.user.age;
   return data.user;
 }
 
-/** Every kind of error, each with its own members. A kind that is left out does not compile. */
+/** Handles every kind of error; a missing kind does not compile. */
 export function everyKind(error: ClientError): string {
   switch (error.slug) {
     case 'invalid-input':
@@ -175,7 +175,7 @@ export function everyKind(error: ClientError): string {
   }
 }
 
-// @ts-expect-error: `user-not-found` and all others are not handled, so nothing may be returned
+// @ts-expect-error: unhandled kinds return undefined
 export function unhandledKind(error: ClientError): string {
   switch (error.slug) {
     case 'invalid-input':
@@ -188,7 +188,7 @@ export function unhandledKindByDefault(error: ClientError): string {
     case 'invalid-input':
       return error.detail;
     default:
-      // @ts-expect-error: what is left is not nothing
+      // @ts-expect-error: other kinds remain
       return error satisfies never;
   }
 }
@@ -200,7 +200,7 @@ export function members(error: ClientError) {
   error.errors;
   if (error.slug === 'unauthenticated') {
     isTrue<Same<typeof error.status, 401>>();
-    // @ts-expect-error: only some kinds say when to come again
+    // @ts-expect-error: only some kinds have retryAfterSeconds
     error.retryAfterSeconds;
   }
 }

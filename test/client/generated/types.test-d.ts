@@ -1,4 +1,4 @@
-/** What `openapi-typescript` makes of the document is what the client of this package has. */
+/** The types of `openapi-typescript` equal those of the client. */
 
 import type { Api } from 'api-of-client';
 import type { operations } from 'types-of-document';
@@ -7,7 +7,7 @@ type Same<One, Other> =
   (<Type>() => Type extends One ? 1 : 2) extends <Type>() => Type extends Other ? 1 : 2 ? true : false;
 const isTrue = <Value extends true>(value?: Value) => value;
 
-/** Written out, as JSON has it: a member that is undefined is one that is left out. */
+/** The JSON form of a type: an undefined member is an absent one. */
 type Plain<Type> = Type extends readonly (infer Item)[]
   ? Plain<Item>[]
   : Type extends object
@@ -15,32 +15,32 @@ type Plain<Type> = Type extends readonly (infer Item)[]
     : Type;
 
 type Json<Body> = Body extends { content: { 'application/json': infer Value } } ? Value : never;
-type DocumentedAnswer<Id extends keyof Api> = Json<operations[Id]['responses'][200]>;
+type DocumentedResponse<Id extends keyof Api> = Json<operations[Id]['responses'][200]>;
 type DocumentedBody<Id extends keyof Api> = operations[Id] extends { requestBody?: infer Body }
   ? Json<NonNullable<Body>>
   : never;
 type DocumentedQuery<Id extends keyof Api> = NonNullable<operations[Id]['parameters']['query']>;
 
-/** Those that send a query alone. */
-type Asking = 'matchProducts' | 'listApplications' | 'listCemeteries' | 'getMonthlyGlance';
-type Sending = Exclude<{ [Id in keyof Api]: Api[Id] extends { request: unknown } ? Id : never }[keyof Api], Asking>;
+/** Operations with only a query. */
+type WithQuery = 'matchProducts' | 'listApplications' | 'listCemeteries' | 'getMonthlyGlance';
+type WithBody = Exclude<{ [Id in keyof Api]: Api[Id] extends { request: unknown } ? Id : never }[keyof Api], WithQuery>;
 
-type OtherAnswers = {
-  [Id in keyof Api]: Same<Plain<Api[Id]['answer']>, Plain<DocumentedAnswer<Id>>> extends true ? never : Id;
+type OtherResponses = {
+  [Id in keyof Api]: Same<Plain<Api[Id]['answer']>, Plain<DocumentedResponse<Id>>> extends true ? never : Id;
 }[keyof Api];
 type OtherBodies = {
-  [Id in Sending]: Same<Plain<Api[Id]['request']>, Plain<DocumentedBody<Id>>> extends true ? never : Id;
-}[Sending];
-/** The client takes a number as a text, too, so its queries are wider. */
+  [Id in WithBody]: Same<Plain<Api[Id]['request']>, Plain<DocumentedBody<Id>>> extends true ? never : Id;
+}[WithBody];
+/** The client also accepts numbers as text, so its queries are wider. */
 type OtherQueries = {
-  [Id in Asking]: Plain<DocumentedQuery<Id>> extends Plain<Api[Id]['request']> ? never : Id;
-}[Asking];
+  [Id in WithQuery]: Plain<DocumentedQuery<Id>> extends Plain<Api[Id]['request']> ? never : Id;
+}[WithQuery];
 
 export const agreements = [
   isTrue<Same<Exclude<keyof operations, keyof Api>, 'getLiveness' | 'getReadiness'>>(),
-  isTrue<Same<OtherAnswers, never>>(),
+  isTrue<Same<OtherResponses, never>>(),
   isTrue<Same<OtherBodies, never>>(),
   isTrue<Same<OtherQueries, never>>(),
-  // @ts-expect-error: `Same` tells these types apart
-  isTrue<Same<Plain<DocumentedAnswer<'getUser'>>, Plain<DocumentedAnswer<'listCemeteries'>>>>(),
+  // @ts-expect-error: `Same` distinguishes these types
+  isTrue<Same<Plain<DocumentedResponse<'getUser'>>, Plain<DocumentedResponse<'listCemeteries'>>>>(),
 ];

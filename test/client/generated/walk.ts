@@ -1,7 +1,7 @@
 import createClient from 'openapi-fetch';
 import type { paths } from 'types-of-document';
 
-/** What a frontend writes that has its types from the document alone: from a profile to an application. */
+/** The journey of a frontend with generated types, from a profile to an application. */
 export async function walk(baseUrl: string, token: string) {
   const client = createClient<paths>({ baseUrl, headers: { authorization: `Bearer ${token}` } });
   const saved = await client.POST('/v2/private/user/profile', {
@@ -32,7 +32,7 @@ export async function walk(baseUrl: string, token: string) {
     isMatched: matched.data?.user.insurance.matches?.bestMatch?.explanation !== undefined,
     terms: started.data?.user.purchase.partner?.pricing[0]?.terms.length,
     glance: glance.error?.code,
-    fault: refused.error?.code === 201 ? refused.error.errors[0]?.pointer : undefined,
+    invalidField: refused.error?.code === 201 ? refused.error.errors[0]?.pointer : undefined,
   };
 }
 
@@ -43,17 +43,17 @@ export async function refused(client: ReturnType<typeof createClient<paths>>) {
   await client.POST('/v2/private/life/totalCoverage', { body: { firstName: 'Ada' } });
   // @ts-expect-error: no month
   await client.GET('/v2/private/user/salesManager/monthly-glance');
-  // @ts-expect-error: a path that is not served
+  // @ts-expect-error: an unknown path
   await client.GET('/v2/private/nowhere');
 }
 
-/** What an error holds besides is known by its `code`, and which it may be, by its operation. */
-export async function told(client: ReturnType<typeof createClient<paths>>) {
+/** The `code` of an error determines its members, and the operation its possible codes. */
+export async function narrowed(client: ReturnType<typeof createClient<paths>>) {
   const { error } = await client.POST('/v2/private/user/profile', { body: { firstName: 'Ada' } });
   if (error?.code === 204) {
-    // @ts-expect-error: a request that could not be read has no list of faults
+    // @ts-expect-error: a malformed request has no list of errors
     return error.errors.length;
   }
-  // @ts-expect-error: saving a profile asks no carrier
+  // @ts-expect-error: saving a profile calls no carrier
   return error?.code === 313;
 }
