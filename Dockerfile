@@ -18,6 +18,6 @@ USER bun
 VOLUME /app/data
 EXPOSE 3000
 STOPSIGNAL SIGTERM
-# Liveness: an instance whose database is away must not be restarted.
+# Liveness: an instance whose database is unreachable must not be restarted.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["bun", "--no-install", "-e", "process.env.no_proxy = '*'; process.exit((await fetch('http://127.0.0.1:' + (process.env.PORT ?? 3000) + '/health/live')).ok ? 0 : 1)"]
 CMD ["bun", "--no-install", "src/main.js"]
