@@ -1,5 +1,5 @@
 import { Database as Sqlite } from 'bun:sqlite';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parser as promql } from '@prometheus-io/lezer-promql';
 import type { Command } from 'commander';
@@ -10,6 +10,7 @@ import { createProgram } from '../../src/cli/main';
 import { Settings } from '../../src/config/settings';
 import { copyTemplate, temporaryFolder } from './database';
 import type { Shown } from './markdown';
+import { applyChange, readDiff } from './page-diffs';
 import { runToEnd } from './run-to-end';
 
 /** A page whose blocks are checked. */
@@ -38,6 +39,7 @@ export const blockChecks: Readonly<Record<string, Check>> = {
   haproxy: ({ text }) => programFaults(['haproxy', '-c', '-f'], withCertificates(text)),
   caddyfile: ({ text }) => programFaults(['caddy', 'adapt', '--adapter', 'caddyfile', '--config'], text),
   ini: unitFaults,
+  diff: diffFaults,
 };
 
 /** Returns the faults of a block of a page, each with its line. */
@@ -283,6 +285,15 @@ function withCertificates(text: string): string {
   return text
     .replaceAll(/(\bssl_certificate(?:_key)?\s+)[^;]+/g, `$1${file}`)
     .replaceAll(/(\bcrt\s+)\S+/g, `$1${file}`);
+}
+
+/** Applies a diff to the sources in memory. */
+function diffFaults({ text }: Shown): string[] {
+  return readDiff(text).flatMap((change) => {
+    const file = join(root, change.path);
+    if (!existsSync(file)) return [`there is no file ${change.path}`];
+    return faultsOfThrown(() => applyChange(change, readFileSync(file, 'utf8')));
+  });
 }
 
 function faultsOfThrown(work: () => unknown): string[] {
