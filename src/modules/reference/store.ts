@@ -159,6 +159,17 @@ const referenceListTitles = {
 
 type ReferenceListName = keyof typeof referenceListTitles;
 
+/** Returns an object with a value for each list, in the order of the response. */
+function forEachList<Value>(valueOf: (name: ReferenceListName) => Value) {
+  return {
+    climate: valueOf('climate'),
+    hobbies: valueOf('hobbies'),
+    travel: valueOf('travel'),
+    food: valueOf('food'),
+    rest: valueOf('rest'),
+  } satisfies Record<ReferenceListName, Value>;
+}
+
 export function createReferenceStore(db: Database) {
   /** Whether every shipped option is there as it is shipped, and its list. */
   const isSeeded = async (): Promise<boolean> => {
@@ -173,7 +184,7 @@ export function createReferenceStore(db: Database) {
   };
 
   return {
-    /** All five lists, each in the order of its ids. */
+    /** Returns each list in the order of its ids. */
     async findLists(): Promise<ReferenceLists> {
       const options = await db
         .select()
@@ -181,13 +192,7 @@ export function createReferenceStore(db: Database) {
         .orderBy(asc(referenceOptions.list), asc(referenceOptions.id));
       const optionsOf = (name: ReferenceListName) =>
         options.filter(({ list }) => list === name).map(({ id, title }) => ({ id, title }));
-      return {
-        climate: optionsOf('climate'),
-        hobbies: optionsOf('hobbies'),
-        travel: optionsOf('travel'),
-        food: optionsOf('food'),
-        rest: optionsOf('rest'),
-      };
+      return forEachList(optionsOf);
     },
 
     /** Stores the shipped lists; running it again changes nothing. */
@@ -219,13 +224,7 @@ export const ReferenceOption = v.object({ id: v.number(), title: v.string() });
 
 const ReferenceOptions = v.array(ReferenceOption);
 
-const ReferenceLists = v.object({
-  climate: ReferenceOptions,
-  hobbies: ReferenceOptions,
-  travel: ReferenceOptions,
-  food: ReferenceOptions,
-  rest: ReferenceOptions,
-});
+const ReferenceLists = v.object(forEachList(() => ReferenceOptions));
 type ReferenceLists = v.InferOutput<typeof ReferenceLists>;
 
 const ChatTokens = v.object({
