@@ -160,13 +160,13 @@ const referenceListTitles = {
 type ReferenceListName = keyof typeof referenceListTitles;
 
 /** Returns an object with a value for each list, in the order of the response. */
-function forEachList<Value>(valueOf: (name: ReferenceListName) => Value) {
+function forEachList<Value>(create: (name: ReferenceListName) => Value) {
   return {
-    climate: valueOf('climate'),
-    hobbies: valueOf('hobbies'),
-    travel: valueOf('travel'),
-    food: valueOf('food'),
-    rest: valueOf('rest'),
+    climate: create('climate'),
+    hobbies: create('hobbies'),
+    travel: create('travel'),
+    food: create('food'),
+    rest: create('rest'),
   } satisfies Record<ReferenceListName, Value>;
 }
 
