@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia';
 import { countParts, listCompletedTasks } from './db/statements';
-import { createWriteProbe } from './db/write-probe';
+import { createWriteProbe } from './db/write-health';
 import { createDemoPage } from './demo/page';
 import type { AppDeps, RateLimitedRequest } from './deps';
 import { AppError } from './errors';
@@ -136,7 +136,7 @@ export function createApp(deps: AppDeps, services = createServices(deps)) {
   const limitVisitor = ({ request, server, set }: RateLimitedRequest) =>
     deps.rateLimits?.takeAnonymous({ request, server, set });
 
-  const whyUnwritable = createWriteProbe(deps.db);
+  const whyUnwritable = createWriteProbe(deps.db.$client);
   const readFacts = async () => ({
     applications: await countParts(deps.reads, 'applications'),
     oldestUnknownSeconds: await createOperationStore(deps.reads).findOldestOpenAge(deps.clock().getTime()),

@@ -6,7 +6,7 @@ import { describeConfigError, loadSettings } from './config/env-files';
 import { namesSecretFile } from './config/secrets';
 import { ConfigError, readConfig } from './config/settings';
 import { closeDatabase, keptLogWarning, localPath, placeOf } from './db/client';
-import { describeWriteFault } from './db/layers';
+import { describeWriteFault } from './db/write-health';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { OperatorError } from './errors';

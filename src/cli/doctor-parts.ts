@@ -7,7 +7,7 @@ import { createTokenVerifier, rolesIn } from '../auth/verifier';
 import type { Config } from '../config/settings';
 import { openDatabase, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
-import { syncedMark } from '../db/replica-process';
+import { syncMarkerOf } from '../db/replica-process';
 import { databaseId, schemaFit, unfitDetail } from '../db/schema-gate';
 import { AppError, OperatorError } from '../errors';
 import { counted, type Finding } from './output';
@@ -125,7 +125,7 @@ function fileFinding(path: string): Finding {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
     return { check, result: 'failed', detail: `${place} is in a folder that cannot be written to (${code})` };
   }
-  if (existsSync(syncedMark(place))) return { check, result: 'ok', detail: `${place} has been whole` };
+  if (existsSync(syncMarkerOf(place))) return { check, result: 'ok', detail: `${place} has been whole` };
   return existsSync(place) && !existsSync(`${place}-client_wal_index`)
     ? { check, result: 'failed', detail: `${place} is no replica: move it away, or set another path` }
     : { check, result: 'ok', detail: `${place} is made when the service starts` };

@@ -6,11 +6,10 @@ import { absenceOf, type Database, localPath, openDatabase, placeOf } from '../d
 import { DatabaseFileError } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError } from '../db/errors';
-import { describeWriteFault } from '../db/layers';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
 import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
 import { databaseClock } from '../db/statements';
-import { createWriteProbe } from '../db/write-probe';
+import { createWriteProbe, describeWriteFault } from '../db/write-health';
 import { OperatorError } from '../errors';
 import { findDemoData } from '../modules/demo-data/store';
 import { createCatalogStore } from '../modules/matching/store';
@@ -152,7 +151,7 @@ async function schemaFindings(db: Database, config: Config): Promise<Finding[]> 
   if (fit !== 'fit') {
     return [{ check, result: 'failed', detail: unfitMessage(fit, placeOf(config.database.url)) }, ...differing];
   }
-  const whyUnwritable = await createWriteProbe(db)();
+  const whyUnwritable = await createWriteProbe(db.$client)();
   const writes: Finding =
     whyUnwritable === undefined
       ? { check: 'writes', result: 'ok', detail: 'a row can be written' }

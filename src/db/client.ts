@@ -1,6 +1,6 @@
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { Client, InValue } from '@libsql/client';
+import type { Client, InArgs, InStatement, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { SecretSource } from '../config/secrets';
@@ -8,13 +8,14 @@ import type { DatabaseObserver } from '../telemetry/events';
 import { createIfMissing, removeEmpty, requireOwnLog } from './database-file';
 import type { TokenFault } from './errors';
 import { toDatabaseError } from './errors';
-import { openLocalClient } from './file-client';
+import { openFileClient } from './file-client';
 import type { OnLoss } from './file-watch';
-import { observeClient, watchWrites } from './layers';
 import type { RemoteSettings } from './remote-client';
 import { gateBySchema } from './schema-gate';
+import { kindOf, observeCalls, type SqlClient, type SqlStatement } from './sql-client';
+import { reportWriteFaults } from './write-health';
 
-export type Database = LibSQLDatabase & { $client: Client };
+export type Database = LibSQLDatabase & { $client: SqlClient & Client };
 
 export interface DatabaseSettings {
   readonly url: string;
@@ -69,16 +70,55 @@ export function absenceOf(url: string): string | undefined {
   }
 }
 
+/** Gives Drizzle the interface of a libSQL client. This is the only place that classifies statements. */
+export function toDatabase(client: SqlClient): Database {
+  const refuse = () => Promise.reject(new TypeError('Not supported: use writeBatch for a transaction'));
+  const $client: Database['$client'] = {
+    ...client,
+    async execute(statement: InStatement, args?: InArgs) {
+      const { sql, args: values } = toStatement(statement, args);
+      const kind = kindOf(sql);
+      if (kind === 'read') return client.read(sql, values);
+      if (kind === 'other') return client.exec(sql, values);
+      const [result] = await client.write([{ sql, args: values }]);
+      if (result === undefined) throw new TypeError('A statement has no result');
+      return result;
+    },
+    batch: (statements) => client.write(statements.map((statement) => toStatement(statement))),
+    migrate: (statements: readonly (InStatement | SqlStatement)[]) =>
+      client.migrate(statements.map((statement) => toStatement(statement))),
+    transaction: refuse,
+    executeMultiple: refuse,
+    sync: refuse,
+    reconnect: () => undefined,
+    closed: false,
+    protocol: client.checkpoint === undefined ? 'http' : 'file',
+  };
+  return Object.assign(drizzle({ client: $client }), { $client });
+}
+
+function toStatement(statement: InStatement | SqlStatement | readonly [string, InArgs?], args?: InArgs): SqlStatement {
+  if (typeof statement === 'string') return { sql: statement, args: toList(args) };
+  return 'sql' in statement
+    ? { sql: statement.sql, args: toList(statement.args) }
+    : { sql: statement[0], args: toList(statement[1]) };
+}
+
+function toList(args: InArgs | readonly InValue[] | undefined): readonly InValue[] | undefined {
+  if (args !== undefined && !Array.isArray(args)) throw new TypeError('Arguments must be a list');
+  return args;
+}
+
 /**
  * Opens the database behind any supported address (`file:`, `http(s):`, `ws(s):`, `libsql:`), and makes a file that is
  * missing. Each failed statement throws a DatabaseError; a server that is away shows at the first statement.
  */
 export async function openDatabase(settings: DatabaseSettings): Promise<Database> {
   const path = localPath(settings.url);
-  if (path === undefined) return drizzle({ client: await loadRemoteClient(settings) });
+  if (path === undefined) return toDatabase(await loadRemoteClient(settings));
   const isMade = createIfMissing(path);
   try {
-    return drizzle({ client: await openLocalClient({ ...settings, path }) });
+    return toDatabase(await openFileClient({ ...settings, path }));
   } catch (error) {
     if (isMade) removeEmpty(path);
     throw error;
@@ -101,21 +141,24 @@ export async function openServiceDatabase(settings: DatabaseSettings, watch: Dat
   const client =
     path === undefined
       ? await loadGroupingClient({ ...settings, ...(onTokenChange && { onTokenChange }) }, observers)
-      : await openLocalClient({ ...settings, path, observers, onLoss, onCheckpointChange });
-  const gated = gateBySchema(onWritesChange ? watchWrites(client, onWritesChange) : client, {
+      : await openFileClient({ ...settings, path, observers, onLoss, onCheckpointChange });
+  const gated = gateBySchema(onWritesChange ? reportWriteFaults(client, onWritesChange) : client, {
     timeoutMs: settings.timeoutMs,
     ...(onSchemaChange && { onChange: onSchemaChange }),
   });
-  return drizzle({ client: observeClient(gated, observers) });
+  return toDatabase(observeCalls(gated, observers));
 }
 
 /** What speaks to a server is large, and a start on a file needs none of it. */
-async function loadRemoteClient(settings: RemoteSettings): Promise<Client> {
+async function loadRemoteClient(settings: RemoteSettings): Promise<SqlClient> {
   const { openRemoteClient } = await import('./remote-client');
   return openRemoteClient(settings);
 }
 
-async function loadGroupingClient(settings: RemoteSettings, observers: readonly DatabaseObserver[]): Promise<Client> {
+async function loadGroupingClient(
+  settings: RemoteSettings,
+  observers: readonly DatabaseObserver[],
+): Promise<SqlClient> {
   const { groupWrites } = await import('./remote-client');
   return groupWrites(await loadRemoteClient(settings), { ...settings, observers });
 }
@@ -127,9 +170,8 @@ async function loadGroupingClient(settings: RemoteSettings, observers: readonly 
  * @returns false when another process was still reading after two seconds
  */
 export async function truncateLog({ $client }: Database): Promise<boolean> {
-  if ($client.protocol !== 'file') return true;
   try {
-    await $client.sync();
+    await $client.checkpoint?.();
     return true;
   } catch (error) {
     const { code } = toDatabaseError(error);
@@ -146,7 +188,7 @@ export async function truncateLog({ $client }: Database): Promise<boolean> {
  */
 export async function closeDatabase({ $client }: Database): Promise<string | undefined> {
   try {
-    if ($client.protocol === 'file') await $client.sync();
+    await $client.checkpoint?.();
     return undefined;
   } catch (error) {
     const { code } = toDatabaseError(error);
@@ -173,12 +215,11 @@ export interface Statement {
  * them. Drizzle's own `batch` opens a DEFERRED transaction, which fails under concurrent writers.
  */
 export async function writeBatch(db: Database, statements: readonly Statement[]): Promise<Record<string, unknown>[][]> {
-  const results = await db.$client.batch(
+  const results = await db.$client.write(
     statements.map((statement) => {
       const { sql, params } = statement.toSQL();
       return { sql, args: params.map(toBoundValue) };
     }),
-    'write',
   );
   return results.map((result) => result.rows.map((row) => ({ ...row })));
 }

@@ -1,4 +1,4 @@
-import type { InStatement, InValue, ResultSet, Row } from '@libsql/client';
+import type { InValue, ResultSet, Row } from '@libsql/client';
 import Connection from 'libsql';
 import { LRUCache } from 'lru-cache';
 import * as v from 'valibot';
@@ -7,12 +7,13 @@ import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
 import { abandon, encryptionOption } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
 import { contentsOf, contentsQuery } from './schema-gate';
-import type { Outcome, Unit } from './write-queue';
+import type { SqlStatement } from './sql-client';
+import type { Outcome, WriteBatch } from './write-queue';
 
-/** Far more than this service has; SQL texts are constant. */
-const maxKept = 500;
+/** Far more than the service has: the texts of its statements are constant. */
+const maxCached = 500;
 
-interface KeptStatement {
+interface CachedStatement {
   readonly statement: ReturnType<Connection.Database['prepare']>;
   readonly columns: readonly string[];
   readonly parameterCount: number;
@@ -23,15 +24,15 @@ type Value = null | string | number | bigint | ArrayBuffer;
 const Rows = v.array(v.custom<readonly Value[]>(Array.isArray));
 
 /**
- * Runs statements on one connection, each prepared once.
+ * The prepared-statement cache of one connection.
  *
- * A kept statement of this driver gives another caller's rows or values if it is run by `get` or `run`, is not read to
- * its end, or gets fewer arguments than it has parameters; so it is only ever run by `all`, with as many as it has.
+ * A reused statement of this driver returns the rows or values of an earlier call if it is run by `get` or `run`, is not
+ * read to its end, or gets fewer arguments than it has parameters. So it is run by `all` only, with all arguments.
  */
 export function createStatementCache(connection: Connection.Database) {
-  const kept = new LRUCache<string, KeptStatement>({ max: maxKept });
+  const cache = new LRUCache<string, CachedStatement>({ max: maxCached });
 
-  const prepare = (sql: string): KeptStatement => {
+  const prepare = (sql: string): CachedStatement => {
     const statement = connection.prepare(sql);
     const columns = statement.reader
       ? statement
@@ -43,41 +44,34 @@ export function createStatementCache(connection: Connection.Database) {
   };
 
   return {
-    /** @param isKept false for a statement that is run once, or that may change the schema */
-    run(statement: InStatement, isKept: boolean): ResultSet {
-      const { sql, args } = typeof statement === 'string' ? { sql: statement, args: [] } : statement;
-      if (args !== undefined && !Array.isArray(args)) throw new TypeError('Arguments must be a list');
-      const values = (args ?? []).map(toBound);
-      let prepared = isKept ? kept.get(sql) : undefined;
+    /** @param isCached false for a statement that runs once, or that may change the schema */
+    run({ sql, args = [] }: SqlStatement, isCached: boolean): ResultSet {
+      const values = args.map(toBound);
+      let prepared = isCached ? cache.get(sql) : undefined;
       if (prepared === undefined) {
         prepared = prepare(sql);
-        if (isKept) kept.set(sql, prepared);
+        if (isCached) cache.set(sql, prepared);
       }
       const { parameterCount } = prepared;
       if (values.length !== parameterCount) {
         throw new TypeError(`The statement has ${parameterCount} parameters, and got ${values.length} values`);
       }
       const rows = v.parse(Rows, prepared.statement.all(values));
-      if (!isKept && !prepared.statement.reader) kept.clear();
+      // The driver reads the column names of a statement only when it is prepared, so DDL makes them stale.
+      if (!isCached && !prepared.statement.reader) cache.clear();
       return toResultSet(prepared, rows);
-    },
-
-    /** Runs statements that may change the schema: the driver names the columns of a kept one only when it is prepared. */
-    exec(sql: string): void {
-      kept.clear();
-      connection.exec(sql);
     },
   };
 }
 
-/** Placeholders outside of quotes and comments. */
+/** Counts the placeholders outside of quotes and comments. */
 export function countParameters(sql: string): number {
   const bare = sql.replace(/'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|\/\*[\s\S]*?\*\//g, '');
   if (/[:@$]\w|\?\d/.test(bare)) throw new TypeError('Parameters must be written as ?');
   return bare.split('?').length - 1;
 }
 
-/** The driver ends the whole process when it is given a value of a kind that it does not know. */
+/** The driver ends the process when a value has an unknown type. */
 function toBound(value: InValue | undefined): null | string | number | bigint | Buffer {
   switch (typeof value) {
     case 'string':
@@ -95,7 +89,7 @@ function toBound(value: InValue | undefined): null | string | number | bigint | 
   }
 }
 
-function toResultSet({ columns, toRow }: KeptStatement, values: v.InferOutput<typeof Rows>): ResultSet {
+function toResultSet({ columns, toRow }: CachedStatement, values: v.InferOutput<typeof Rows>): ResultSet {
   return {
     columns: [...columns],
     columnTypes: columns.map(() => ''),
@@ -107,18 +101,18 @@ function toResultSet({ columns, toRow }: KeptStatement, values: v.InferOutput<ty
 }
 
 /**
- * Makes rows as the libSQL client gives them: a value by its place and, enumerable, by the name of its column. The places
- * are properties of a prototype, since to define them on each row takes longer than to read it.
+ * Makes rows with the shape of the libSQL client: values by index and, enumerable, by column name. The indexes are getters
+ * of a prototype, because defining them on each row takes longer than reading the row.
  */
 function createRowMaker(columns: readonly string[]): (values: readonly Value[]) => Row {
-  class KeptRow implements Row {
+  class ResultRow implements Row {
     [column: string]: Value;
-    [place: number]: Value;
+    [index: number]: Value;
     readonly #values: readonly Value[];
 
     constructor(values: readonly Value[]) {
       this.#values = values;
-      for (const [place, name] of named) this[name] = values[place] ?? null;
+      for (const [index, name] of named) this[name] = values[index] ?? null;
     }
 
     get length(): number {
@@ -126,27 +120,27 @@ function createRowMaker(columns: readonly string[]): (values: readonly Value[]) 
     }
 
     static {
-      for (const place of columns.keys()) {
-        Object.defineProperty(KeptRow.prototype, place, {
-          get(this: KeptRow) {
-            return this.#values[place];
+      for (const index of columns.keys()) {
+        Object.defineProperty(ResultRow.prototype, index, {
+          get(this: ResultRow) {
+            return this.#values[index];
           },
         });
       }
     }
   }
-  // Of two columns with one name the first has it, and a place comes before a name that looks like one.
+  // The first of two columns with one name wins, and an index wins over a name that looks like one.
   const named = [...columns.entries()].filter(
-    ([place, name]) => columns.indexOf(name) === place && !Object.hasOwn(KeptRow.prototype, name),
+    ([index, name]) => columns.indexOf(name) === index && !Object.hasOwn(ResultRow.prototype, name),
   );
-  return (values) => new KeptRow(values);
+  return (values) => new ResultRow(values);
 }
 
-/** Otherwise an erased answer could be read in the file until its place is used again. */
-const overwriteWhatIsDeleted = 'PRAGMA secure_delete = ON';
+/** Overwrites deleted content, which would otherwise stay readable in the file until its page is reused. */
+const secureDelete = 'PRAGMA secure_delete = ON';
 
-/** A connection to a local file and its prepared statements. */
-export interface LocalConnection {
+/** A connection to a database file and its prepared-statement cache. */
+export interface FileConnection {
   readonly connection: Connection.Database;
   readonly statements: ReturnType<typeof createStatementCache>;
 }
@@ -162,45 +156,45 @@ const openCodes = new Set([
 ]);
 
 /**
- * @param isOwn refuses a database of another program before anything is changed
+ * @param isOwn rejects the database of another program before it changes anything
  * @throws DatabaseError `SQLITE_BUSY`, `SQLITE_NOTADB`, `SQLITE_CANTOPEN`, `SCHEMA_FOREIGN` or another code of SQLite
  */
-export function openConnection(path: string, encryptionKey: string | undefined, isOwn = false): LocalConnection {
+export function openConnection(path: string, encryptionKey: string | undefined, isOwn = false): FileConnection {
   requireOwnLog(path);
   let connection: Connection.Database | undefined;
   try {
     connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });
     const statements = createStatementCache(connection);
     // Before WAL mode is set, which changes the file.
-    if (isOwn && contentsOf(statements.run(contentsQuery, false).rows[0]) === 'foreign') {
+    if (isOwn && contentsOf(statements.run({ sql: contentsQuery }, false).rows[0]) === 'foreign') {
       throw new DatabaseError('SCHEMA_FOREIGN', false);
     }
-    const settings = ['PRAGMA synchronous = NORMAL', manualCheckpoints, overwriteWhatIsDeleted];
+    const settings = ['PRAGMA synchronous = NORMAL', manualCheckpoints, secureDelete];
     connection.exec(`PRAGMA journal_mode = WAL; ${settings.join('; ')}`);
-    // The first read creates the log.
-    statements.run('SELECT 1 FROM sqlite_schema LIMIT 1', false);
+    // The first read creates the WAL.
+    statements.run({ sql: 'SELECT 1 FROM sqlite_schema LIMIT 1' }, false);
     return { connection, statements };
   } catch (error) {
     const failure = toDatabaseError(error);
     if (connection !== undefined) {
-      // A close would bring the log of another program into its file.
+      // A close would checkpoint the WAL of another program.
       if (failure.code === 'SQLITE_NOTADB' || failure.code === 'SCHEMA_FOREIGN') abandon(connection);
       else connection.close();
     }
-    // The driver names no code for a file that it cannot open.
+    // The driver has no code for a file that it cannot open.
     if (openCodes.has(failure.code)) throw failure;
     throw new DatabaseFileError('SQLITE_CANTOPEN', openAdvice(path, 'SQLITE_CANTOPEN'), error);
   }
 }
 
-/** The version of SQLite in the driver. */
+/** Returns the version of SQLite in the driver. */
 export function driverVersion(): string {
   const statements = createStatementCache(new Connection(':memory:', { timeout: 0 }));
-  return String(statements.run('SELECT sqlite_version() AS version', false).rows[0]?.version);
+  return String(statements.run({ sql: 'SELECT sqlite_version() AS version' }, false).rows[0]?.version);
 }
 
-/** Ends an open transaction before it closes, since the driver closes a connection only with its last statement. */
-export function closeConnection({ connection }: LocalConnection): void {
+/** Rolls back before it closes: the driver keeps a connection open until its statements are garbage-collected. */
+export function closeConnection({ connection }: FileConnection): void {
   try {
     if (connection.inTransaction) connection.exec('ROLLBACK');
   } finally {
@@ -208,43 +202,43 @@ export function closeConnection({ connection }: LocalConnection): void {
   }
 }
 
-/** A number in the header of the file; the service does not use it. */
-export function userVersionOf({ statements }: LocalConnection): number {
-  return Number(statements.run('PRAGMA user_version', false).rows[0]?.user_version);
+/** Reads `user_version` from the header of the file. The service does not use the number. */
+export function userVersionOf({ statements }: FileConnection): number {
+  return Number(statements.run({ sql: 'PRAGMA user_version' }, false).rows[0]?.user_version);
 }
 
 /**
- * Runs a unit inside the open transaction. A failed unit is undone alone.
+ * Runs a batch inside the open transaction. A failed batch is rolled back alone.
  *
- * @throws DatabaseError that undoes the whole transaction: a full or failing disk, a lock, or a statement that ended it
+ * @throws DatabaseError that rolls back the whole transaction: a full or failing disk, a lock, or a statement that ended it
  */
-export function runUnit({ connection, statements }: LocalConnection, { statements: own }: Unit): Outcome {
+export function runBatch({ connection, statements }: FileConnection, batch: WriteBatch): Outcome {
   // A single statement is atomic by itself.
-  const isGuarded = own.length > 1;
+  const needsSavepoint = batch.statements.length > 1;
   try {
-    if (isGuarded) connection.exec('SAVEPOINT unit');
-    const results = own.map((statement) => statements.run(statement, true));
-    if (isGuarded) connection.exec('RELEASE unit');
+    if (needsSavepoint) connection.exec('SAVEPOINT batch');
+    const results = batch.statements.map((statement) => statements.run(statement, true));
+    if (needsSavepoint) connection.exec('RELEASE batch');
     return { results };
   } catch (error) {
     const failure = toDatabaseError(error);
     if (failure.isUnavailable || !connection.inTransaction) throw failure;
-    if (isGuarded) connection.exec('ROLLBACK TO unit; RELEASE unit');
+    if (needsSavepoint) connection.exec('ROLLBACK TO batch; RELEASE batch');
     return { error: failure };
   }
 }
 
 /**
- * Leaves WAL mode, which removes the log. It needs the exclusive lock, so it fails where another process has the file
- * open; the log then stays, and holds nothing that the file does not.
+ * Leaves WAL mode, which removes the WAL. Needs the exclusive lock. Where another process has the file open, the WAL
+ * stays, and has no frame that the file does not have.
  */
-export function removeLog({ connection }: LocalConnection): void {
+export function removeWal({ connection }: FileConnection): void {
   for (let tries = 0; tries < maxRemovals; tries += 1) {
     try {
       connection.exec('PRAGMA journal_mode = DELETE');
       return;
     } catch {
-      // A thread of the driver may hold a connection for a moment after its close.
+      // A thread of the driver may hold a connection for some milliseconds after its close.
       Bun.sleepSync(removalPauseMs);
     }
   }
@@ -253,14 +247,14 @@ export function removeLog({ connection }: LocalConnection): void {
 const maxRemovals = 10;
 const removalPauseMs = 2;
 
-/** One transaction without foreign keys, since a table that is rebuilt is dropped in between. */
+/** Runs statements in one transaction without foreign keys, since a migration drops each table that it rebuilds. */
 export function runMigration(
-  { connection, statements }: LocalConnection,
-  batched: readonly InStatement[],
+  { connection, statements }: FileConnection,
+  migration: readonly SqlStatement[],
 ): ResultSet[] {
   try {
     connection.exec('PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE');
-    const results = batched.map((statement) => statements.run(statement, false));
+    const results = migration.map((statement) => statements.run(statement, false));
     connection.exec('COMMIT');
     return results;
   } finally {
@@ -269,18 +263,18 @@ export function runMigration(
   }
 }
 
-/** A transaction that had begun and is undone. */
-export class TransactionError extends Error {
-  override readonly name = 'TransactionError';
+/** A transaction that failed after its begin and was rolled back. */
+export class RolledBackError extends Error {
+  override readonly name = 'RolledBackError';
   readonly failure: DatabaseError;
 
   constructor(failure: DatabaseError) {
-    super('The transaction is undone', { cause: failure });
+    super('The transaction was rolled back', { cause: failure });
     this.failure = failure;
   }
 }
 
-/** Whether a transaction may have failed for what one unit did, so that the others are stored without it. */
-export function isOfOneUnit({ code, isUnavailable }: DatabaseError): boolean {
+/** Whether one batch may have caused the failure of the group, so that the others can be stored without it. */
+export function isPossiblyOfOneBatch({ code, isUnavailable }: DatabaseError): boolean {
   return !isUnavailable || code === 'SQLITE_FULL';
 }

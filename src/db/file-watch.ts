@@ -1,6 +1,6 @@
 import { type Stats, statSync } from 'node:fs';
 import type { DatabaseError } from './errors';
-import type { LogSync, WalIndex, WalState } from './wal';
+import type { WalIndex, WalState, WalSync } from './wal';
 
 /** What happened to the files of a database beneath a process that has them open. */
 type FileFault =
@@ -24,9 +24,9 @@ const maxTries = 5;
  *
  * @param path of a database that this process has open
  */
-export function watchFiles(path: string, log: LogSync, index: WalIndex) {
+export function watchFiles(path: string, wal: WalSync, index: WalIndex) {
   const file = statSync(path);
-  const logFile = statSync(log.path);
+  const logFile = statSync(wal.path);
   const indexFile = statSync(index.path);
   let last: { readonly size: number; readonly mtimeMs: number; readonly checkpointId: string } | undefined;
 
@@ -34,12 +34,12 @@ export function watchFiles(path: string, log: LogSync, index: WalIndex) {
     const now = statSync(path, { throwIfNoEntry: false });
     if (now === undefined) return 'FILE_REMOVED';
     if (!isSame(now, file)) return 'FILE_REPLACED';
-    const logNow = statSync(log.path, { throwIfNoEntry: false });
+    const logNow = statSync(wal.path, { throwIfNoEntry: false });
     if (logNow === undefined || !isSame(logNow, logFile)) return 'WAL_REMOVED';
     const indexNow = statSync(index.path, { throwIfNoEntry: false });
     if (indexNow === undefined || !isSame(indexNow, indexFile)) return 'WAL_INDEX_REMOVED';
     if (state === undefined) return undefined;
-    if (state.frames > 0 && (logNow.size < logBytes(state) || log.salts() !== state.salts)) {
+    if (state.frames > 0 && (logNow.size < logBytes(state) || wal.salts() !== state.salts)) {
       return 'WAL_TRUNCATED';
     }
     // A checkpoint makes the file smaller only to the size that the database has.

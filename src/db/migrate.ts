@@ -1,4 +1,3 @@
-import type { InStatement } from '@libsql/client';
 import { sql } from 'drizzle-orm';
 import { jitteredPause } from '../shared/async';
 import { commandName } from '../shared/build';
@@ -8,6 +7,7 @@ import { DatabaseError, findDatabaseError } from './errors';
 import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
 import { readSchema, type SchemaDifference, type SchemaSnapshot, schemaDifferences } from './schema-comparison';
 import { gateCodes, schemaFit, unfitDetail } from './schema-gate';
+import type { SqlStatement } from './sql-client';
 
 const lockDeadlineMs = 30_000;
 
@@ -78,7 +78,7 @@ export async function migrateDatabase(
       for (const migration of pending) {
         const startedAtMs = performance.now();
         const mark = isNew && forDevelopment && migration === pending.at(-1) ? [markForDevelopment] : [];
-        await db.$client.migrate([...migration.statements, recordOf(migration), ...mark]);
+        await db.$client.migrate([...toStatements(migration.statements), recordOf(migration), ...toStatements(mark)]);
         applied.push({ name: migration.name, tookMs: Math.round(performance.now() - startedAtMs) });
         reached = migration.createdAt;
       }
@@ -175,17 +175,17 @@ async function repairSchema(db: Database, migrations: readonly Migration[]): Pro
   );
   const restored = [...(columns ?? []), ...(others ?? [])];
   if (restored.length > 0) {
-    await db.$client.batch([...restored.flatMap(({ repair }) => repair), ...sumsAgain(restored)], 'write');
+    await db.$client.write(toStatements([...restored.flatMap(({ repair }) => repair), ...sumsAgain(restored)]));
   }
   const after = await readSchema(db.$client);
-  await db.$client.batch([...countsAgain(after)], 'write');
+  await db.$client.write(toStatements(countsAgain(after)));
   const isWhole = schemaDifferences(after, migrations).every(({ isBlocking }) => !isBlocking);
   const unrecorded = isWhole
     ? historyFaults(after.applied, migrations).flatMap(({ migration }) => migration ?? [])
     : [];
   if (unrecorded.length > 0) {
     const records = unrecorded.flatMap((migration) => [removalOf(migration), recordOf(migration)]);
-    await db.$client.batch(records, 'write');
+    await db.$client.write(records);
   }
   return [...restored.map(({ object }) => object), ...unrecorded.map(({ name }) => `record of migration ${name}`)];
 }
@@ -216,11 +216,15 @@ function countsAgain({ objects }: SchemaSnapshot): readonly string[] {
   ];
 }
 
-function recordOf({ hash, createdAt }: Migration): InStatement {
+function toStatements(texts: readonly string[]): SqlStatement[] {
+  return texts.map((sql) => ({ sql }));
+}
+
+function recordOf({ hash, createdAt }: Migration): SqlStatement {
   return { sql: 'INSERT INTO __drizzle_migrations (hash, created_at) VALUES (?, ?)', args: [hash, createdAt] };
 }
 
-function removalOf({ createdAt }: Migration): InStatement {
+function removalOf({ createdAt }: Migration): SqlStatement {
   return { sql: 'DELETE FROM __drizzle_migrations WHERE created_at = ?', args: [createdAt] };
 }
 

@@ -41,7 +41,7 @@ export type SyncReport = v.InferOutput<typeof SyncReport>;
  * part of what the primary has, and a reader that opens it too early leaves behind what the driver refuses as a replica
  * for good.
  */
-export function syncedMark(path: string): string {
+export function syncMarkerOf(path: string): string {
   return `${path}-synced`;
 }
 
@@ -65,7 +65,7 @@ export interface ReplicaProcessSettings {
   readonly encryptionKey?: string | undefined;
   readonly intervalMs: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  readonly isPrimaryAnswering: () => Promise<boolean>;
+  readonly isPrimaryReachable: () => Promise<boolean>;
   /** Called when the outcome of syncing is another than before, and each time that the file was rebuilt. */
   readonly onSyncChange: (report: SyncReport) => void;
   /** Called each time that it was synced. */
@@ -80,7 +80,7 @@ export interface ReplicaProcessSettings {
  * and it can fail for a reason of its own.
  */
 export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurrent(): boolean; stop(): void } {
-  const { path, intervalMs, environment, isPrimaryAnswering, onSyncChange } = settings;
+  const { path, intervalMs, environment, isPrimaryReachable, onSyncChange } = settings;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const maxLagMs = Math.max(10 * intervalMs, leastLagMs);
   let lastReport: SyncReport | undefined;
@@ -95,7 +95,7 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
   const lagMs = () => performance.now() - syncedAtMs;
   const isKeptByAnother = () => {
     if (lastReport?.reason !== 'held-by-another-process') return false;
-    const mark = statSync(syncedMark(path), { throwIfNoEntry: false });
+    const mark = statSync(syncMarkerOf(path), { throwIfNoEntry: false });
     return mark !== undefined && Date.now() - mark.mtimeMs <= maxLagMs;
   };
   const receive = (report: SyncReport) => {
@@ -147,7 +147,7 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     }
     if (isAsking) return;
     isAsking = true;
-    primary = (await isPrimaryAnswering()) ? 'reachable' : 'unreachable';
+    primary = (await isPrimaryReachable()) ? 'reachable' : 'unreachable';
     isAsking = false;
     // Its last word was that all is well.
     if (primary === 'reachable' && lagMs() > maxLagMs && lastReport?.kind === 'synced') {

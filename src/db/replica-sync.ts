@@ -4,7 +4,7 @@ import * as v from 'valibot';
 import { describeError } from '../log';
 import { listedFields } from '../log-fields';
 import { isBusy } from './errors';
-import { inodeOf, type SyncReport, SyncSettings, syncedMark } from './replica-process';
+import { inodeOf, type SyncReport, SyncSettings, syncMarkerOf } from './replica-process';
 
 /**
  * The process that keeps an embedded replica's file up to date, started by replica-file.ts. It is one of its own because
@@ -48,7 +48,7 @@ async function keepSynced({ path, intervalMs, ...primary }: SyncSettings): Promi
       if (isGone()) throw new Error('The replica was removed');
       if (primary.encryptionKey !== undefined && !isChecked) refusePlain(path);
       isChecked = true;
-      writeFileSync(syncedMark(path), '', { mode: 0o600 });
+      writeFileSync(syncMarkerOf(path), '', { mode: 0o600 });
       report({ kind: 'synced' });
     } catch (error) {
       const isPlain = error instanceof PlainReplicaError;
@@ -74,12 +74,12 @@ function isThere(path: string): boolean {
 
 /** Whether what lies there, if anything does, is what this program has made: never somebody's database. */
 function isReplica(path: string): boolean {
-  return !existsSync(path) || existsSync(syncedMark(path)) || existsSync(`${path}-client_wal_index`);
+  return !existsSync(path) || existsSync(syncMarkerOf(path)) || existsSync(`${path}-client_wal_index`);
 }
 
 /** What is not known to be a copy of the primary's, whoever has put it there, is kept under another name. */
 function removeReplica(path: string, opened?: number): void {
-  rmSync(syncedMark(path), { force: true });
+  rmSync(syncMarkerOf(path), { force: true });
   for (const note of ['client_wal_index', 'info']) rmSync(`${path}-${note}`, { force: true });
   const isOwn = opened !== undefined && inodeOf(path) === opened;
   const aside = `${path}.set-aside-${Date.now()}`;

@@ -1,71 +1,56 @@
 import { existsSync } from 'node:fs';
-import type { Client, InArgs, InStatement, ResultSet } from '@libsql/client';
 import { CircuitState, ConsecutiveBreaker, circuitBreaker, handleAll } from 'cockatiel';
-import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import Connection from 'libsql';
 import type { DatabaseObserver } from '../telemetry/events';
-import type { Database, DatabaseSettings } from './client';
+import { type Database, type DatabaseSettings, toDatabase } from './client';
 import { createStatementCache } from './connection';
 import { encryptionOption } from './encryption';
 import { DatabaseError, findDatabaseError, toDatabaseError } from './errors';
-import { kindOf, observeClient, toStatement, wrapClient } from './layers';
 import { openRemoteClient, type RemoteSettings } from './remote-client';
-import { inodeOf, type ReplicaProcessSettings, startReplicaProcess, syncedMark } from './replica-process';
+import { inodeOf, type ReplicaProcessSettings, startReplicaProcess, syncMarkerOf } from './replica-process';
 import { gateBySchema, schemaFit } from './schema-gate';
+import { intercept, observeCalls, type SqlClient } from './sql-client';
 
-/** How long a replica that has failed is left alone. */
-const leftAloneMs = 1_000;
-const maxPatienceMs = 500;
+/** How long the circuit stays open after a replica server has failed. */
+const circuitOpenMs = 1_000;
+const maxReplicaTimeoutMs = 500;
 
-/** Reads from a replica, and from the primary whatever the replica cannot answer. */
-export function readThrough(replica: Client, primary: Client): Client {
-  return wrapClient(primary, {
-    execute: async (statement: InStatement, args?: InArgs) => {
-      const whole = toStatement(statement, args);
-      // A replica server hands writes on: one whose outcome is unknown would be sent twice.
-      if (kindOf(whole) !== 'read') return primary.execute(whole);
-      try {
-        return await replica.execute(whole);
-      } catch {
-        return primary.execute(whole);
-      }
-    },
+/** Reads from a replica with fallback to the primary. Everything else goes to the primary. */
+export function readWithFallback(replica: Pick<SqlClient, 'read' | 'close'>, primary: SqlClient): SqlClient {
+  return {
+    ...primary,
+    read: (sql, args) => replica.read(sql, args).catch(() => primary.read(sql, args)),
     close: () => replica.close(),
-  });
+  };
 }
 
 /**
- * A libSQL server that replicates another. It gets a part of the deadline, so that the primary can still be asked, and
- * is left alone for a while when it fails.
+ * Connects to a libSQL server that replicates the primary, behind a circuit breaker. Its deadline is a part of the whole, so
+ * that there is time for the fallback.
  *
- * @param onChange called when it is left alone, and when it answers again
+ * @param onChange called when the circuit opens and when it closes
  */
-export function openReplicaServer(
+function openReplicaServer(
   { url, authToken, timeoutMs }: RemoteSettings,
-  onChange: (isAnswering: boolean) => void,
-): Client {
-  const client = openRemoteClient({ url, authToken, timeoutMs: Math.min(timeoutMs / 4, maxPatienceMs) });
-  const breaker = circuitBreaker(handleAll, { halfOpenAfter: leftAloneMs, breaker: new ConsecutiveBreaker(3) });
-  let wasAnswering = true;
+  onChange: (isReachable: boolean) => void,
+): SqlClient {
+  const client = openRemoteClient({ url, authToken, timeoutMs: Math.min(timeoutMs / 4, maxReplicaTimeoutMs) });
+  const breaker = circuitBreaker(handleAll, { halfOpenAfter: circuitOpenMs, breaker: new ConsecutiveBreaker(3) });
+  let wasReachable = true;
   breaker.onStateChange((state) => {
-    const isAnswering = state === CircuitState.Closed;
-    if (isAnswering !== wasAnswering && state !== CircuitState.HalfOpen) onChange(isAnswering);
-    if (state !== CircuitState.HalfOpen) wasAnswering = isAnswering;
+    const isReachable = state === CircuitState.Closed;
+    if (isReachable !== wasReachable && state !== CircuitState.HalfOpen) onChange(isReachable);
+    if (state !== CircuitState.HalfOpen) wasReachable = isReachable;
   });
-  return wrapClient(client, {
-    execute: (statement: InStatement, args?: InArgs) =>
-      breaker.execute(() => client.execute(toStatement(statement, args))),
-  });
+  return intercept(client, (_, call) => breaker.execute(call));
 }
 
 /**
- * An embedded replica: a file beside this process that a process of its own keeps up to date, and that is read here
- * through a connection that cannot write.
+ * Opens an embedded replica: a local file that a child process syncs, read through a connection that cannot write.
  *
- * Reads throw DatabaseError `REPLICA_NOT_READY` until the file has been whole once, and while it is older than it should
- * be.
+ * Reads throw DatabaseError `REPLICA_NOT_READY` before the first complete sync, and while the file is too old.
  */
-export function openReplicaFile(settings: ReplicaProcessSettings): Client {
+export function openReplicaFile(settings: ReplicaProcessSettings): SqlClient {
   const { path, encryptionKey } = settings;
   const syncing = startReplicaProcess(settings);
   let reader: Reader | undefined;
@@ -75,43 +60,38 @@ export function openReplicaFile(settings: ReplicaProcessSettings): Client {
     reader?.connection.close();
     reader = undefined;
   };
-  const read = (statement: InStatement): ResultSet => {
-    if (kindOf(statement) !== 'read') throw new TypeError('A replica is only read');
+  const use = (): Reader => {
     if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
     if (!syncing.isCurrent()) throw new DatabaseError('REPLICA_NOT_READY', true);
-    // Another process may have made it anew: what was removed would be read for ever.
+    // The child process may have rebuilt the file: a connection to the removed one would never see a change.
     if (reader !== undefined && inodeOf(path) !== reader.inode) closeReader();
     if (reader === undefined) {
-      if (!existsSync(syncedMark(path)) || !existsSync(path)) throw new DatabaseError('REPLICA_NOT_READY', true);
+      if (!existsSync(syncMarkerOf(path)) || !existsSync(path)) throw new DatabaseError('REPLICA_NOT_READY', true);
       reader = openReader(path, encryptionKey);
     }
-    try {
-      return reader.statements.run(statement, true);
-    } catch (error) {
-      // After a lock, what the connection says next may be wrong (local-client.ts).
-      closeReader();
-      throw toDatabaseError(error);
-    }
+    return reader;
   };
-  const refuse = () => Promise.reject(new TypeError('A replica is only read'));
+  const refuse = () => Promise.reject(new TypeError('A replica is read-only'));
 
   return {
-    execute: async (statement: InStatement, args?: InArgs) => read(toStatement(statement, args)),
-    batch: refuse,
-    executeMultiple: refuse,
+    async read(sql, args) {
+      const { statements } = use();
+      try {
+        return statements.run({ sql, args }, true);
+      } catch (error) {
+        // After SQLITE_BUSY the driver may return wrong rows (libsql-client-ts#352).
+        closeReader();
+        throw toDatabaseError(error);
+      }
+    },
+    write: refuse,
+    exec: refuse,
     migrate: refuse,
-    transaction: refuse,
-    sync: refuse,
-    reconnect: closeReader,
     close() {
       isClosed = true;
       closeReader();
       syncing.stop();
     },
-    get closed() {
-      return isClosed;
-    },
-    protocol: 'file',
   };
 }
 
@@ -132,8 +112,8 @@ function openReader(path: string, encryptionKey: string | undefined): Reader {
   }
 }
 
-/** The look at a replica's schema, the reading there and then the primary's own deadline follow one another. */
-const maxGateMs = 800;
+/** The schema check, the read from the replica and the deadline of the primary follow one another. */
+const maxCheckedReadMs = 800;
 
 type Place =
   | { readonly kind: 'server'; readonly url: string }
@@ -141,16 +121,16 @@ type Place =
 
 interface ReplicaWatch {
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Called when the replica is not read any more, with the reason, and when it is read again. */
+  /** Called with the reason when reads stop using the replica, and without one when they use it again. */
   readonly onChange: (reason?: string) => void;
-  /** Called each time that the file of an embedded replica was brought up to date. */
+  /** Called after each sync of an embedded replica. */
   readonly onSynced?: () => void;
   readonly observers?: readonly DatabaseObserver[];
 }
 
 /**
- * Opens a replica of a libSQL server. It fails with DatabaseError while it is away, does not have the schema of this
- * build yet, is of another database, or is not ready.
+ * Opens a replica of a libSQL server. Reads fail with DatabaseError while it is unreachable, not ready, a replica of another
+ * database, or without the schema of this build.
  */
 export function openReplica(
   place: Place,
@@ -160,8 +140,8 @@ export function openReplica(
 ): Database {
   const client =
     place.kind === 'server'
-      ? openReplicaServer({ url: place.url, authToken, timeoutMs }, (isAnswering) =>
-          onChange(isAnswering ? undefined : 'replica-unreachable'),
+      ? openReplicaServer({ url: place.url, authToken, timeoutMs }, (isReachable) =>
+          onChange(isReachable ? undefined : 'replica-unreachable'),
         )
       : openReplicaFile({
           ...place,
@@ -171,21 +151,25 @@ export function openReplica(
           encryptionKey,
           onSyncChange: ({ reason }) => onChange(reason),
           onSynced,
-          isPrimaryAnswering: () =>
-            // A primary that refuses the token is not away.
+          isPrimaryReachable: () =>
             schemaFit(primary).then(
               () => true,
               (error: unknown) => {
                 const failure = findDatabaseError(error);
+                // A primary that refuses the token is reachable.
                 return failure?.isUnavailable !== true || failure.code === 'TOKEN_REFUSED';
               },
             ),
         });
-  const gated = gateBySchema(client, { timeoutMs: Math.min(timeoutMs, maxGateMs), replicaOf: primary, onChange });
-  return drizzle({ client: observeClient(gated, observers) });
+  const checked = gateBySchema(client, {
+    timeoutMs: Math.min(timeoutMs, maxCheckedReadMs),
+    replicaOf: primary,
+    onChange,
+  });
+  return toDatabase(observeCalls(checked, observers));
 }
 
-/** The replica, and in its place the primary whenever the replica cannot answer. */
+/** Returns a database that reads from the replica with fallback to the primary. */
 export function replicaOrPrimary(replica: Database, primary: Database): Database {
-  return drizzle({ client: readThrough(replica.$client, primary.$client) });
+  return toDatabase(readWithFallback(replica.$client, primary.$client));
 }

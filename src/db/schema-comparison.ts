@@ -1,8 +1,8 @@
-import type { Client } from '@libsql/client';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import { reasonOf } from './errors';
 import { type AppliedMigration, type Migration, readMigrations } from './migrations';
+import type { SqlClient } from './sql-client';
 
 /** How one object of a database differs from what the migrations create. */
 export interface SchemaDifference {
@@ -40,12 +40,12 @@ export interface SchemaSnapshot {
  *
  * @throws DatabaseError
  */
-export async function readSchema(client: Pick<Client, 'execute'>): Promise<SchemaSnapshot> {
+export async function readSchema(client: Pick<SqlClient, 'read'>): Promise<SchemaSnapshot> {
   const objects = `SELECT type, name, tbl_name AS "table", sql FROM sqlite_schema`;
   const migrations = `SELECT 'migration' AS type, created_at || '' AS name, hash AS "table", '' AS sql FROM __drizzle_migrations`;
   // One statement reads one snapshot, while another process may migrate.
-  const { rows } = await client.execute(`${migrations} UNION ALL ${objects}`).catch((error: unknown) => {
-    if (reasonOf(error).includes('no such table')) return client.execute(objects);
+  const { rows } = await client.read(`${migrations} UNION ALL ${objects}`).catch((error: unknown) => {
+    if (reasonOf(error).includes('no such table')) return client.read(objects);
     throw error;
   });
   const all = v.parse(
@@ -81,7 +81,7 @@ export function schemaDifferences(
 }
 
 /** Lists the objects whose state blocks the service, such as `trigger users_profile_audited missing`. */
-export async function blockingObjects(client: Pick<Client, 'execute'>): Promise<string[]> {
+export async function blockingObjects(client: Pick<SqlClient, 'read'>): Promise<string[]> {
   return schemaDifferences(await readSchema(client), readMigrations())
     .filter(({ isBlocking }) => isBlocking)
     .map(({ object, state }) => `${object} ${state}`);

@@ -1,10 +1,9 @@
-import type { Client, InArgs, InStatement } from '@libsql/client';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json' with { type: 'json' };
 import { commandName } from '../shared/build';
 import { beforeDeadline, DatabaseError, findDatabaseError, reasonOf } from './errors';
-import { toStatement, wrapClient } from './layers';
 import { blockingObjects } from './schema-comparison';
+import { intercept, type SqlClient } from './sql-client';
 
 /** The schemas that this build knows, oldest first, each with the `created_at` of its row in `__drizzle_migrations`. */
 export const knownSchemas = journal.entries.map(({ tag, when }) => ({ name: tag, createdAt: when }));
@@ -101,8 +100,8 @@ const Versions = v.object({
 });
 
 /** Which database it is, as its own row says. */
-export async function databaseId(client: Pick<Client, 'execute'>): Promise<string> {
-  const { rows } = await client.execute('SELECT database_id FROM schema_compatibility');
+export async function databaseId(client: Pick<SqlClient, 'read'>): Promise<string> {
+  const { rows } = await client.read('SELECT database_id FROM schema_compatibility');
   return v.parse(v.string(), rows[0]?.database_id);
 }
 
@@ -112,16 +111,16 @@ export async function databaseId(client: Pick<Client, 'execute'>): Promise<strin
  *
  * @throws DatabaseError
  */
-export async function schemaFit(client: Pick<Client, 'execute'>): Promise<SchemaFit> {
+export async function schemaFit(client: Pick<SqlClient, 'read'>): Promise<SchemaFit> {
   return (await schemaState(client)).fit;
 }
 
 /** Returns how the schema fits, and the number that SQLite changes with every change of the schema. */
 async function schemaState(
-  client: Pick<Client, 'execute'>,
+  client: Pick<SqlClient, 'read'>,
 ): Promise<{ readonly fit: SchemaFit; readonly schemaVersion?: number }> {
   try {
-    const { rows } = await client.execute(`SELECT
+    const { rows } = await client.read(`SELECT
       (SELECT max(created_at) FROM __drizzle_migrations) AS newest,
       (SELECT max(min_reader) FROM schema_compatibility) AS minReader,
       (SELECT schema_version FROM pragma_schema_version) AS schemaVersion`);
@@ -133,7 +132,7 @@ async function schemaState(
     if (refused !== undefined) return { fit: refused };
     // Before its first migration; a driver and a server name that by different codes.
     if (!reasonOf(error).includes('no such table')) throw error;
-    const { rows } = await client.execute(contentsQuery);
+    const { rows } = await client.read(contentsQuery);
     return { fit: contentsOf(rows[0]) ?? 'too-old' };
   }
 }
@@ -150,7 +149,7 @@ interface GateSettings {
   /** The longest time until a change of the schema is noticed, while there are statements. */
   readonly checkedEveryMs?: number;
   /** The primary of which it must be a replica. */
-  readonly replicaOf?: Client;
+  readonly replicaOf?: Pick<SqlClient, 'read'>;
   /** Called with the code of the error when statements are refused from now on, and without one when they are sent again. */
   readonly onChange?: (code?: string, objects?: string[]) => void;
 }
@@ -167,7 +166,7 @@ const primaryPatienceMs = 250;
  * Meanwhile its statements throw DatabaseError `SCHEMA_TOO_OLD`, `SCHEMA_TOO_NEW`, `SCHEMA_DAMAGED` or
  * `REPLICA_OF_ANOTHER`. These are unavailability, which a migration, a repair or another build ends.
  */
-export function gateBySchema(client: Client, settings: GateSettings): Client {
+export function gateBySchema(client: SqlClient, settings: GateSettings): SqlClient {
   const { timeoutMs, checkedEveryMs = 5_000, replicaOf, onChange } = settings;
   let isFit = false;
   let lastCode: string | undefined;
@@ -177,7 +176,7 @@ export function gateBySchema(client: Client, settings: GateSettings): Client {
   let comparedVersion: number | undefined;
   let damage: string[] = [];
 
-  const learnPrimaryId = async (primary: Client): Promise<string | undefined> => {
+  const learnPrimaryId = async (primary: Pick<SqlClient, 'read'>): Promise<string | undefined> => {
     if (primaryId !== undefined) return primaryId;
     const id = await databaseId(primary).catch(() => undefined);
     primaryId ??= id;
@@ -234,9 +233,5 @@ export function gateBySchema(client: Client, settings: GateSettings): Client {
     return work();
   };
 
-  return wrapClient(client, {
-    execute: (statement: InStatement, args?: InArgs) => through(() => client.execute(toStatement(statement, args))),
-    batch: (statements, mode) => through(() => client.batch(statements, mode)),
-    executeMultiple: (sql) => through(() => client.executeMultiple(sql)),
-  });
+  return intercept(client, (_, call) => through(call));
 }

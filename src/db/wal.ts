@@ -1,29 +1,29 @@
 import { closeSync, fdatasync, fstatSync, openSync, readSync, realpathSync, statSync } from 'node:fs';
 import { promisify } from 'node:util';
 
-export type LogSync = ReturnType<typeof createLogSync>;
+export type WalSync = ReturnType<typeof createWalSync>;
 
-/** The two salts in the header of a log (https://www.sqlite.org/walformat.html). */
-const salts = { offset: 16, bytes: 8 } as const;
+/** The two salts in the header of the WAL (https://www.sqlite.org/walformat.html). */
+const walSalts = { offset: 16, bytes: 8 } as const;
 
 /**
- * Runs fdatasync on the write-ahead log of a local file, on a thread of its own.
+ * Runs fdatasync on the write-ahead log (WAL) of a database file, on a thread of its own.
  *
- * A commit with `synchronous=NORMAL` is consistent after a power cut but may be lost until the log is synced
+ * A commit with `synchronous=NORMAL` is consistent after a power cut but may be lost until the WAL is synced
  * (https://www.sqlite.org/pragma.html#pragma_synchronous); afterwards it is as durable as with FULL.
  *
- * @param databasePath of a database that has a connection, so that its log exists and stays the same file
- * @throws when there is no log
+ * @param databasePath of a database that has a connection, so that its WAL exists and stays the same file
+ * @throws when there is no WAL
  */
-export function createLogSync(
+export function createWalSync(
   databasePath: string,
   sync: (descriptor: number) => Promise<void> = promisify(fdatasync),
 ) {
-  // SQLite puts the log beside the file itself, not beside a link to it.
+  // SQLite puts the WAL beside the file itself, not beside a link to it.
   const path = `${realpathSync(databasePath)}-wal`;
-  // The log holds no locks, so that its descriptor may be closed.
+  // SQLite has no locks on the WAL, so its descriptor may be closed.
   const descriptor = openSync(path, 'r');
-  const header = Buffer.alloc(salts.bytes);
+  const saltBytes = Buffer.alloc(walSalts.bytes);
   let running: Promise<void> | undefined;
   let following: Promise<void> | undefined;
 
@@ -38,9 +38,9 @@ export function createLogSync(
   return {
     path,
 
-    /** The salts in the header of the log, as Latin-1. */
+    /** Reads the salts in the header of the WAL, as Latin-1. */
     salts(): string {
-      return header.toString('latin1', 0, readSync(descriptor, header, 0, salts.bytes, salts.offset));
+      return saltBytes.toString('latin1', 0, readSync(descriptor, saltBytes, 0, walSalts.bytes, walSalts.offset));
     },
 
     /** Resolves when all earlier commits are on the disk. Calls during a running sync share the next one. */
@@ -55,7 +55,7 @@ export function createLogSync(
       return following;
     },
 
-    /** The sync that the latest commit waits for, if any. */
+    /** The fsync that the latest commit waits for, if any. */
     get pending(): Promise<void> | undefined {
       return following ?? running;
     },
@@ -69,7 +69,7 @@ export function createLogSync(
 
 /** The state of a write-ahead log. */
 export interface WalState {
-  /** Frames of the log's current generation. */
+  /** Frames of the current generation of the WAL. */
   readonly frames: number;
   /** Of those, the frames that a checkpoint has written to the database file. */
   readonly checkpointed: number;
@@ -78,7 +78,7 @@ export interface WalState {
   /** Pages of the database after the last commit. */
   readonly pages: number;
   readonly pageSize: number;
-  /** The salts of this generation, as they are in the header of the log. */
+  /** The salts of this generation, as in the header of the WAL. */
   readonly salts: string;
   /** Changes with each commit and each checkpoint. */
   readonly id: string;
@@ -91,17 +91,17 @@ const header = { bytes: 48, isInitialized: 12, pageSize: 14, frames: 16, pages: 
 const checkpoint = { done: 96, attempted: 128 } as const;
 const indexBytes = 136;
 
-/** Reads that one commit after the other may meet before the state counts as unknown. */
+/** How many reads may collide with a commit before the state counts as unknown. */
 const maxTries = 10;
 
 /**
- * Descriptors of the indexes that this process has opened. SQLite keeps its locks in this file, and a process that
- * closes any descriptor of a file loses all of its POSIX locks on it, so none is closed while the file has a name.
+ * Descriptors of the WAL indexes that this process has opened. SQLite has its locks on this file, and a process that
+ * closes any descriptor of a file loses all of its POSIX locks on it, so none is closed before the file is unlinked.
  */
 const opened = new Map<string, number>();
 
 /**
- * The index of a database's write-ahead log, which SQLite keeps in shared memory (`-shm`).
+ * Opens the WAL index of a database, which SQLite keeps in shared memory (`-shm`).
  *
  * @param databasePath of a database in WAL mode that this process has open and has read
  * @throws when there is no index
@@ -117,7 +117,7 @@ export function openWalIndex(databasePath: string) {
     path,
     descriptor,
 
-    /** Undefined while it is being rebuilt, as after another process was killed within a commit. */
+    /** Returns undefined while SQLite rebuilds the index, as after another process was killed within a commit. */
     read(): WalState | undefined {
       for (let tries = 0; tries < maxTries; tries += 1) {
         if (readSync(descriptor, bytes, 0, indexBytes, 0) !== indexBytes) return undefined;

@@ -1,153 +1,144 @@
-import type { InStatement, ResultSet } from '@libsql/client';
+import type { ResultSet } from '@libsql/client';
 import { nextTurn } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { DatabaseError } from './errors';
+import type { SqlStatement } from './sql-client';
 
-/** What became of a unit: the results of its statements, or why it was not stored. */
+/** The results of the statements of a write batch, or the reason why none was stored. */
 export type Outcome = { readonly results: ResultSet[] } | { readonly error: unknown };
 
-/** Statements that are stored together or not at all, and the caller who waits for them until a deadline. */
-export class Unit {
-  readonly statements: readonly InStatement[];
+/** Statements of one caller that are stored together or not at all. */
+export class WriteBatch {
+  readonly statements: readonly SqlStatement[];
   readonly results: Promise<ResultSet[]>;
-  /** What to tell the caller if it is still so at the deadline. */
-  heldUpBy: DatabaseError | undefined;
-  /** Called when its transaction begins. */
-  onBegin: (() => void)[] = [];
+  /** Why the batch waits; the caller gets it at the deadline in place of `DEADLINE_EXCEEDED`. */
+  blockedBy: DatabaseError | undefined;
+  /** Called when the transaction begins. */
+  onStart: (() => void)[] = [];
   readonly #settle: (outcome: Outcome) => void;
   readonly #onSettled: () => void;
   readonly #timer: Timer;
-  #isWaiting = true;
+  #isPending = true;
 
-  constructor(statements: readonly InStatement[], timeoutMs: number, onSettled: () => void) {
+  constructor(statements: readonly SqlStatement[], timeoutMs: number, onSettled: () => void) {
     const { promise, resolve, reject } = Promise.withResolvers<ResultSet[]>();
     this.statements = statements;
     this.results = promise;
     this.#onSettled = onSettled;
     this.#settle = (outcome) => ('error' in outcome ? reject(outcome.error) : resolve(outcome.results));
     this.#timer = setTimeout(
-      () => this.settle({ error: this.heldUpBy ?? new DatabaseError('DEADLINE_EXCEEDED', true) }),
+      () => this.settle({ error: this.blockedBy ?? new DatabaseError('DEADLINE_EXCEEDED', true) }),
       timeoutMs,
     );
   }
 
-  /** False once the caller has been told an outcome: what has not begun by then is not begun any more. */
-  get isWaiting(): boolean {
-    return this.#isWaiting;
+  /** False once the caller has an outcome. A batch that is not pending must not be started. */
+  get isPending(): boolean {
+    return this.#isPending;
   }
 
-  /** Tells the caller; whoever comes second is not heard. */
+  /** Settles the promise of the caller once; later calls are ignored. */
   settle(outcome: Outcome): void {
-    if (!this.#isWaiting) return;
-    this.#isWaiting = false;
+    if (!this.#isPending) return;
+    this.#isPending = false;
     this.#onSettled();
     clearTimeout(this.#timer);
     this.#settle(outcome);
   }
 }
 
-/** Most units that may wait. At the slowest disk or server they take a few seconds; more would be late in any case. */
-const maxWaitingUnits = 10_000;
+/** The slowest supported disk or server stores this many batches in a few seconds, which is the deadline. */
+const maxPendingBatches = 10_000;
 
 interface QueueSettings {
-  /** What a group must wait for. All that arrives meanwhile is in the same group. */
+  /** Resolves when a group may start. Batches that arrive meanwhile join the group. */
   readonly ready?: () => Promise<unknown> | undefined;
   /**
-   * Stores the units in one transaction, each for itself: one that fails takes no other with it. Settles each, at once
-   * or later, and returns when the next may come.
+   * Stores the batches in one transaction; a batch that fails does not affect the others. Settles each batch, and
+   * returns when the next group may start, which may be before all are settled.
    */
-  readonly commit: (units: readonly Unit[]) => Promise<void>;
-  /** The longest that a caller waits, from the moment that the unit is added. */
+  readonly commit: (batches: readonly WriteBatch[]) => Promise<void>;
+  /** The longest time that a caller waits after `add`. */
   readonly timeoutMs: number;
-  /** Most statements of one transaction; a unit with more has one of its own. */
+  /** The most statements of one transaction; a batch with more gets a transaction of its own. */
   readonly maxStatements: number;
-  /** Most units that may wait, for their turn or for their outcome; past it they are refused at once. */
-  readonly maxWaiting?: number;
+  /** The most batches without an outcome; `add` rejects further ones at once. */
+  readonly maxPending?: number;
   readonly observers?: readonly DatabaseObserver[];
 }
 
 /**
- * Stores what many callers write at the same time in one transaction, in the order in which they came: a commit costs
- * the same for one as for all of them. A caller that is alone waits for no other.
+ * Group commit: stores concurrent writes in one transaction, in the order of arrival, since a commit costs the same for
+ * one batch as for many. A lone write is committed without delay.
  */
 export function createWriteQueue({
   ready,
   commit,
   timeoutMs,
   maxStatements,
-  maxWaiting = maxWaitingUnits,
+  maxPending = maxPendingBatches,
   observers = [],
 }: QueueSettings) {
-  const queued: Unit[] = [];
+  const queued: WriteBatch[] = [];
   let isRunning = false;
-  let waiting = 0;
+  let pending = 0;
   const onSettled = () => {
-    waiting -= 1;
-    for (const observer of observers) observer.waitingChanged(waiting);
+    pending -= 1;
+    for (const observer of observers) observer.waitingChanged(pending);
   };
-  const tellBegin = (group: readonly Unit[]) => {
+  const reportStart = (group: readonly WriteBatch[]) => {
     if (observers.length === 0 || group.length === 0) return;
-    const statements = group.reduce((sum, unit) => sum + unit.statements.length, 0);
+    const statements = group.reduce((sum, batch) => sum + batch.statements.length, 0);
     for (const observer of observers) observer.groupBegun(group.length, statements);
-    for (const unit of group) for (const begin of unit.onBegin) begin();
+    for (const batch of group) for (const onStart of batch.onStart) onStart();
   };
 
-  const takeGroup = (): Unit[] => {
+  const takeGroup = (): WriteBatch[] => {
     let statements = 0;
-    const end = queued.findIndex((unit, index) => {
-      statements += unit.statements.length;
+    const end = queued.findIndex((batch, index) => {
+      statements += batch.statements.length;
       return index > 0 && statements > maxStatements;
     });
-    return queued.splice(0, end === -1 ? queued.length : end).filter(({ isWaiting }) => isWaiting);
+    return queued.splice(0, end === -1 ? queued.length : end).filter(({ isPending }) => isPending);
   };
 
   const run = async () => {
     while (queued.length > 0) {
-      // A failure is that of the commit, which waits for the same.
+      // `commit` waits for the same, and reports the failure.
       await ready?.()?.catch(() => undefined);
       const group = takeGroup();
-      tellBegin(group);
+      reportStart(group);
       try {
         await commit(group);
       } catch (error) {
-        for (const unit of group) unit.settle({ error });
+        for (const batch of group) batch.settle({ error });
       }
-      // Lets the requests that have arrived meanwhile get as far as the next group.
-      // A microtask would run before the waiting requests are read, and group nothing.
+      // A macrotask, so that requests that have arrived meanwhile can join the next group.
       await nextTurn();
     }
     isRunning = false;
   };
 
-  const add = (statements: readonly InStatement[]): Promise<ResultSet[]> => {
-    if (waiting >= maxWaiting) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
-    waiting += 1;
-    const unit = new Unit(statements, timeoutMs, onSettled);
-    queued.push(unit);
-    if (observers.length > 0) {
-      unit.onBegin = observers.map((observer) => observer.unitAdded());
-      for (const observer of observers) observer.waitingChanged(waiting);
-    }
-    if (!isRunning) {
-      isRunning = true;
-      setImmediate(run);
-    }
-    return unit.results;
-  };
-
   return {
     /**
-     * Stores the statements, all or none, and gives their results.
+     * Stores the statements, all or none.
      *
-     * @throws DatabaseError of this unit alone, `QUEUE_FULL` when too many wait already
+     * @throws DatabaseError of this batch alone; `QUEUE_FULL` when too many are pending
      */
-    add,
-
-    /** The same for one statement. */
-    async addOne(statement: InStatement): Promise<ResultSet> {
-      const [result] = await add([statement]);
-      if (result === undefined) throw new Error('A statement has no result');
-      return result;
+    add(statements: readonly SqlStatement[]): Promise<ResultSet[]> {
+      if (pending >= maxPending) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
+      pending += 1;
+      const batch = new WriteBatch(statements, timeoutMs, onSettled);
+      queued.push(batch);
+      if (observers.length > 0) {
+        batch.onStart = observers.map((observer) => observer.unitAdded());
+        for (const observer of observers) observer.waitingChanged(pending);
+      }
+      if (!isRunning) {
+        isRunning = true;
+        setImmediate(run);
+      }
+      return batch.results;
     },
   };
 }

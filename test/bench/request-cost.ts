@@ -49,7 +49,7 @@ export async function compareRequestCosts(report: (name: string) => void): Promi
 /** As many as one account could start on a day before there was a cap. */
 async function storeApplications(path: string): Promise<void> {
   const { $client } = await openDatabase({ url: `file:${path}`, timeoutMs: 10_000 });
-  await $client.executeMultiple(`INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state,
+  await $client.execute(`INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state,
     attempt, attempt_started_at, created_at) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 43200)
     SELECT format('%036d', i), 'attacker', 'ltc', i, 0, json_object('firstName', hex(zeroblob(200))), 'declined', 1, i, i FROM n`);
   $client.close();

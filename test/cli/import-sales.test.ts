@@ -29,7 +29,7 @@ const storedStaff = async () =>
 const storedActivities = () => db.select().from(activities).orderBy(asc(activities.externalId));
 
 beforeEach(async () => {
-  await db.$client.executeMultiple('DELETE FROM activities; DELETE FROM staff;');
+  await db.$client.batch(['DELETE FROM activities', 'DELETE FROM staff']);
 });
 
 describe('planning import staff', () => {

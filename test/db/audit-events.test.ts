@@ -9,7 +9,7 @@ import { createAuditStore } from '../../src/modules/audit/store';
 import { createUserStore } from '../../src/modules/users/store';
 import { auditEventsOf, auditLinesOf, fillEvents } from '../support/audit';
 import { atEnd } from '../support/cleanup';
-import { temporaryDatabase, temporaryFolder } from '../support/database';
+import { runScript, temporaryDatabase, temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { amount } from '../support/long';
 import { explainFirst } from '../support/query-plan';
@@ -149,7 +149,7 @@ describe.each(places)('the audit log in $place', ({ url }) => {
     const fixtures = ['users-0000', 'applications-0002'].map((name) =>
       Bun.file(new URL(`../fixtures/${name}.sql`, import.meta.url)).text(),
     );
-    for (const sql of await Promise.all(fixtures)) await older.$client.executeMultiple(sql);
+    for (const sql of await Promise.all(fixtures)) await runScript(older, sql);
     const stored = async (db: Database) =>
       (
         await db.$client.execute(

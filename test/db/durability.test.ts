@@ -1,8 +1,9 @@
 import { describe, expect, test } from 'bun:test';
 import { readlinkSync, realpathSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { openLocalClient } from '../../src/db/file-client';
-import { createLogSync } from '../../src/db/wal';
+import { toDatabase } from '../../src/db/client';
+import { openFileClient } from '../../src/db/file-client';
+import { createWalSync } from '../../src/db/wal';
 import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';
 import { keys } from '../support/encryption';
@@ -20,19 +21,20 @@ async function openFile(encryptionKey?: string, { timeoutMs = 2000, pathOf = (fi
   const syncs: Sync[] = [];
   const failures: string[] = [];
   let areHeld = false;
-  const client = await openLocalClient({
+  const opened = await openFileClient({
     path: pathOf(file),
     encryptionKey,
     timeoutMs,
     onLoss: ({ code }) => failures.push(code),
-    openLog: (path) =>
-      createLogSync(path, (descriptor) => {
+    openWal: (path) =>
+      createWalSync(path, (descriptor) => {
         if (!areHeld) return Promise.resolve();
         const { promise, resolve, reject } = Promise.withResolvers<void>();
         syncs.push({ descriptor, end: resolve, fail: reject });
         return promise;
       }),
   });
+  const client = toDatabase(opened).$client;
   atEnd(() => client.close());
   await client.execute('CREATE TABLE t (id TEXT PRIMARY KEY, v INTEGER)');
   areHeld = true;
@@ -141,7 +143,7 @@ describe.each([
     const later = await Promise.allSettled([
       client.execute(put('c')),
       client.execute('DELETE FROM t'),
-      client.executeMultiple('DELETE FROM t'),
+      client.exec('DELETE FROM t'),
     ]);
     expect(later).toMatchObject([failure, failure, failure]);
     expect(syncs).toHaveLength(1);
@@ -152,14 +154,14 @@ describe.each([
 
 describe('the WAL sync of a local file', () => {
   test('throws ENOENT when the WAL does not exist', () => {
-    expect(() => createLogSync(join(temporaryFolder(), 'none.db'))).toThrow('ENOENT');
+    expect(() => createWalSync(join(temporaryFolder(), 'none.db'))).toThrow('ENOENT');
   });
 
   test('calls fsync', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     await Bun.write(path, '');
     await Bun.write(`${path}-wal`, 'frames');
-    const log = createLogSync(path);
+    const log = createWalSync(path);
     await log.synced();
     await log.close();
     // Only fsync of a closed descriptor fails with EBADF.

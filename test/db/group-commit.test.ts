@@ -1,6 +1,6 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { beforeAll, beforeEach, describe, expect, test } from 'bun:test';
-import { type InStatement, LibsqlError } from '@libsql/client';
+import { LibsqlError } from '@libsql/client';
 import fc from 'fast-check';
 import { type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
 import { DatabaseError } from '../../src/db/errors';
@@ -13,7 +13,7 @@ import { temporaryDatabase } from '../support/database';
 import { hasSqld, startSqld } from '../support/sqld';
 
 const upsert = 'INSERT INTO t VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
-const put = (id: string, value: number): InStatement => ({ sql: upsert, args: [id, value] });
+const put = (id: string, value: number) => ({ sql: upsert, args: [id, value] });
 
 const places = [
   { name: 'a local file', open: async () => (await temporaryDatabase()).db },
@@ -37,9 +37,9 @@ describe.each(places)('concurrent writes to $name', ({ open }) => {
 
   beforeAll(async () => {
     db = await open();
-    await db.$client.executeMultiple('CREATE TABLE t (id TEXT PRIMARY KEY, v INTEGER CHECK (v < 1000))');
+    await db.$client.execute('CREATE TABLE t (id TEXT PRIMARY KEY, v INTEGER CHECK (v < 1000))');
   });
-  beforeEach(() => db.$client.executeMultiple('DELETE FROM t'));
+  beforeEach(() => db.$client.execute('DELETE FROM t'));
 
   test.each([
     ['violates a constraint', put('bad', 5000), 'SQLITE_CONSTRAINT'],
@@ -75,7 +75,7 @@ describe.each(places)('concurrent writes to $name', ({ open }) => {
     const unit = fc.array(write, { minLength: 1, maxLength: 3 });
     await fc.assert(
       fc.asyncProperty(fc.array(unit, { minLength: 1, maxLength: 20 }), async (units) => {
-        await db.$client.executeMultiple('DELETE FROM t');
+        await db.$client.execute('DELETE FROM t');
         const stored = new Map<string, number>();
         const expected = units.map((writes) => {
           if (writes.some(({ value }) => value >= 1000)) return 'rejected';
@@ -137,17 +137,12 @@ test.each([
   async (_, error, sent) => {
     const { db } = await temporaryDatabase();
     let batches = 0;
-    const failing = {
-      ...db.$client,
-      closed: false,
-      protocol: 'http',
-      batch: () => {
-        batches += 1;
-        return Promise.reject(error);
-      },
+    const write = () => {
+      batches += 1;
+      return Promise.reject(error);
     };
-    const grouped = groupWrites(failing, { timeoutMs: 1000 });
-    const outcomes = await Promise.allSettled(['a', 'b', 'c'].map((id) => grouped.execute(put(id, 1))));
+    const grouped = groupWrites({ ...db.$client, write }, { timeoutMs: 1000 });
+    const outcomes = await Promise.allSettled(['a', 'b', 'c'].map((id) => grouped.write([put(id, 1)])));
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
     expect(batches).toBe(sent);
   },

@@ -7,13 +7,13 @@ import { temporaryDatabase } from '../support/database';
 const { db, url } = await temporaryDatabase();
 const client = db.$client;
 await client.execute('CREATE TABLE t (id TEXT PRIMARY KEY, v INTEGER CHECK (v < 1000), log TEXT)');
-await client.executeMultiple(`
-  CREATE TABLE ending (id TEXT);
-  CREATE TRIGGER ending_rolls_back BEFORE INSERT ON ending BEGIN SELECT RAISE(ROLLBACK, 'ended'); END;
-  CREATE TABLE parent (id TEXT PRIMARY KEY);
-  CREATE TABLE child (id TEXT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
-`);
-beforeEach(() => client.executeMultiple('DELETE FROM t'));
+await client.batch([
+  'CREATE TABLE ending (id TEXT)',
+  "CREATE TRIGGER ending_rolls_back BEFORE INSERT ON ending BEGIN SELECT RAISE(ROLLBACK, 'ended'); END",
+  'CREATE TABLE parent (id TEXT PRIMARY KEY)',
+  'CREATE TABLE child (id TEXT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)',
+]);
+beforeEach(() => client.execute('DELETE FROM t'));
 
 const upsert = 'INSERT INTO t VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
 const put = (id: string, value: number): InStatement => ({ sql: upsert, args: [id, value, ''] });

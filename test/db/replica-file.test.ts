@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from 'bun:test';
 import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { openDatabase } from '../../src/db/client';
+import { openDatabase, toDatabase } from '../../src/db/client';
 import { openReplicaFile } from '../../src/db/replica';
 import { atEnd, cleanUp } from '../support/cleanup';
 import { temporaryFolder } from '../support/database';
@@ -18,19 +18,20 @@ async function openReplica(
   encryptionKey?: string,
 ) {
   const reports: string[] = [];
-  const replica = openReplicaFile({
+  const opened = openReplicaFile({
     path,
     primaryUrl: url,
     encryptionKey,
     intervalMs: 50,
     environment: process.env,
-    isPrimaryAnswering: () =>
+    isPrimaryReachable: () =>
       fetch(url, { signal: AbortSignal.timeout(500) }).then(
         () => true,
         () => false,
       ),
     onSyncChange: ({ kind, reason }) => reports.push(reason ?? kind),
   });
+  const replica = toDatabase(opened).$client;
   atEnd(() => replica.close());
   return { path, replica, reports };
 }
@@ -103,9 +104,9 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     await sqld.kill();
     const { path, replica, reports } = await openReplica(sqld);
     for (const sql of ['INSERT INTO a VALUES (1)', 'PRAGMA query_only = OFF', 'DELETE FROM a']) {
-      await expect(replica.execute(sql)).rejects.toThrow('only read');
+      await expect(replica.execute(sql)).rejects.toThrow('read-only');
     }
-    await expect(replica.batch(['SELECT 1'], 'read')).rejects.toThrow('only read');
+    await expect(replica.batch(['SELECT 1'])).rejects.toThrow('read-only');
     await until(() => reports.includes('primary-unreachable'));
     await expect(replica.execute('SELECT 1')).rejects.toMatchObject({ code: 'REPLICA_NOT_READY' });
     // Opening the file now would create one that is not a replica.

@@ -30,7 +30,7 @@ describe('the schema compatibility check', () => {
     const unfit = { code: 'SCHEMA_EMPTY', isUnavailable: true };
     await expect(db.$client.execute('SELECT 1')).rejects.toMatchObject(unfit);
     await expect(db.$client.batch(['CREATE TABLE t (id)'], 'write')).rejects.toMatchObject(unfit);
-    await expect(db.$client.executeMultiple('CREATE TABLE t (id)')).rejects.toMatchObject(unfit);
+    await expect(db.$client.migrate(['CREATE TABLE t (id)'])).rejects.toMatchObject(unfit);
     await migrateDatabase(migrating);
     expect((await db.$client.execute('SELECT 1 AS one')).rows[0]?.one).toBe(1);
     migrating.$client.close();
@@ -41,7 +41,7 @@ describe('the schema compatibility check', () => {
     const { url } = await temporaryDatabase();
     const other = await openDatabase({ url, timeoutMs: 2000 });
     const checked = gateBySchema(other.$client, { timeoutMs: 2000, checkedEveryMs: 20 });
-    const count = () => checked.execute('SELECT count(*) AS n FROM users');
+    const count = () => checked.read('SELECT count(*) AS n FROM users');
     await other.$client.execute(newer);
     expect((await count()).rows[0]?.n).toBe(0);
     await other.$client.execute(makeIncompatible);
@@ -58,25 +58,25 @@ describe('the schema compatibility check', () => {
     const codes: unknown[] = [];
     const settings = { timeoutMs: 2000, onChange: (code?: string) => codes.push(code) };
     const same = gateBySchema(primary.$client, { ...settings, replicaOf: primary.$client });
-    expect((await same.execute('SELECT 1 AS one')).rows[0]?.one).toBe(1);
+    expect((await same.read('SELECT 1 AS one')).rows[0]?.one).toBe(1);
     expect(codes).toEqual([]);
     await other.$client.execute("UPDATE schema_compatibility SET database_id = 'other'");
     const foreign = gateBySchema(other.$client, { ...settings, replicaOf: primary.$client });
-    await expect(foreign.execute('SELECT 1')).rejects.toMatchObject({
+    await expect(foreign.read('SELECT 1')).rejects.toMatchObject({
       code: 'REPLICA_OF_ANOTHER',
       isUnavailable: true,
     });
-    await expect(foreign.execute('SELECT 1')).rejects.toMatchObject({ code: 'REPLICA_OF_ANOTHER' });
+    await expect(foreign.read('SELECT 1')).rejects.toMatchObject({ code: 'REPLICA_OF_ANOTHER' });
     expect(codes).toEqual(['REPLICA_OF_ANOTHER']);
   });
 
   test('keeps its result while the database is unavailable', async () => {
     const { db } = await temporaryDatabase();
     const checked = gateBySchema(db.$client, { timeoutMs: 2000, checkedEveryMs: 0 });
-    await checked.execute('SELECT 1');
+    await checked.read('SELECT 1');
     db.$client.close();
     for (let count = 0; count < 3; count += 1) {
-      await expect(checked.execute('SELECT 1')).rejects.toMatchObject({ code: 'CLIENT_CLOSED' });
+      await expect(checked.read('SELECT 1')).rejects.toMatchObject({ code: 'CLIENT_CLOSED' });
       await Bun.sleep(1);
     }
   });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import type { ResultSet } from '@libsql/client';
-import { createWriteQueue, type Unit } from '../../src/db/write-queue';
+import { createWriteQueue, type WriteBatch } from '../../src/db/write-queue';
 
 function result(text: string): ResultSet {
   const rows: ResultSet['rows'] = [];
@@ -10,16 +10,16 @@ function result(text: string): ResultSet {
 /** A queue that records its commits; a batch with the statement `bad` fails alone. */
 function setUp({
   maxStatements = 256,
-  maxWaiting = 1000,
+  maxPending = 1000,
   commit = undefined as undefined | (() => never),
   ready = (): Promise<unknown> | undefined => undefined,
 } = {}) {
   const groups: string[][] = [];
-  const sqlOf = (unit: Unit) => unit.statements.map((each) => (typeof each === 'string' ? each : each.sql));
+  const sqlOf = (unit: WriteBatch) => unit.statements.map(({ sql }) => sql);
   const queue = createWriteQueue({
     timeoutMs: 1000,
     maxStatements,
-    maxWaiting,
+    maxPending,
     ready,
     async commit(units) {
       groups.push(units.map((unit) => sqlOf(unit).join('+')));
@@ -31,7 +31,8 @@ function setUp({
       }
     },
   });
-  const add = async (...texts: string[]) => (await queue.add(texts)).map(({ columns }) => columns[0] ?? '');
+  const add = async (...texts: string[]) =>
+    (await queue.add(texts.map((sql) => ({ sql })))).map(({ columns }) => columns[0] ?? '');
   return { groups, add, queue };
 }
 
@@ -93,24 +94,24 @@ describe('the write queue', () => {
   });
 
   test('counts batches without an outcome toward its limit', async () => {
-    const taken: Unit[] = [];
+    const taken: WriteBatch[] = [];
     const queue = createWriteQueue({
       timeoutMs: 1000,
       maxStatements: 256,
-      maxWaiting: 2,
+      maxPending: 2,
       commit: async (units) => void taken.push(...units),
     });
-    const waiting = [queue.add(['a']), queue.add(['b'])];
+    const waiting = [queue.add([{ sql: 'a' }]), queue.add([{ sql: 'b' }])];
     await Bun.sleep(5);
     expect(taken).toHaveLength(2);
-    await expect(queue.add(['c'])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
+    await expect(queue.add([{ sql: 'c' }])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
     for (const unit of taken) {
       unit.settle({ results: [] });
       unit.settle({ error: new Error('second') });
     }
     await Promise.all(waiting);
-    const later = [queue.add(['d']), queue.add(['e'])];
-    await expect(queue.add(['f'])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
+    const later = [queue.add([{ sql: 'd' }]), queue.add([{ sql: 'e' }])];
+    await expect(queue.add([{ sql: 'f' }])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
     await Bun.sleep(5);
     for (const unit of taken) unit.settle({ results: [] });
     await Promise.all(later);
@@ -130,18 +131,18 @@ describe('the write queue', () => {
         for (const unit of units) unit.settle({ results: [] });
       },
     });
-    const late = Promise.allSettled([queue.add(['a']), queue.add(['b'])]);
+    const late = Promise.allSettled([queue.add([{ sql: 'a' }]), queue.add([{ sql: 'b' }])]);
     await begun.promise;
     for (const each of await late) expect(each).toMatchObject({ reason: { code: 'DEADLINE_EXCEEDED' } });
     isOver.resolve();
-    await queue.add(['c']);
+    await queue.add([{ sql: 'c' }]);
     expect(committed).toEqual([1, 0, 1]);
   });
 
   test('refuses a batch at its limit at once, and accepts batches when there is room', async () => {
-    const { add, queue } = setUp({ maxWaiting: 2 });
+    const { add, queue } = setUp({ maxPending: 2 });
     const waiting = [add('a'), add('b')];
-    await expect(queue.add(['c'])).rejects.toMatchObject({ code: 'QUEUE_FULL', isUnavailable: true });
+    await expect(queue.add([{ sql: 'c' }])).rejects.toMatchObject({ code: 'QUEUE_FULL', isUnavailable: true });
     await Promise.all(waiting);
     expect(await add('d')).toEqual(['d']);
   });

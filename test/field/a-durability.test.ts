@@ -94,7 +94,7 @@ describe('A2 the history of saves', () => {
     expect(history.faultsOf(path)).toEqual([]);
     // No trigger fires when a page is lost.
     const { rows } = await db.$client.execute("SELECT sql FROM sqlite_schema WHERE name = 'audit_events_not_removed'");
-    await db.$client.executeMultiple(`BEGIN; DROP TRIGGER audit_events_not_removed; ${sql}; ${rows[0]?.sql}; COMMIT`);
+    await db.$client.batch(['DROP TRIGGER audit_events_not_removed', sql, String(rows[0]?.sql)]);
     await save(3);
     expect((await call('GET', '/v2/private/user', { as: 'ada' })).body).toMatchObject({
       user: { ltc: { lifetimeCare: { careCosts: 3 } } },

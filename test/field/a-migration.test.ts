@@ -6,7 +6,7 @@ import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { applications } from '../../src/db/schema/index';
 import { countParts } from '../../src/db/statements';
-import { temporaryDatabase, temporaryFolder } from '../support/database';
+import { runScript, temporaryDatabase, temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { hasSqld, startSqld } from '../support/sqld';
 
@@ -73,7 +73,7 @@ describe.each([
     const db = await openDatabase({ url: await open(), timeoutMs: 10_000 });
     await migrateDatabase(db, await earlierMigrations(8));
     for (const sql of [await fixture('users-0000'), await fixture('applications-0002'), earlierRows]) {
-      await db.$client.executeMultiple(sql);
+      await runScript(db, sql);
     }
     const [before, objects] = [await allRows(db), await schemaObjects(db)];
     for (const [name, rows] of Object.entries(before)) {
@@ -130,7 +130,7 @@ test('G5 an abandoned application has a state of the previous build, which may s
   const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 10_000 });
   await migrateDatabase(db, await earlierMigrations(8));
   for (const sql of [await fixture('users-0000'), await fixture('applications-0002'), earlierRows]) {
-    await db.$client.executeMultiple(sql);
+    await runScript(db, sql);
   }
   await migrateDatabase(db);
   const counts = async () =>

@@ -1,7 +1,5 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
-import type { InStatement } from '@libsql/client';
-import { drizzle } from 'drizzle-orm/libsql';
 import fc from 'fast-check';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
@@ -14,7 +12,7 @@ import { profileAnswers, type UserBody } from '../../src/modules/users/model';
 import { toHundredths } from '../../src/shared/fields';
 import { createTestApp } from '../support/app';
 import { applicant } from '../support/applicant';
-import { temporaryFolder } from '../support/database';
+import { beforeStatements, temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { amount } from '../support/long';
 
@@ -354,12 +352,7 @@ describe('a section', () => {
 
   test('B8 a save merges each column once, and a read calls no JSON function', async () => {
     const statements: string[] = [];
-    const { $client } = testApp.db;
-    const execute = (statement: InStatement) => {
-      statements.push(typeof statement === 'string' ? statement : statement.sql);
-      return $client.execute(statement);
-    };
-    const db = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
+    const db = beforeStatements(testApp.db, (sql) => statements.push(sql));
     const { call } = await createTestApp({ db });
     const as = newPerson();
     const calls = (sql: string | undefined, name: string) => (sql ?? '').split(name).length - 1;

@@ -12,7 +12,7 @@ const [first, second, third] = ['a1,First,,Town,VA,22030', 'a2,Second,,Town,VA,'
 const mark = '\ufeff';
 
 afterEach(async () => {
-  await db.$client.executeMultiple('DELETE FROM cemeteries; DELETE FROM activities');
+  await db.$client.batch(['DELETE FROM cemeteries', 'DELETE FROM activities']);
 });
 
 async function importCemeteries(content: string | Uint8Array, name = 'list.csv') {

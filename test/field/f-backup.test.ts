@@ -353,11 +353,11 @@ describe.skipIf(!hasSqld)('F14 an erasure on a libSQL server', () => {
       primaryUrl: after.url,
       intervalMs: 50,
       environment: process.env,
-      isPrimaryAnswering: async () => true,
+      isPrimaryReachable: async () => true,
       onSyncChange: () => undefined,
     });
     await until(() =>
-      replica.execute("SELECT count(*) AS count FROM users WHERE id = 'ada'").then(
+      replica.read("SELECT count(*) AS count FROM users WHERE id = 'ada'").then(
         ({ rows }) => rows[0]?.count === 1,
         () => false,
       ),

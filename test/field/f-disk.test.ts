@@ -14,8 +14,8 @@ import { join } from 'node:path';
 import { Glob } from 'bun';
 import { readMigrationFiles } from 'drizzle-orm/migrator';
 import * as v from 'valibot';
-import { closeDatabase, type Database, openServiceDatabase } from '../../src/db/client';
-import { openLocalClient } from '../../src/db/file-client';
+import { closeDatabase, type Database, openServiceDatabase, toDatabase } from '../../src/db/client';
+import { openFileClient } from '../../src/db/file-client';
 import { migrationsFolder } from '../../src/db/migrations';
 import { runHistory } from '../soak/history';
 import { atEnd } from '../support/cleanup';
@@ -177,8 +177,8 @@ describe('A1 a checkpoint', () => {
       const { path, losses, checkpoints, db } = await openTemporary(undefined, disk.folder);
       await fill(db, 200);
       disk.fill();
-      expect(await db.$client.sync().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
-      expect(await db.$client.sync().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
+      expect(await db.$client.checkpoint?.().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
+      expect(await db.$client.checkpoint?.().catch((error: unknown) => error)).toMatchObject({ code: 'SQLITE_FULL' });
       disk.free();
       // Closes the connection of the statements after the failed checkpoints. The driver closes a connection with its
       // last statement, which the garbage collector frees.
@@ -190,7 +190,7 @@ describe('A1 a checkpoint', () => {
       expect(existsSync(`${path}-wal`)).toBeTrue();
       await fill(db, 1);
       expect([losses, checkpoints]).toEqual([[], ['SQLITE_FULL']]);
-      await db.$client.sync();
+      await db.$client.checkpoint?.();
       expect(checkpoints).toEqual(['SQLITE_FULL', undefined]);
       expect((await db.$client.execute('SELECT count(*) AS n FROM ballast')).rows[0]?.n).toBe(201);
       expect(await closeDatabase(db)).toBeUndefined();
@@ -567,7 +567,7 @@ describe('F3 a running service', () => {
     run(`VACUUM INTO '${path}.backup'`);
     run('PRAGMA wal_checkpoint(PASSIVE)', 'INSERT INTO ballast VALUES (1)');
     await fill(db, 1);
-    await db.$client.sync();
+    await db.$client.checkpoint?.();
     await fill(db, 1);
     expect(losses).toEqual([]);
     await closeDatabase(db);
@@ -620,7 +620,7 @@ describe('F6 a corrupt page', () => {
     corrupt(path, table);
     const losses: string[] = [];
     const settings = { path, timeoutMs: 2000, onLoss: ({ code }: { code: string }) => losses.push(code) };
-    const client = await openLocalClient(settings);
+    const client = toDatabase(await openFileClient(settings)).$client;
     const failureOf = (sql: string) => client.execute(sql).catch((error: unknown) => error);
     expect(await failureOf(`SELECT * FROM ${table}`)).toMatchObject({ code: 'SQLITE_CORRUPT', isUnavailable: true });
     expect(await failureOf("DELETE FROM users WHERE id = ''")).toMatchObject({ code: 'SQLITE_CORRUPT' });

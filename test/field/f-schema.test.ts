@@ -13,7 +13,7 @@ import { migrateDatabase, reportSchema } from '../../src/db/migrate';
 import { gateBySchema, schemaFit, unfinishedTables } from '../../src/db/schema-gate';
 import { findDemoTraces } from '../../src/seed';
 import { refusalOf } from '../support/command';
-import { temporaryFolder } from '../support/database';
+import { runScript, temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';
 import { createProduction } from '../support/production';
 import { runToEnd } from '../support/run-to-end';
@@ -334,7 +334,7 @@ describe.each(
     await db.$client.execute('DROP TRIGGER audit_events_not_changed');
     await until(async () => (await schemaFit(checked)) === 'damaged');
     expect(changes).toEqual([['SCHEMA_DAMAGED', ['trigger audit_events_not_changed missing']]]);
-    await expect(checked.execute('SELECT 1')).rejects.toMatchObject({ code: 'SCHEMA_DAMAGED' });
+    await expect(checked.read('SELECT 1')).rejects.toMatchObject({ code: 'SCHEMA_DAMAGED' });
     await migrateDatabase(db, undefined, { repair: true });
     await until(async () => (await schemaFit(checked)) === 'fit');
     db.$client.close();
@@ -401,7 +401,7 @@ describe('F19 a build', () => {
 });
 
 const encryptionKey = 'correct-horse-battery-staple-2026';
-const otherProgram = 'CREATE TABLE orders (id); INSERT INTO orders VALUES (1)';
+const otherProgram = 'CREATE TABLE orders (id);\nINSERT INTO orders VALUES (1)';
 
 describe('H4 a database of another program', () => {
   const kinds = ['file', 'file in WAL mode', 'encrypted file', 'server'] as const;
@@ -429,7 +429,7 @@ describe('H4 a database of another program', () => {
         contents = () => Bun.file(databasePath).bytes();
       } else {
         const db = await openDatabase({ url: server.url, timeoutMs: 5000 });
-        await db.$client.executeMultiple(otherProgram);
+        await runScript(db, otherProgram);
         contents = async () => (await db.$client.execute('SELECT name, sql FROM sqlite_schema')).toJSON();
       }
       const before = await contents();
@@ -484,9 +484,11 @@ describe.skipIf(!hasSqld)('M2 a libSQL server', () => {
     async (command) => {
       const { url } = await startSqld();
       const db = await openDatabase({ url, timeoutMs: 5000 });
-      await db.$client.executeMultiple(
-        `CREATE TABLE ${unfinishedTables[command]} (source_id text); CREATE TABLE reference_lists (id); CREATE TABLE users (id)`,
-      );
+      await db.$client.batch([
+        `CREATE TABLE ${unfinishedTables[command]} (source_id text)`,
+        'CREATE TABLE reference_lists (id)',
+        'CREATE TABLE users (id)',
+      ]);
       const { planning, settings, cwd } = await createProduction({ DATABASE_URL: url }, { isEmpty: true });
       const refusal = `The database ${url} is an unfinished ${command}. Run \`planning ${command}\` again, or remove the database and begin with an empty one.`;
       expect((await failToStart({ cwd, environment: settings })).stderr).toContain(refusal);

@@ -1,6 +1,4 @@
 import { describe, expect, test } from 'bun:test';
-import type { InStatement } from '@libsql/client';
-import { drizzle } from 'drizzle-orm/libsql';
 import * as v from 'valibot';
 import { createRateLimits } from '../../src/http/rate-limits';
 import { ApplicationsBody } from '../../src/modules/coverage/model';
@@ -11,6 +9,7 @@ import type { Carrier, CarrierDecision } from '../../src/shared/carrier';
 import { createTestApp, type TestApp } from '../support/app';
 import { applicant } from '../support/applicant';
 import { coverageServiceOf } from '../support/coverage';
+import { beforeStatements } from '../support/database';
 
 const paths = {
   matches: '/v2/private/engine/matches',
@@ -25,17 +24,13 @@ describe('a match of a busy record', () => {
     const testApp = await createTestApp();
     await testApp.call('POST', paths.profile, { as: 'ada', body: { seriousIllness: true } });
     const store = createUserStore(testApp.db);
-    const { $client } = testApp.db;
     let count = 0;
-    const execute = async (statement: InStatement) => {
-      const sql = typeof statement === 'string' ? statement : statement.sql;
+    const moving = beforeStatements(testApp.db, async (sql) => {
       if (/^update "users" set "insurance"/.test(sql)) {
         count += 1;
         await moves(store, count);
       }
-      return $client.execute(statement);
-    };
-    const moving = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
+    });
     return { testApp, app: await createTestApp({ db: moving }), store };
   }
   const save = (testApp: Pick<TestApp, 'now'>, store: ReturnType<typeof createUserStore>, weightKg: number) =>

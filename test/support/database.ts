@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { withSoleUse } from '../../src/db/backup';
-import { closeDatabase, type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
+import { closeDatabase, type Database, openDatabase, openServiceDatabase, toDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
 import { atEnd } from './cleanup';
@@ -49,4 +49,25 @@ async function makeTemplate(): Promise<string> {
   await seedDatabase(db, { withDemo: false, now: new Date(0) });
   await closeDatabase(db);
   return path;
+}
+
+/** Returns the same database with a function that runs before each query and each change of rows. */
+export function beforeStatements({ $client }: Database, before: (sql: string) => unknown): Database {
+  return toDatabase({
+    ...$client,
+    async read(sql, args) {
+      await before(sql);
+      return $client.read(sql, args);
+    },
+    async write(statements) {
+      for (const { sql } of statements) await before(sql);
+      return $client.write(statements);
+    },
+  });
+}
+
+/** Runs statements that end with a semicolon at the end of a line, in one transaction. */
+export async function runScript({ $client }: Database, script: string): Promise<void> {
+  const statements = script.split(/;\s*$/m).filter((sql) => sql.trim() !== '');
+  await $client.write(statements.map((sql) => ({ sql })));
 }

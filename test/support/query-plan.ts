@@ -1,17 +1,23 @@
-import type { InStatement } from '@libsql/client';
-import { drizzle } from 'drizzle-orm/libsql';
-import type { Database } from '../../src/db/client';
+import { type Database, toDatabase } from '../../src/db/client';
+import type { SqlStatement } from '../../src/db/sql-client';
 
-/** The query plan of the first statement that `work` sends, one line for each step. */
+/** The query plan of the first query or change that `work` sends, one line for each step. */
 export async function explainFirst({ $client }: Database, work: (watched: Database) => Promise<unknown>) {
-  const sent: InStatement[] = [];
-  const execute = (statement: InStatement) => {
-    sent.push(statement);
-    return $client.execute(statement);
-  };
-  await work(drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } }));
+  const sent: SqlStatement[] = [];
+  const watched = toDatabase({
+    ...$client,
+    read(sql, args) {
+      sent.push({ sql, args });
+      return $client.read(sql, args);
+    },
+    write(statements) {
+      sent.push(...statements);
+      return $client.write(statements);
+    },
+  });
+  await work(watched);
   const [statement] = sent;
-  if (typeof statement !== 'object') throw new Error('No statement was sent');
-  const { rows } = await $client.execute({ ...statement, sql: `EXPLAIN QUERY PLAN ${statement.sql}` });
+  if (statement === undefined) throw new Error('Nothing was sent');
+  const { rows } = await $client.exec(`EXPLAIN QUERY PLAN ${statement.sql}`, statement.args);
   return rows.map(({ detail }) => String(detail));
 }

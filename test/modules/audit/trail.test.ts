@@ -1,6 +1,4 @@
 import { describe, expect, test } from 'bun:test';
-import type { InStatement } from '@libsql/client';
-import { drizzle } from 'drizzle-orm/libsql';
 import { DatabaseError } from '../../../src/db/errors';
 import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { createSalesStore } from '../../../src/modules/sales/store';
@@ -9,6 +7,7 @@ import { applicant, canaryApplicant } from '../../support/applicant';
 import { auditEventsOf, auditLinesOf } from '../../support/audit';
 import { saveRoutes } from '../../support/contract';
 import { coverageServiceOf } from '../../support/coverage';
+import { beforeStatements } from '../../support/database';
 import { counselor, manager, testOperator } from '../../support/sales';
 import { startSandbox, testCarrier } from '../../support/sandbox';
 import { until } from '../../support/until';
@@ -175,15 +174,10 @@ describe('audit of the monthly glance', () => {
   });
 
   test('returns 503 without data when the audit event cannot be written', async () => {
-    const { $client } = (await createTestApp()).db;
     let isAway = false;
-    const execute = async (statement: InStatement) => {
-      if (isAway && /audit_events/.test(typeof statement === 'string' ? statement : statement.sql)) {
-        throw new DatabaseError('ECONNREFUSED', true);
-      }
-      return $client.execute(statement);
-    };
-    const db = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
+    const db = beforeStatements((await createTestApp()).db, (sql) => {
+      if (isAway && /audit_events/.test(sql)) throw new DatabaseError('ECONNREFUSED', true);
+    });
     const testApp = await createTestApp({ db });
     await createSalesStore(db).upsertStaff([manager('boss', 'Canarylast')], testApp.now);
     const read = () => testApp.call('GET', glance, { as: 'boss', roles });

@@ -1,6 +1,4 @@
 import { describe, expect, test } from 'bun:test';
-import type { InStatement } from '@libsql/client';
-import { drizzle } from 'drizzle-orm/libsql';
 import * as v from 'valibot';
 import { openDatabase } from '../../../src/db/client';
 import { migrateDatabase } from '../../../src/db/migrate';
@@ -12,6 +10,7 @@ import { UserBody } from '../../../src/modules/users/model';
 import { createUserStore } from '../../../src/modules/users/store';
 import { seedCatalog } from '../../../src/seed';
 import { type CallOptions, createTestApp, type TestApp, testConfig } from '../../support/app';
+import { beforeStatements } from '../../support/database';
 import { isLong } from '../../support/long';
 import { hasSqld, startSqld } from '../../support/sqld';
 
@@ -199,11 +198,9 @@ describe(`POST ${path}`, () => {
     const testApp = await createTestApp();
     await testApp.call('POST', '/v2/private/user/profile', { as: 'moving', body: { seriousIllness: true } });
     const users = createUserStore(testApp.db);
-    const { $client } = testApp.db;
     let movesLeft = 2;
     let weight = 50;
-    const execute = async (statement: InStatement) => {
-      const sql = typeof statement === 'string' ? statement : statement.sql;
+    const moving = beforeStatements(testApp.db, async (sql) => {
       if (/^update "users" set "insurance"/.test(sql) && movesLeft > 0) {
         movesLeft -= 1;
         weight += 1;
@@ -215,9 +212,7 @@ describe(`POST ${path}`, () => {
           now: testApp.now,
         });
       }
-      return $client.execute(statement);
-    };
-    const moving = drizzle({ client: { ...$client, execute, closed: false, protocol: 'file' } });
+    });
     const app = await createTestApp({ db: moving });
     const { user } = await matchesOf(app, 'moving');
     expect(user.profile).toEqual({ seriousIllness: true, weightKg: 52 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { DatabaseError } from '../../../src/db/errors';
-import { readThrough } from '../../../src/db/replica';
+import { readWithFallback } from '../../../src/db/replica';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createReadRecord, createWrittenVersions } from '../../../src/modules/users/versions';
 import { createTestApp } from '../../support/app';
@@ -169,14 +169,14 @@ describe('GET /v2/private/user with a replica', () => {
 test('replica with fallback sends a write only to the primary, once', async () => {
   const { db } = await temporaryDatabase();
   const sent: unknown[] = [];
-  const execute = (statement: unknown) => {
-    sent.push(statement);
+  const read = (sql: string) => {
+    sent.push(sql);
     return Promise.reject(new DatabaseError('ECONNRESET', true));
   };
-  const reads = readThrough({ ...db.$client, execute, closed: false, protocol: 'http' }, db.$client);
-  await reads.execute("INSERT INTO users (id, version, created_at, updated_at) VALUES ('a', 1, 1, 1)");
+  const reads = readWithFallback({ ...db.$client, read }, db.$client);
+  await reads.write([{ sql: "INSERT INTO users (id, version, created_at, updated_at) VALUES ('a', 1, 1, 1)" }]);
   expect(sent).toEqual([]);
-  expect((await reads.execute('SELECT count(*) AS n FROM users')).rows[0]?.n).toBe(1);
+  expect((await reads.read('SELECT count(*) AS n FROM users')).rows[0]?.n).toBe(1);
   expect(sent).toHaveLength(1);
 });
 
