@@ -29,7 +29,7 @@ const names = [
   'november',
   'december',
 ];
-/** A table of our own: what a month is called must not depend on the language of the machine. */
+/** The runtime's names of months would depend on the locale of the machine. */
 const monthByName = new Map([
   ...names.flatMap((name, index): [string, number][] => [
     [name, index + 1],
@@ -40,7 +40,6 @@ const monthByName = new Map([
   ['sept', 9],
 ]);
 
-/** Full names, for suggestions. */
 const monthNames = names.map((name) => name.charAt(0).toUpperCase() + name.slice(1));
 
 /**
@@ -53,7 +52,7 @@ export function parseMonth(text: string): MonthInput | undefined {
   return month === undefined ? undefined : { month, year: year === undefined ? undefined : Number(year) };
 }
 
-/** The month that is meant: without a year the latest such month that has begun in the time zone. */
+/** Without a year, the latest such month that has begun in the time zone. */
 export function resolveMonth({ month, year }: MonthInput, now: Date, timeZone: string): YearMonth {
   if (year !== undefined) return { month, year };
   const [thisYear = 0, thisMonth = 0] = calendarDateAt(now, timeZone).split('-').map(Number);
@@ -142,17 +141,22 @@ export const MonthlyGlanceQuery = v.pipe(
   ),
 );
 
-/** Spaces around it come from spreadsheets. */
+/** The year is in `month` (YYYY-MM), in `year`, or in neither. */
+export function toMonthInput({ month, year }: v.InferOutput<typeof MonthlyGlanceQuery>): MonthInput {
+  return { month: month.month, year: year ?? month.year };
+}
+
+/** Spreadsheets add spaces. */
 const Identifier = v.pipe(v.string(), v.trim(), ExactIdentifier);
 
-/** In a CSV what is left out is empty. */
+/** A missing value is an empty text in CSV. */
 const OptionalIdentifier = v.pipe(
   v.nullish(v.string()),
   v.transform((id) => id?.trim() || undefined),
   v.optional(Identifier),
 );
 
-/** Somebody who sells, as they come from outside. */
+/** A member of staff in an import. */
 export const StaffRecord = v.pipe(
   v.strictObject({
     id: Identifier,
@@ -178,7 +182,7 @@ const amountRangeRule = `amount_range: must lie between -${maxAmount} and ${maxA
 const separatorRule = 'amount_separators: must be written without thousands separators, such as 1234.50';
 const decimalsRule = 'two_decimals: must have at most two decimals';
 
-/** Money as text with at most two decimals becomes whole cents, digit by digit. */
+/** Parses an amount into whole cents without floating-point arithmetic. */
 const AmountCents = v.pipe(
   v.union([v.string(), v.number()], 'amount: must be a number'),
   v.transform((amount) => String(amount).trim()),
@@ -199,11 +203,12 @@ const instantRule = 'instant: must be a date that exists as YYYY-MM-DD, or such 
 const instantRangeRule = 'instant_range: must lie between 1970 and 2099';
 const [firstInstant, lastInstant] = [Date.UTC(1970, 0), Date.UTC(2100, 0) - 1];
 
-/** Of the activities that the service itself records: one of each kind an application, as a JSON list for SQL. */
+/** The prefix of the ids of activities that the service records for an accepted application. */
 export const ownActivityPrefix = 'coverage:';
+/** One activity of each kind is recorded. A JSON list for SQL. */
 export const creditedKinds = '["quote","application"]';
 
-/** Something that was sold, as it comes from outside; `timeZone` is the one that a date without a time is of. */
+/** An activity in an import. `timeZone` applies to a date without a time. */
 export function activityRecord(timeZone: string) {
   return v.pipe(
     v.strictObject({

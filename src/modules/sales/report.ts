@@ -3,10 +3,10 @@ import type { MonthOfSales } from './store';
 
 type Counts = MonthOfSales['counts'];
 
-/** Names are ordered as a reader of English looks for them, whatever the language of the machine. */
+/** English order, independent of the machine's locale. */
 const collator = new Intl.Collator('en');
 
-/** The report of a manager's month: what the manager sold, what each counselor did, and all of it together. */
+/** The report of a month: the manager's sales, each counselor's sales, and the sums of the team. */
 export function toMonthlyGlance(
   manager: MonthOfSales,
   counselors: readonly MonthOfSales[],
@@ -37,7 +37,7 @@ export function toMonthlyGlance(
   };
 }
 
-/** The one place that spells the counters as the contract does. */
+/** The contract misspells these names. */
 function toGlance({ cemeteryPlan, quote, quoteAndContract, application }: Counts) {
   return {
     cemetryPlans: cemeteryPlan,

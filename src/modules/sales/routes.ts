@@ -8,7 +8,7 @@ import { requestIdOf } from '../../http/request-context';
 import { describeError } from '../../log';
 import type { AuditStore } from '../audit/store';
 import type { RequestContext } from '../users/save';
-import { MonthlyGlanceBody, MonthlyGlanceQuery, monthBounds, resolveMonth } from './model';
+import { MonthlyGlanceBody, MonthlyGlanceQuery, monthBounds, resolveMonth, toMonthInput } from './model';
 import { toMonthlyGlance } from './report';
 import type { SalesStore } from './store';
 
@@ -17,45 +17,45 @@ export function createSalesRoutes(
   { sales: store, audit }: { sales: SalesStore; audit: AuditStore },
 ) {
   const { reportTimeZone } = config;
-  const toEvent = ({ client, set }: Pick<RequestContext, 'client' | 'set'>) =>
+  const eventOf = ({ client, set }: Pick<RequestContext, 'client' | 'set'>) =>
     ({ userId: client.id, requestId: requestIdOf(set), now: clock().getTime() }) as const;
-  /** Nobody waits for it: whoever may not read is told so while the database is away, too. */
-  const noteRefusal = (context: Pick<RequestContext, 'client' | 'set'>) => {
+  // Not awaited: the 403 must not depend on the database.
+  const recordRefusal = (context: Pick<RequestContext, 'client' | 'set'>) => {
     audit
-      .recordRefusal({ ...toEvent(context), action: 'refused', actor: 'person', section: 'monthlyGlance' })
-      .catch((error: unknown) => deps.log.warn(describeError(error), 'a refusal is not in the audit trail'));
+      .recordRefusal({ ...eventOf(context), action: 'refused', actor: 'person', section: 'monthlyGlance' })
+      .catch((error: unknown) => deps.log.warn(describeError(error), 'could not record a refusal in the audit log'));
   };
 
   return new Elysia({ prefix: '/user/salesManager', tags: ['Sales'] }).use(createAuth({ ...deps, config })).get(
     '/monthly-glance',
-    async ({ client, query: { month, year = month.year }, set }) => {
-      const resolved = resolveMonth({ ...month, year }, clock(), reportTimeZone);
-      const edges = monthBounds(resolved, reportTimeZone);
-      const team = await store.findTeamMonth(client.id, edges);
+    async ({ client, query, set }) => {
+      const yearMonth = resolveMonth(toMonthInput(query), clock(), reportTimeZone);
+      const bounds = monthBounds(yearMonth, reportTimeZone);
+      const team = await store.findTeamMonth(client.id, bounds);
       const manager = team.find(({ id, role }) => id === client.id && role === managerRole);
       if (manager === undefined) {
-        noteRefusal({ client, set });
+        recordRefusal({ client, set });
         throw new AppError('forbidden', { detail: 'The user leads no sales team.' });
       }
-      // Nothing of others is handed out that is not written down.
-      const reported = String(new Temporal.PlainYearMonth(resolved.year, resolved.month));
-      const section = `monthlyGlance/${reported}`;
-      await audit.record({ ...toEvent({ client, set }), action: 'read', actor: 'staff', section });
+      const month = String(new Temporal.PlainYearMonth(yearMonth.year, yearMonth.month));
+      const section = `monthlyGlance/${month}`;
+      // Awaited: data of other people are returned only if the access is recorded.
+      await audit.record({ ...eventOf({ client, set }), action: 'read', actor: 'staff', section });
       set.headers['cache-control'] = 'private, no-store';
       return toMonthlyGlance(
         manager,
         team.filter((member) => member !== manager),
         {
-          month: reported,
+          month,
           timeZone: reportTimeZone,
-          from: new Date(edges.from).toISOString(),
-          until: new Date(edges.until).toISOString(),
+          from: new Date(bounds.from).toISOString(),
+          until: new Date(bounds.until).toISOString(),
         },
       );
     },
     {
       transform({ client, set }) {
-        if (!client.roles.includes(managerRole)) noteRefusal({ client, set });
+        if (!client.roles.includes(managerRole)) recordRefusal({ client, set });
         requireRole(client, managerRole);
       },
       query: requestParameters(MonthlyGlanceQuery),

@@ -6,7 +6,7 @@ import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { every } from '../../shared/async';
 
-/** One step holds the event loop for some milliseconds. */
+/** Keeps a step to some milliseconds of the event loop. */
 const activitiesAStep = 500;
 
 const kindColumns = {
@@ -37,16 +37,16 @@ interface Range {
 }
 
 /**
- * The query of what each seller of a team sold from one instant until before another: sums of whole days, sums of
- * quarters of an hour at both ends, and single activities where an end lies within a quarter. It reads the activities
- * alone while the sums are not complete.
+ * The query of the sales of each seller of a team in a half-open range of epoch milliseconds. It adds the sums of whole
+ * days, the sums of quarters of an hour at both ends, and single activities where an end lies within a quarter. While
+ * the sums are incomplete it reads activities only.
  */
 export function teamTotals(managerId: string, { from, until }: Range): SQL {
   const { quarter, day } = sumSpansMs;
   const [firstDay, lastDay] = [ceilTo(day, from), floorTo(day, until)];
   const [firstQuarter, lastQuarter] = [ceilTo(quarter, from), floorTo(quarter, until)];
   const ends = firstDay <= lastDay ? { firstQuarter, firstDay, lastDay, lastQuarter } : noDay(from);
-  // The outer loop has one row, or none: the inner one is not run at all for the other state.
+  // The outer table has one row or none, so that SQLite skips the inner loop in the other state.
   const single = (range: Range, isSummed: boolean) => sql`
     SELECT activities.staff_id, ${valuesOfOne} FROM ${activitySumsProgress} CROSS JOIN ${activities}
     WHERE ${activitySumsProgress.summedUpTo} IS ${isSummed ? sql`NULL` : sql`NOT NULL`}
@@ -67,7 +67,7 @@ export function teamTotals(managerId: string, { from, until }: Range): SQL {
     ) GROUP BY staff_id HAVING sum(activities) > 0`;
 }
 
-/** No day lies within the range: all of it is read from the activities. */
+/** A range without a whole day is read from the activities. */
 function noDay(from: number) {
   return { firstQuarter: from, firstDay: from, lastDay: from, lastQuarter: from };
 }
@@ -81,10 +81,9 @@ function floorTo(spanMs: number, instant: number): number {
 }
 
 /**
- * Sums up the next activities that were stored before the sums were introduced, in one transaction; several processes may
- * at once.
+ * Adds the next activities that are not in the sums, in one transaction. Several processes may run it at the same time.
  *
- * @returns whether all are summed up
+ * @returns whether the sums are complete
  */
 export async function sumNextActivities(db: Database, limit = activitiesAStep): Promise<boolean> {
   const next = sql`SELECT * FROM activities WHERE external_id > (SELECT summed_up_to FROM activity_sums_progress)
@@ -104,7 +103,7 @@ export async function sumNextActivities(db: Database, limit = activitiesAStep): 
           GROUP BY manager_id, span_ms, starts_at, staff_id`,
       )
       .onConflictDoUpdate({ target: [managerId, spanMs, startsAt, staffId], set: Object.fromEntries(added) }),
-    // Beyond the last activity there is no greatest id, and null stands for all.
+    // After the last activity `max` is null, which means that the sums are complete.
     db
       .update(activitySumsProgress)
       .set({ summedUpTo: sql`(SELECT max(external_id) FROM (${next}))` })
@@ -115,15 +114,15 @@ export async function sumNextActivities(db: Database, limit = activitiesAStep): 
 }
 
 /**
- * Sums up in the background the activities that are not in the sums, because they are older than the sums or because a
- * repair has removed the sums. Until that is done, `teamTotals` reads the activities.
+ * Completes the sums in the background: for activities that are older than the sums, and after a repair that removed
+ * the sums.
  */
 export function startSummingActivities(
   { db, log }: Pick<AppDeps, 'db' | 'log'>,
-  everyMs = 60_000,
+  intervalMs = 60_000,
 ): { stop(): Promise<void> } {
   return every({
-    intervalMs: everyMs,
+    intervalMs,
     async run(isStopping) {
       const open = await db.select().from(activitySumsProgress).where(isNotNull(activitySumsProgress.summedUpTo));
       let isComplete = open.length === 0;
@@ -137,6 +136,6 @@ export function startSummingActivities(
       }
       if (isComplete) log.info({ durationMs: performance.now() - startedAtMs }, 'the sums of activities are complete');
     },
-    onFailure: (error) => log.warn(describeError(error), 'activities could not be summed up; trying again'),
+    onFailure: (error) => log.warn(describeError(error), 'could not add activities to the sums; retrying'),
   });
 }

@@ -9,7 +9,7 @@ import { eventStatement, type Operator } from '../audit/store';
 import { type ActivityRecord, activityRecord, creditedKinds, ownActivityPrefix, StaffRecord } from './model';
 import { teamTotals } from './store-sums';
 
-/** What one of a team sold in a month. */
+/** The sales of one member of a team in a month. */
 export interface MonthOfSales {
   readonly id: string;
   readonly role: StaffRow['role'];
@@ -19,10 +19,10 @@ export interface MonthOfSales {
   readonly counts: Readonly<Record<(typeof activityKinds)[number], number>>;
 }
 
-/** The columns of `staff` that say whose team somebody is in. */
+/** A member of staff with role and team. */
 export type StaffPosition = Pick<StaffRow, 'id' | 'role' | 'managerId'>;
 
-/** Whose an activity is as it is stored. */
+/** The seller and the manager of a stored activity. */
 export interface StoredTeam {
   readonly staffId: string;
   readonly managerId: string;
@@ -31,8 +31,8 @@ export interface StoredTeam {
 export function createSalesStore(db: Database) {
   return {
     /**
-     * What each of a manager's team sold from one instant until before another: the manager, today's team, and whoever
-     * sold something in this team then. Nobody for a manager who is not in `staff` and never was.
+     * Sums the sales of a manager's team in a half-open range of epoch milliseconds. The team is the manager, the
+     * counselors of today, and everyone who sold for this manager in the range.
      */
     async findTeamMonth(managerId: string, { from, until }: { from: number; until: number }): Promise<MonthOfSales[]> {
       const total = (column: string) => sql<number>`${sql.identifier(column)}`.as(column);
@@ -79,7 +79,7 @@ export function createSalesStore(db: Database) {
         );
     },
 
-    /** Everybody's place in the teams, by id. */
+    /** All staff by id. */
     async listPositions(): Promise<Map<string, StaffPosition>> {
       const rows = await db.select({ id: staff.id, role: staff.role, managerId: staff.managerId }).from(staff);
       return new Map(rows.map((row) => [row.id, row]));
@@ -90,7 +90,7 @@ export function createSalesStore(db: Database) {
       return row;
     },
 
-    /** A counselor's manager must be among them or stored. */
+    /** The manager of each counselor must be in `records` or stored. */
     upsertStaff: (
       records: readonly StaffRecord[],
       now: Date,
@@ -113,9 +113,9 @@ export function createSalesStore(db: Database) {
       }),
 
     /**
-     * Has somebody's applications credited to one of the staff from now on, or to nobody.
+     * Sets the counselor to whom a user's next applications are credited; null for none.
      *
-     * @returns whether there is such a record
+     * @returns whether the user has a record
      */
     async assignCounselor(assignment: {
       userId: string;
@@ -135,7 +135,7 @@ export function createSalesStore(db: Database) {
       return rows.length > 0;
     },
 
-    /** Whose the activities with these ids are, by id; those that are not stored are left out. */
+    /** Returns the seller and the manager of each stored activity, by external id. */
     async findTeams(externalIds: readonly string[]): Promise<Map<string, StoredTeam>> {
       const rows = await db
         .select({ id: activities.externalId, staffId: activities.staffId, managerId: activities.managerId })
@@ -145,8 +145,8 @@ export function createSalesStore(db: Database) {
     },
 
     /**
-     * Adds or changes activities. One that names no manager counts for the team that its seller is in when it is
-     * added, and stays there as long as the seller is the same; the import's check tells the same team beforehand.
+     * Adds or changes activities. An activity without a manager belongs to its seller's team at the time it is added,
+     * and stays there while the seller is the same. The check of an import predicts the same team.
      */
     upsertActivities: (records: readonly ActivityRecord[], now: Date, keepsStored = false): Promise<UpsertCounts> =>
       upsertRows(db, {
@@ -172,7 +172,7 @@ export function createSalesStore(db: Database) {
 
 export type SalesStore = ReturnType<typeof createSalesStore>;
 
-/** The statement that tells of each of the staff whom an import of this instant has added or changed. */
+/** The statement that adds an audit event for each member of staff that this import has added or changed. */
 function importEvents(
   db: Database,
   records: readonly StaffRecord[],
@@ -187,8 +187,8 @@ function importEvents(
 }
 
 /**
- * The statement that credits an application to the counselor of its person, while `isDue` holds: one quote and one
- * application, without an amount. Nothing where the person has no counselor.
+ * The statement that credits an application to the counselor of its user if `isDue` holds: one quote and one
+ * application with amount 0. Adds no rows for a user without a counselor.
  */
 export function creditStatement(
   db: Database,
