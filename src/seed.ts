@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
 import * as v from 'valibot';
 import type { Database } from './db/client';
-import { createCemeteryStore, demoCemeteries } from './modules/cemeteries/store';
+import { createCemeteryStore } from './modules/cemeteries/store';
+import { demoActivities, demoCemeteries, demoStaff } from './modules/demo-data/store';
 import { readShippedCatalog, shippedFile } from './modules/matching/catalog-model';
 import { type CatalogStore, createCatalogStore } from './modules/matching/store';
 import { createReferenceStore } from './modules/reference/store';
-import { createSalesStore, demoActivities, demoStaff } from './modules/sales/store';
+import { createSalesStore } from './modules/sales/store';
 
 /** Stores the shipped catalogue, unless it is in force already or an operator has imported one. */
 export async function seedCatalog(store: CatalogStore, now: Date): Promise<void> {
