@@ -2,13 +2,13 @@ import * as v from 'valibot';
 import { Amount, Count, fields, list, listOr, oneOrMany, text } from '../../shared/fields';
 
 /**
- * What the sections of answers share. Requests and stored records have one list of values each; when a value is
- * retired, split the list: the stored one keeps it, since every record ever written must remain readable.
+ * Requests and stored records share the lists of values. When a value is retired, split its list: the stored list keeps
+ * the value, because every stored record must stay readable.
  */
 export const careFacilityTypes = ['inHome', 'independentLiving', 'assistedLiving', 'nursingHome', 'notSure'] as const;
 export const facilityLocationPriorities = ['nearfamily', 'affordable', 'premiumFacility', 'noPreference'] as const;
 
-/** Questions that the long-term-care flow and the lifetime-care deep dive share. */
+/** Questions of both the long-term-care flow and the lifetime-care deep dive. */
 export const sharedQuestions = ['careFacilityType', 'facilityLocationPriority', 'careSafety'] as const;
 export type SharedQuestion = (typeof sharedQuestions)[number];
 
@@ -16,7 +16,7 @@ const sharedDescription =
   'The long-term-care step and the lifetime-care deep dive both ask this question; matching uses the newest answer. If ' +
   'the newest answer is cleared, the question is unanswered until either endpoint answers it again';
 
-/** Fields of the shared questions, as requests hold them. */
+/** The fields of the shared questions in requests. */
 const sharedFields = {
   careFacilityType: v.nullish(v.pipe(v.picklist(careFacilityTypes), v.description(sharedDescription))),
   facilityLocationPriority: v.nullish(v.pipe(v.picklist(facilityLocationPriorities), v.description(sharedDescription))),
@@ -28,11 +28,11 @@ export const typesWithFacility: ReadonlySet<string> = new Set(careFacilityTypes.
 
 const title = text(200);
 
-/** An option of a reference list as it was chosen. */
+/** A chosen option of a reference list. */
 export const SelectionItem = fields({ id: Count, title });
-/** Something the person typed in. */
+/** An option that the person typed in. */
 export const CustomSelection = fields({ title });
-/** Either: one with an `id` is an option of a list, one without was typed in. */
+/** With `id` a chosen option of a list, without it one that the person typed in. */
 const AnySelection = fields({ id: v.optional(Count), title });
 
 const Selections = v.pipe(
@@ -44,7 +44,7 @@ const CustomSelections = v.pipe(
   v.description('At most 100 as sent; items with the same `title` are stored once'),
 );
 
-/** Both lists in one array, as in the contract's parameter tables, or in the stored form. */
+/** Both lists as one array, as in the contract's parameter tables, or as the stored object. */
 const AnySelections = v.nullish(
   v.pipe(
     listOr(
@@ -53,14 +53,14 @@ const AnySelections = v.nullish(
       (value) => typeof value === 'object' && !Array.isArray(value),
     ),
     v.description(
-      'Both lists in one: items with an `id` are selections, the others custom selections. Or an object with the two ' +
-        'lists, as stored: a list that is left out does not change',
+      'Both lists in one array: items with an `id` are selections, the others custom selections. Or an object with the ' +
+        'two lists, as stored: a list that is left out does not change',
     ),
   ),
 );
 type AnySelections = v.InferOutput<typeof AnySelections>;
 
-/** The two lists as fields of their own, as the contract's examples send them. */
+/** The two lists as separate fields, as in the contract's examples. */
 function selectionListFields(storedAs: string) {
   const at = (name: string) => `Stored as ${storedAs}.${name}; takes precedence over the list in ${storedAs}`;
   return {
@@ -69,7 +69,7 @@ function selectionListFields(storedAs: string) {
   };
 }
 
-/** Selections as they were stored, without today's bounds. */
+/** Stored selections. The bounds of requests do not apply. */
 const StoredSelection = v.object({ id: v.number(), title: v.string() });
 const StoredCustomSelection = v.object({ title: v.string() });
 /** An earlier version that still runs during an upgrade may store one list; the next save adds the other. */
@@ -78,7 +78,7 @@ const StoredSelectionLists = v.pipe(
     selections: v.optional(v.array(StoredSelection)),
     customSelections: v.optional(v.array(StoredCustomSelection)),
   }),
-  v.description('Holds both lists, unless an earlier version of the service saved the section last'),
+  v.description('Both lists, unless an earlier version of the service saved the section last'),
 );
 
 type SelectionLists = {
@@ -87,8 +87,8 @@ type SelectionLists = {
 };
 
 /**
- * Returns the merge patch for a pair of selection lists, sent as one array, as an object, as two fields, or as fields beside
- * either. The array (or null) sets both lists; an explicit field wins for its own list. Undefined if nothing was sent.
+ * Returns the merge patch of a pair of selection lists; undefined if neither was sent. An array or null sets both lists.
+ * A separate field takes precedence for its list.
  */
 function selectionListsPatch(
   together: AnySelections,
@@ -123,7 +123,7 @@ export const insuranceCovers = [
   'donation',
 ] as const;
 
-/** The lifetime-care step of the long-term-care flow, as a frontend sends it. */
+/** A request of the lifetime-care step of the long-term-care flow. */
 export const LtcLifetimeCareAnswers = fields({
   careFacilityType: sharedFields.careFacilityType,
   facilityLocationPriority: sharedFields.facilityLocationPriority,
@@ -172,7 +172,7 @@ export const ltcLifetimeCareExamples = {
   },
 } satisfies Record<string, v.InferInput<typeof LtcLifetimeCareAnswers>>;
 
-/** `user.ltc.lifetimeCare`. Bounds of requests do not apply: whatever was stored stays readable. */
+/** `user.ltc.lifetimeCare`. Bounds of requests do not apply: every stored value stays readable. */
 export const LtcLifetimeCare = v.object({
   leaveFinancialLegacy: v.optional(v.object({ selections: v.optional(v.array(StoredSelection)) })),
   relationshipStatus: v.optional(v.array(v.picklist(relationshipStatuses))),
@@ -186,7 +186,6 @@ export const LtcLifetimeCare = v.object({
 });
 export type LtcLifetimeCare = v.InferOutput<typeof LtcLifetimeCare>;
 
-/** The merge patch that these answers make. */
 export function toLtcLifetimeCarePatch({ leaveFinancialLegacy, ...sent }: LtcLifetimeCareAnswers) {
   const { selections = leaveFinancialLegacy === null ? null : leaveFinancialLegacy?.selections, ...answers } = sent;
   if (selections === undefined) return answers;
@@ -204,7 +203,7 @@ export const livingStatuses = ['stayHome', 'upgrade', 'downsize', 'rent'] as con
 export const billsAndDebts = ['medical', 'mortgage', 'cc', 'auto', 'other'] as const;
 export const familyHistories = ['stroke', 'cancer', 'dementia', 'parkinson', 'osteoarthritis'] as const;
 
-/** The life-insurance deep dive, as a frontend sends it. */
+/** A request of the life-insurance deep dive. */
 export const LifeInsuranceAnswers = fields({
   policySupport: AnySelections,
   ...selectionListFields('policySupport'),
@@ -230,7 +229,7 @@ export const lifeInsuranceExamples = {
   },
 } satisfies Record<string, v.InferInput<typeof LifeInsuranceAnswers>>;
 
-/** `user.lifeInsurance`. Bounds of requests do not apply: whatever was stored stays readable. */
+/** `user.lifeInsurance`. Bounds of requests do not apply: every stored value stays readable. */
 export const LifeInsurance = v.object({
   billsAndDebt: v.optional(v.array(v.picklist(billsAndDebts))),
   financialPriorities: v.optional(v.array(v.picklist(financialPriorities))),
@@ -239,13 +238,12 @@ export const LifeInsurance = v.object({
 });
 export type LifeInsurance = v.InferOutput<typeof LifeInsurance>;
 
-/** The merge patch that these answers make. */
 export function toLifeInsurancePatch(sent: LifeInsuranceAnswers) {
   const { policySupport, selections, customSelections, ...answers } = sent;
   return { ...answers, policySupport: selectionListsPatch(policySupport, { selections, customSelections }) };
 }
 
-/** The lifetime-care deep dive, as a frontend sends it. */
+/** A request of the lifetime-care deep dive. */
 export const LifetimeCareAnswers = fields({
   hobbies: AnySelections,
   ...selectionListFields('hobbies'),
@@ -273,7 +271,7 @@ export const lifetimeCareExamples = {
   },
 } satisfies Record<string, v.InferInput<typeof LifetimeCareAnswers>>;
 
-/** `user.lifetimeCare`. Bounds of requests do not apply: whatever was stored stays readable. */
+/** `user.lifetimeCare`. Bounds of requests do not apply: every stored value stays readable. */
 export const LifetimeCare = v.object({
   careFacilityType: v.optional(v.picklist(careFacilityTypes)),
   careSafety: v.optional(v.number()),
@@ -283,7 +281,6 @@ export const LifetimeCare = v.object({
 });
 export type LifetimeCare = v.InferOutput<typeof LifetimeCare>;
 
-/** The merge patch that these answers make. */
 export function toLifetimeCarePatch(sent: LifetimeCareAnswers) {
   const { hobbies, selections, customSelections, ...answers } = sent;
   return { ...answers, hobbies: selectionListsPatch(hobbies, { selections, customSelections }) };

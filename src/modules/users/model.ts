@@ -31,11 +31,11 @@ const WeightKg = v.pipe(
   v.maxValue(700),
 );
 
-/** Only a message that arrives proves an address, so little is refused: apostrophes and other scripts are real. */
+/** Permissive: apostrophes and other scripts occur in valid addresses. */
 const emailShape = /^[^\s@<>(),;:"\\]+@[^\s@<>(),;:"\\.]+(?:\.[^\s@<>(),;:"\\.]+)+$/;
 const Email = v.pipe(line(254, withoutInvisible), v.regex(emailShape, 'email: must be an e-mail address'));
 
-/** An ISO 8601 date or date-time of somebody who lives today; becomes the calendar date as written. */
+/** Parses an ISO 8601 date or date-time of birth into the calendar date as written. */
 export function dateOfBirth(today: () => CalendarDate) {
   return v.pipe(
     v.string(),
@@ -57,7 +57,7 @@ export function dateOfBirth(today: () => CalendarDate) {
   );
 }
 
-/** The fields that identify a person, which a partner carrier asks for too. */
+/** The fields that identify a person to a partner carrier. */
 export function identityFields(today: () => CalendarDate) {
   return {
     firstName: personName(100),
@@ -69,7 +69,7 @@ export function identityFields(today: () => CalendarDate) {
   };
 }
 
-/** The profile as a frontend sends it. */
+/** A request with answers of the profile. */
 export function profileAnswers(today: () => CalendarDate) {
   const identity = identityFields(today);
   return fields({
@@ -91,7 +91,7 @@ export const profileExamples = {
   'some answers': { firstName: 'Ada', dateOfBirth: '1956-12-10', state: 'VA', heightCm: 165, weightKg: 61.5 },
 } satisfies Record<string, v.InferInput<ReturnType<typeof profileAnswers>>>;
 
-/** `user.profile`. Bounds of requests do not apply: whatever was stored stays readable. */
+/** `user.profile`. Bounds of requests do not apply: every stored value stays readable. */
 export const Profile = v.object({
   firstName: v.optional(v.string()),
   lastName: v.optional(v.string()),
@@ -107,11 +107,11 @@ export const Profile = v.object({
 });
 export type Profile = v.InferOutput<typeof Profile>;
 
-/** `user.insurance`: results, each replaced whole. */
+/** `user.insurance`: a result, replaced as a whole. */
 export const Insurance = v.object({ matches: v.optional(Matches) });
 export type Insurance = v.InferOutput<typeof Insurance>;
 
-/** `user.purchase`: the application just answered, replaced whole. */
+/** `user.purchase`: the application of the latest response, replaced as a whole. */
 export const Purchase = v.object({
   partner: v.optional(
     v.object({ appNumber: v.pipe(v.number(), v.description('The carrier’s number')), pricing: StoredPricing }),
@@ -119,7 +119,7 @@ export const Purchase = v.object({
 });
 export type Purchase = v.InferOutput<typeof Purchase>;
 
-/** The user object. A section that holds nothing is `{}`. */
+/** The user object. An empty section is `{}`. */
 export const User = v.object({
   id: v.string(),
   createdAt: v.pipe(v.string(), v.description('ISO 8601, UTC')),

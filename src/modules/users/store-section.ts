@@ -7,7 +7,7 @@ import type { RequestId } from '../audit/store';
 interface Merge {
   /** Whether the patch clears one of a pair of lists alone. */
   readonly clears: boolean;
-  /** Save only the fields that hold no answer. */
+  /** Save only fields without an answer. */
   readonly onlyEmpty?: boolean;
   /** The patch as JSON. */
   readonly patch?: SQL;
@@ -21,8 +21,8 @@ export function clearsOneList(section: AnswerSection, patch: MergePatch): boolea
 }
 
 /**
- * A section with a patch merged into it; NULL when it holds no answer. An insert needs `json_patch` too: a plain value
- * would keep the nulls of the patch.
+ * A section with a patch merged into it; NULL without answers. An insert needs `json_patch` too: a plain value would keep
+ * the nulls of the patch.
  */
 export function mergedSection(
   section: AnswerSection,
@@ -69,7 +69,7 @@ function withBothLists(pair: string, clears: boolean): SQL {
     ELSE json_set(json, '$.${pair}', json_object(${list('selections')}, ${list('customSelections')})) END`);
 }
 
-/** The columns that a save of a section merges into, with their merged values. */
+/** The columns of a save with their merged values. */
 export function savedColumns(section: AnswerSection, merge: Merge): Readonly<Record<string, SQL>> {
   const merged = { [section]: mergedSection(section, merge) };
   return sharesQuestions(section) ? { ...merged, newestAnswers: mergedNewest() } : merged;
@@ -86,11 +86,11 @@ export function savedRow(section: AnswerSection, merge: Merge): SQL {
 }
 
 /**
- * The column changes of a save to an existing record.
+ * The changed columns of a save to an existing record.
  *
  * @param source the table that holds the merged values
  */
-export function changesOf(section: AnswerSection, source: 'excluded' | 'saved') {
+export function changedColumns(section: AnswerSection, source: 'excluded' | 'saved') {
   const merged = (column: AnswerSection | 'newestAnswers') => sql`${sql.identifier(source)}.${nameOf(column)}`;
   const differs = (column: AnswerSection | 'newestAnswers') => sql`${merged(column)} IS NOT ${users[column]}`;
   const shares = sharesQuestions(section);
@@ -98,8 +98,8 @@ export function changesOf(section: AnswerSection, source: 'excluded' | 'saved') 
   return {
     [section]: merged(section),
     ...(shares && { newestAnswers: merged('newestAnswers') }),
-    ...movedBy(isChanged, sql`${sql.placeholder('now')}`),
-    ...changedBy(isChanged),
+    ...versionColumns(isChanged, sql`${sql.placeholder('now')}`),
+    ...auditColumns(isChanged),
   };
 }
 
@@ -107,13 +107,13 @@ function nameOf(column: AnswerSection | 'newestAnswers') {
   return sql.identifier(users[column].name);
 }
 
-/** A clock that was set back must not make a record look older than it was, or than its own beginning. */
+/** `updatedAt` never decreases, also when the clock was set back. */
 export function laterThanStored(now: SQL): SQL {
   return sql`max(${users.updatedAt}, ${now})`;
 }
 
-/** The next version of a record, if it changes. */
-export function movedBy(isChanged: SQL, now: SQL) {
+/** The columns of the next version, if the record changes. */
+export function versionColumns(isChanged: SQL, now: SQL) {
   return {
     version: sql`${users.version} + ${isChanged}`,
     revision: sql`CASE WHEN ${isChanged} THEN ${randomRevision} ELSE ${users.revision} END`,
@@ -121,8 +121,8 @@ export function movedBy(isChanged: SQL, now: SQL) {
   };
 }
 
-/** What the database writes into the audit trail, if the record changes. */
-export function changedBy(
+/** The columns from which the triggers of the table write the audit event, if the record changes. */
+export function auditColumns(
   isChanged: SQL,
   requestId: RequestId | Placeholder = sql.placeholder('requestId'),
   now: number | Placeholder = sql.placeholder('now'),

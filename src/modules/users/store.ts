@@ -8,15 +8,15 @@ import { type AnswerSection, type Answers, type MergePatch, newestAnswersOf, par
 import type { RequestId } from '../audit/store';
 import type { Purchase } from './model';
 import {
-  changedBy,
-  changesOf,
+  auditColumns,
+  changedColumns,
   clearsOneList,
   laterThanStored,
   mergedNewest,
   mergedSection,
-  movedBy,
   savedColumns,
   savedRow,
+  versionColumns,
 } from './store-section';
 import type { RecordVersion, WrittenVersions } from './versions';
 
@@ -35,10 +35,10 @@ interface SaveKind extends Preconditions {
   readonly onlyEmpty: boolean;
 }
 
-/** Merge patches by the section that they would be saved to. */
+/** Merge patches by section. */
 export type AnswerPatches = Readonly<Partial<Record<AnswerSection, MergePatch>>>;
 
-/** A record as it is answered. */
+/** The record of a response with a user. */
 export interface UserRecord extends RecordVersion, Pick<UserRow, 'id' | 'updatedAt'> {
   /** The JSON members of the user object that hold the sections. */
   readonly sections: string;
@@ -50,7 +50,7 @@ const afterInsurance = sql<string>`format(',"ltc":%s,"purchase":%s,"lifeInsuranc
   coalesce('{"lifetimeCare":' || ${ltcLifetimeCare} || '}', '{}'), coalesce(${purchase}, '{}'),
   coalesce(${lifeInsurance}, '{}'), coalesce(${lifetimeCare}, '{}'))`;
 
-/** The database puts the members together: to hand each column through the driver and Drizzle takes longer. */
+/** The database concatenates the members, which is faster than to pass each column through the driver and Drizzle. */
 export const userRecordColumns = {
   id: users.id,
   version: users.version,
@@ -60,7 +60,7 @@ export const userRecordColumns = {
   sections: sql<string>`${beforeInsurance} || coalesce(${insurance}, '{}') || ${afterInsurance}`,
 } as const;
 
-/** One version of a record: its answers as JSON, and what it is answered with once its insurance is known. */
+/** One version of a record for matching: its answers, and the JSON around the insurance that matching computes. */
 export interface StoredAnswers
   extends RecordVersion,
     Pick<UserRow, 'updatedAt' | 'insurance' | 'newestAnswers' | AnswerSection> {
@@ -78,7 +78,7 @@ export type UserStore = ReturnType<typeof createUserStore>;
 export function createUserStore(db: Database, written?: WrittenVersions) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
   const findAnswers = lazy(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
-  const findAnswered = lazy(() => db.select(userRecordColumns).from(users).where(isOfUser).prepare());
+  const findRecord = lazy(() => db.select(userRecordColumns).from(users).where(isOfUser).prepare());
   const isSameVersion = and(
     isOfUser,
     eq(users.createdAt, sql.placeholder('createdAt')),
@@ -93,7 +93,7 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
         version: sql`${users.version} + 1`,
         revision: randomRevision,
         updatedAt: laterThanStored(sql`${sql.placeholder('now')}`),
-        ...changedBy(sql`true`),
+        ...auditColumns(sql`true`),
       })
       .where(isSameVersion)
       .returning({ ...ownVersion, updatedAt })
@@ -107,7 +107,7 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
     if (ifMatch !== undefined) {
       return db
         .update(users)
-        .set(changesOf(section, 'saved'))
+        .set(changedColumns(section, 'saved'))
         .from(savedRow(section, { clears, onlyEmpty }))
         .where(and(eq(users.id, sql`saved.id`), isListed(ifMatch, 'ifMatch'), isOther))
         .returning(userRecordColumns)
@@ -127,21 +127,19 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
       })
       .onConflictDoUpdate({
         target: users.id,
-        set: changesOf(section, 'excluded'),
+        set: changedColumns(section, 'excluded'),
         ...(isOther && { setWhere: isOther }),
       })
       .returning(userRecordColumns)
       .prepare();
   };
 
-  /** One for each section, for patches that clear a list of a pair, and for each kind of save. */
+  /** One statement for each section, for patches that clear a list of a pair, and for each kind of save. */
   const preparedSave = (section: AnswerSection, clears: boolean, save: SaveKind) => {
     const name = [section, clears, save.onlyEmpty, kindOf(save.ifMatch), kindOf(save.ifNoneMatch)].join(' ');
-    const known = saves.get(name);
-    if (known !== undefined) return known;
-    const made = prepareSave(section, clears, save);
-    saves.set(name, made);
-    return made;
+    const prepared = saves.get(name) ?? prepareSave(section, clears, save);
+    saves.set(name, prepared);
+    return prepared;
   };
 
   const remember = (record: UserRecord | undefined): UserRecord | undefined => {
@@ -156,13 +154,14 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
     },
 
     async find(userId: string): Promise<UserRecord | undefined> {
-      const [record] = await findAnswered().execute({ userId });
+      const [record] = await findRecord().execute({ userId });
       return record;
     },
 
     /**
-     * Merges the patch into one section, in one statement that touches nothing else, and gives the whole record;
-     * the first save makes it. Version and `updatedAt` move only when the section changes.
+     * Merges the patch into one section with one statement and returns the whole record; the first save creates it.
+     * The version and `updatedAt` change only if the section changes. In the same transaction the
+     * trigger `users_made_audited` or `users_<section>_audited` writes the audit event.
      *
      * @returns undefined when the preconditions do not hold
      */
@@ -181,15 +180,15 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
     },
 
     /**
-     * Replaces the matches of a record that is still as it was read, or makes the record. Matches that are the same
-     * already are not written again.
+     * Optimistic concurrency: replaces the matches if the record has the version that was read, or creates the record.
+     * Unchanged matches are not written.
      *
-     * @param matches as JSON
-     * @returns undefined when the record has moved on since it was read
+     * @returns undefined when the record has changed since it was read
      */
     async replaceMatches(replacement: {
       userId: string;
       read: StoredAnswers | undefined;
+      /** JSON. */
       matches: string;
       requestId: RequestId;
       now: Date;
@@ -199,11 +198,11 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
       const insurance = `{"matches":${replacement.matches}}`;
       if (read === undefined) {
         const times = { createdAt: now, updatedAt: now };
-        const made = { id: userId, insurance, version: 1, ...times, requestId, requestVersion: 1, requestedAt: now };
-        const [record] = await db.insert(users).values(made).onConflictDoNothing().returning(userRecordColumns);
+        const created = { id: userId, insurance, version: 1, ...times, requestId, requestVersion: 1, requestedAt: now };
+        const [record] = await db.insert(users).values(created).onConflictDoNothing().returning(userRecordColumns);
         return remember(record);
       }
-      // Each change of what is answered moves the version, so what was read with it is what the record still holds.
+      // Each change of the record changes its version, so the rest of the record is as it was read.
       const { createdAt, version, revision, updatedAt } = read;
       const own = { createdAt, version, revision };
       const record = { id: userId, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
@@ -234,8 +233,8 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
     },
 
     /**
-     * Returns the saved answers with the patches merged in; without a record, the patches alone. The patches are the newest
-     * answers, and of two patches that answer one question the deep dive's.
+     * Returns the saved answers with the patches merged in; without a record, the patches alone. The patches count as the
+     * newest answers. If two patches answer one question, the deep dive's counts.
      */
     async mergeAnswers(userId: string, patches: AnswerPatches): Promise<Answers> {
       const id = sql`${userId}`;
@@ -258,7 +257,7 @@ function answered(patches: AnswerPatches, section: AnswerSection) {
   return newestAnswersOf(section, patches[section] ?? {});
 }
 
-/** The statement that makes an application the purchase of the records it is then restricted to. */
+/** The statement that sets the purchase; the caller adds the WHERE clause. */
 export function purchaseUpdate(
   db: Database,
   partner: NonNullable<Purchase['partner']>,
@@ -268,18 +267,19 @@ export function purchaseUpdate(
   const isChanged = sql`(${users.purchase} IS NOT ${purchase})`;
   return db.update(users).set({
     purchase: sql`${purchase}`,
-    ...movedBy(isChanged, sql`${now}`),
-    ...changedBy(isChanged, requestId, now),
+    ...versionColumns(isChanged, sql`${now}`),
+    ...auditColumns(isChanged, requestId, now),
   });
 }
 
 const storedTag = sql`format('"%d-%d-%s"', ${createdAt}, ${version}, ${revision})`;
 
-/** Whether the tag of the stored record is in the list, which is bound as JSON under a name. */
+/** Whether the list has the tag of the stored record. `name` is the placeholder of the list as JSON. */
 function isListed(list: TagList, name: keyof Preconditions): SQL {
   return list === 'any' ? sql`true` : sql`${storedTag} IN (SELECT value FROM json_each(${sql.placeholder(name)}))`;
 }
 
+/** 'any', 'object' for a list of tags, or 'undefined'. */
 function kindOf(list: TagList | undefined): string {
   return typeof list === 'string' ? list : typeof list;
 }
