@@ -4,7 +4,7 @@ import { type Database, writeBatch } from '../../db/client';
 import { referenceLists, referenceOptions } from '../../db/schema/index';
 import { Envelope } from '../../http/response';
 
-/** The titles of the reference lists; an option's id is its place. Titles may be reworded, places never change. */
+/** The titles of the reference lists. The index is the option's id: reword titles, but never move them. */
 const referenceListTitles = {
   climate: ['Warm and sunny all year', 'Mild with four seasons', 'Cool summers and snowy winters', 'Dry desert air'],
   hobbies: [
@@ -171,7 +171,7 @@ function forEachList<Value>(create: (name: ReferenceListName) => Value) {
 }
 
 export function createReferenceStore(db: Database) {
-  /** Whether every shipped option is there as it is shipped, and its list. */
+  /** Whether every list and option is stored as shipped. */
   const isSeeded = async (): Promise<boolean> => {
     const rows = await db
       .select({ list: referenceOptions.list, id: referenceOptions.id, title: referenceOptions.title })
@@ -197,7 +197,7 @@ export function createReferenceStore(db: Database) {
 
     /** Stores the shipped lists; running it again changes nothing. */
     async seed(): Promise<void> {
-      // Most starts find it so, and need not build a large statement that changes nothing.
+      // Saves most starts from building a large statement that changes nothing.
       if (await isSeeded()) return;
       const lists = Object.entries(referenceListTitles);
       await writeBatch(db, [
