@@ -37,8 +37,8 @@ const breaking = (files: readonly SourceFile[], isBroken: (file: SourceFile) => 
 const moduleOf = (path: string) => /^src\/modules\/([^/]+)\//.exec(path)?.[1];
 
 /**
- * The layers of `src`, the lowest first. A file imports files of its own layer and of lower ones, types included.
- * The client stands beside them: it runs in browsers and takes only types from the service.
+ * The layers of `src`, lowest first. A file may import from its own layer and lower ones, types included.
+ * The client is separate: it runs in browsers and imports only types from the service.
  */
 const layers: readonly (readonly [name: string, members: RegExp])[] = [
   ['shared', /^src\/(errors|shared\/)/],
@@ -82,7 +82,7 @@ function importCycles(files: readonly SourceFile[]): string[] {
   return cycles;
 }
 
-describe('the import graph', () => {
+describe('import graph', () => {
   test('includes every source file in one layer', () => {
     expect(source.length).toBeGreaterThan(30);
     expect(source.flatMap(({ imports }) => imports).length).toBeGreaterThan(100);
@@ -117,7 +117,7 @@ describe('the import graph', () => {
   });
 });
 
-describe('the source', () => {
+describe('source code', () => {
   test('imports Elysia only where it handles HTTP', () => {
     const mayUse =
       /^src\/(app\.ts|http\/|carrier-sandbox\/server\.ts|demo\/page\.ts|modules\/[^/]+\/routes\.ts|modules\/matching\/icons\.ts|modules\/users\/save\.ts)/;
@@ -147,7 +147,7 @@ describe('the source', () => {
     expect(breaking(source, ({ path, text }) => text.includes('process.env') && !mayUse.test(path))).toEqual([]);
   });
 
-  test('has no module that imports the routes or the service of another', () => {
+  test('imports no routes or service of another module', () => {
     expect(
       breaking(source, ({ path, imports }) =>
         imports.some(({ from }) => {
@@ -163,7 +163,7 @@ describe('the source', () => {
     ).toEqual([]);
   });
 
-  test('has a client that contains no code of the service and takes only types from it', () => {
+  test('has a client that imports only types from the service', () => {
     const isClient = (path: string) => /^src\/client(\/|$|\.ts$)/.test(path);
     const client = source.filter(({ path }) => isClient(path));
     expect(client.length).toBeGreaterThan(4);
@@ -171,7 +171,7 @@ describe('the source', () => {
       breaking(
         client,
         ({ path, imports }) =>
-          // The bundler evaluates it while it builds the client.
+          // The bundler evaluates this macro at build time.
           path !== 'src/client/known-slugs.ts' &&
           imports.some(({ from, isTypeOnly }) => !isClient(from) && !(isTypeOnly && path === 'src/client/api.ts')),
       ),
@@ -217,8 +217,8 @@ describe('the source', () => {
   });
 });
 
-describe('the tests', () => {
-  test('replace no module and never skip silently', () => {
+describe('tests', () => {
+  test('mock no module and use neither test.only nor test.skip', () => {
     expect(
       breaking(
         tests,
@@ -229,8 +229,8 @@ describe('the tests', () => {
   });
 });
 
-describe('the project', () => {
-  test('runs in any folder: code never takes the path of a file URL, which encodes a space as %20, for a file path', () => {
+describe('project', () => {
+  test('uses no pathname of a file URL as a file path, because it encodes spaces as %20', () => {
     const ofFile = 'import\\.meta\\.url|import\\.meta\\.resolve\\([^()]*\\)|pathToFileURL\\([^()]*\\)|packageRoot';
     const taken = new RegExp(`(?:${ofFile})\\)*\\.pathname\\b|\\{[^{}]*\\bpathname\\b[^{}]*\\} = [^;]*(?:${ofFile})`);
     for (const wrong of [

@@ -32,18 +32,18 @@ function verifierOf(keys: URL, clock: () => Date, monotonicMs: () => number) {
   return createTokenVerifier({ key: { kind: 'jwks', url: keys.href }, ...claims }, clock, monotonicMs);
 }
 
-/** Good for an hour. */
+/** A token that expires in an hour. */
 function tokenOf(key: CryptoKey, now: Date): Promise<string> {
   const token = new SignJWT().setProtectedHeader({ alg: 'ES256' }).setSubject('ada');
   return token.setExpirationTime(new Date(now.getTime() + hourMs)).sign(key);
 }
 
-describe('a clock that jumps', () => {
+describe('clock jump', () => {
   test.each([
     ['back by an hour', -hourMs],
     ['back by ten years', -10 * yearMs],
-    ['on by ten years', 10 * yearMs],
-  ])('%s loses no save, and no record looks older than it was', async (_, ms) => {
+    ['forward by ten years', 10 * yearMs],
+  ])('%s loses no save and never decreases updatedAt', async (_, ms) => {
     const { carrier } = await startSandbox();
     const testApp = await createTestApp({ carrier: carrier() });
     const first = await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
@@ -74,7 +74,7 @@ describe('a clock that jumps', () => {
     expect(before.ltc.lifetimeCare?.careCosts).toBe(2);
   });
 
-  test('back dates what is done by the clock of now in the audit trail', async () => {
+  test('back records audit events with the current time of the clock', async () => {
     const testApp = await createTestApp();
     const realAtMs = testApp.now.getTime();
     jump(testApp, yearMs);
@@ -86,7 +86,7 @@ describe('a clock that jumps', () => {
     expect(times.toSorted()).toEqual([realAtMs, realAtMs, realAtMs + yearMs]);
   });
 
-  test('back keeps the order of a person’s applications, and the number of each', async () => {
+  test('back keeps the order and the numbers of a user’s applications', async () => {
     const { carrier } = await startSandbox();
     const testApp = await createTestApp({ carrier: carrier() });
     const start = async (lastName: string) =>
@@ -106,7 +106,7 @@ describe('a clock that jumps', () => {
     }
   });
 
-  test('back does not leave a carrier alone for longer than is set', async () => {
+  test('back does not keep the circuit open for longer than configured', async () => {
     let isBroken = true;
     const server = Bun.serve({
       port: 0,
@@ -128,20 +128,20 @@ describe('a clock that jumps', () => {
     }
   });
 
-  test('back, at the database, leaves no lease to a holder who is gone', async () => {
+  test('back at the database does not extend the lease of a dead holder', async () => {
     const { db } = await temporaryDatabase();
     expect(await acquireLease(db, 'reconciler', 'first', 30)).toBeTrue();
     expect(await acquireLease(db, 'reconciler', 'second', 30)).toBeFalse();
-    // As it stands where it was taken an hour later than now is.
+    // The lease looks as if it was taken an hour in the future.
     await db.$client.execute('UPDATE leases SET expires_at = unixepoch() + 3630');
     expect(await acquireLease(db, 'reconciler', 'second', 30)).toBeTrue();
     expect(await acquireLease(db, 'reconciler', 'first', 30)).toBeFalse();
   });
 });
 
-describe('a clock that stands still', () => {
-  /** Time that passes for the machine while the clock of the service stays where it is. */
-  const standStill = async (overrides: Parameters<typeof createTestApp>[0] = {}) => {
+describe('frozen clock', () => {
+  /** An app with a frozen service clock, while `wait` advances the system clock and the monotonic clock. */
+  const freeze = async (overrides: Parameters<typeof createTestApp>[0] = {}) => {
     let passedMs = 0;
     const systemClock = () => new Date(testApp.now.getTime() + passedMs);
     const testApp = await createTestApp({ systemClock, monotonicMs: () => systemClock().getTime(), ...overrides });
@@ -151,9 +151,9 @@ describe('a clock that stands still', () => {
     return { testApp, systemClock, wait };
   };
 
-  test('leaves no application open: it is settled after some seconds, at the time that it is', async () => {
+  test('does not delay the settlement of an open application', async () => {
     const carrier = (await startSandbox()).carrier();
-    const { testApp, systemClock, wait } = await standStill({ carrier });
+    const { testApp, systemClock, wait } = await freeze({ carrier });
     const body = { ...applicant, lastName: 'Dropped' };
     expect((await testApp.call('POST', coverage, { as: 'ada', body })).status).toBe(503);
     const service = coverageServiceOf(testApp, carrier, systemClock);
@@ -166,8 +166,8 @@ describe('a clock that stands still', () => {
     });
   });
 
-  test('hides no new catalogue and no new list', async () => {
-    const { testApp, wait } = await standStill();
+  test('does not delay new catalogues and reference lists', async () => {
+    const { testApp, wait } = await freeze();
     const read = async () => [
       (await testApp.call('POST', '/v2/private/engine/preview', { as: 'ada', body: {} })).text,
       (await testApp.call('GET', '/v2/private/healthAndCare/', { as: 'ada' })).text,
@@ -185,7 +185,7 @@ describe('a clock that stands still', () => {
     expect(lists).toContain('Another');
   });
 
-  test('lets no token pass for longer than a minute whose key is gone', async () => {
+  test('does not extend the minute for a token with a revoked key', async () => {
     const now = new Date('2026-03-10T12:00:00Z');
     let passedMs = 0;
     const [revoked, current] = [await generateKeyPair('ES256'), await generateKeyPair('ES256')];
@@ -201,7 +201,7 @@ describe('a clock that stands still', () => {
       expect(await verify(token)).toMatchObject({ id: 'ada' });
       keys = [await exportJWK(current.publicKey)];
       passedMs = 31_000;
-      // A token that fits no key in memory has them fetched again.
+      // A token with an unknown key triggers a new fetch of the keys.
       await verify(await tokenOf(current.privateKey, now));
       passedMs = 59_999;
       expect(await verify(token)).toMatchObject({ id: 'ada' });
@@ -212,15 +212,15 @@ describe('a clock that stands still', () => {
     }
   });
 
-  test('asks again for keys that could not be had', async () => {
+  test('does not delay the retry of a failed key fetch', async () => {
     const now = new Date('2026-03-10T12:00:00Z');
     let passedMs = 0;
-    let isAway = true;
+    let isUnavailable = true;
     const { publicKey, privateKey } = await generateKeyPair('ES256');
     const keys = { keys: [await exportJWK(publicKey)] };
     const jwks = Bun.serve({
       port: 0,
-      fetch: () => (isAway ? new Response('', { status: 500 }) : Response.json(keys)),
+      fetch: () => (isUnavailable ? new Response('', { status: 500 }) : Response.json(keys)),
     });
     try {
       const verify = await verifierOf(
@@ -230,7 +230,7 @@ describe('a clock that stands still', () => {
       );
       const token = await tokenOf(privateKey, now);
       await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
-      isAway = false;
+      isUnavailable = false;
       passedMs += 60_000;
       expect(await verify(token)).toMatchObject({ id: 'ada' });
     } finally {

@@ -57,7 +57,7 @@ function stepsOf(readme: string) {
 }
 
 test.skipIf(skipReason !== undefined)(
-  `a newcomer comes from nothing to the first typed answer by the lines of the README${skipReason ? ` (${skipReason})` : ''}`,
+  `README commands lead a newcomer from a clone to the first typed response${skipReason ? ` (${skipReason})` : ''}`,
   async () => {
     const { commands, program } = stepsOf(await runProgram(root, ['git', 'show', 'HEAD:README.md']));
     const [[cloneIt = '', enter = '', startIt = ''] = [], pack = [], compile = []] = commands;

@@ -16,7 +16,7 @@ import { temporaryFolder } from '../support/database';
 import { freePort } from '../support/free-port';
 import { failToStart, type Service, startService } from '../support/service';
 
-/** An address at which the port of 127.0.0.1 is free, where this machine has one. */
+/** Another loopback address on which the same port is free, if this machine has one. */
 const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));
 const otherLoopback = hasIpv6 ? '::1' : '127.0.0.1';
 
@@ -30,43 +30,45 @@ for (const path of own) await Bun.write(path, 'mine');
 const tokensOf = (folder: string, { address }: Service) =>
   Bun.file(join(folder, `data/demo-${new URL(address).port}-tokens.json`)).json();
 
-/** Collects the entity tags of records into `recordTags`: each start draws others, so that no page shows an earlier user. */
+/** Collects the ETags of records into `recordTags`, because each start generates new ones. */
 function callerOf({ address }: Service, token: string, recordTags: string[] = []) {
   return async (method: string, path: string, body?: object) => {
-    const answer = await fetch(`${address}${path}`, {
+    const response = await fetch(`${address}${path}`, {
       method,
       headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-    const [tag] = /^"\d+-\d+-[0-9a-f]{16}"$/.exec(answer.headers.get('etag') ?? '') ?? [];
+    const [tag] = /^"\d+-\d+-[0-9a-f]{16}"$/.exec(response.headers.get('etag') ?? '') ?? [];
     if (tag !== undefined) recordTags.push(tag);
-    const headers = [...answer.headers].filter(([name]) => name !== 'date' && !(tag !== undefined && name === 'etag'));
-    return { status: answer.status, headers: Object.fromEntries(headers), text: await answer.text() };
+    const headers = [...response.headers].filter(
+      ([name]) => name !== 'date' && !(tag !== undefined && name === 'etag'),
+    );
+    return { status: response.status, headers: Object.fromEntries(headers), text: await response.text() };
   };
 }
 
-/** Everything that can be read, before and after what a frontend may do in between. */
-async function play(service: Service) {
+/** All readable responses before and after a series of writes. */
+async function recordResponses(service: Service) {
   const tokens = await tokensOf(cwd, service);
   const tags: string[] = [];
   const [user, manager] = [tokens['demo-user'], tokens['demo-manager']].map((token) => callerOf(service, token, tags));
   if (user === undefined || manager === undefined) throw new Error('There are two demo tokens');
   const paths = privateRoutes.filter(({ method }) => method === 'GET').map(({ path }) => path);
-  const answers: unknown[] = [tokens];
+  const responses: unknown[] = [tokens];
   const read = async () => {
     for (const path of [...paths.map((path) => `${path}?month=2026-01`), '/swagger/json', '/nowhere']) {
-      answers.push(path, await user('GET', path), await manager('GET', path));
+      responses.push(path, await user('GET', path), await manager('GET', path));
     }
   };
   await read();
   for (const lastName of ['Byron', 'Declined', 'King']) {
-    answers.push(await manager('POST', '/v2/private/life/totalCoverage', { ...applicant, lastName }));
+    responses.push(await manager('POST', '/v2/private/life/totalCoverage', { ...applicant, lastName }));
   }
-  answers.push(await user('POST', '/v2/private/ltc/lifetimeCare', { careCosts: 9000, nothing: 1 }));
-  answers.push(await user('POST', '/v2/private/ltc/lifetimeCare', { careCosts: 9000 }));
-  answers.push(await user('POST', '/v2/private/engine/matches?explain=true', {}));
+  responses.push(await user('POST', '/v2/private/ltc/lifetimeCare', { careCosts: 9000, nothing: 1 }));
+  responses.push(await user('POST', '/v2/private/ltc/lifetimeCare', { careCosts: 9000 }));
+  responses.push(await user('POST', '/v2/private/engine/matches?explain=true', {}));
   await read();
-  return { answers, tags };
+  return { responses, tags };
 }
 
 async function stop({ process }: Service): Promise<void> {
@@ -74,32 +76,32 @@ async function stop({ process }: Service): Promise<void> {
   expect(await process.exited).toBe(0);
 }
 
-const playTwice = lazy(async () => {
+const recordTwice = lazy(async () => {
   const first = await startService({ args: now, cwd, environment });
   expect(first.output()).toContain('The clock stands at 2026-01-15T00:00:00.000Z.');
-  const before = await play(first);
+  const before = await recordResponses(first);
   await stop(first);
   const second = await startService({ args: now, cwd, environment });
-  const after = await play(second);
+  const after = await recordResponses(second);
   await stop(second);
   return { before, after };
 });
 
-describe('a demo whose clock stands still', () => {
-  test('gives the same answers to the same requests at each start, whole', async () => {
-    const { before, after } = await playTwice();
-    expect(before.answers.length).toBeGreaterThan(40);
-    expect(after.answers).toEqual(before.answers);
+describe('demo with a frozen clock', () => {
+  test('returns identical responses to the same requests after each start', async () => {
+    const { before, after } = await recordTwice();
+    expect(before.responses.length).toBeGreaterThan(40);
+    expect(after.responses).toEqual(before.responses);
   });
 
-  test('gives records different entity tags at each start', async () => {
-    const { before, after } = await playTwice();
+  test('returns different ETags of records after each start', async () => {
+    const { before, after } = await recordTwice();
     expect(before.tags.length).toBeGreaterThan(4);
     expect(after.tags.filter((tag) => before.tags.includes(tag))).toEqual([]);
   });
 
-  test('leaves what is somebody’s own as it was', async () => {
-    await playTwice();
+  test('does not change the files of the regular service', async () => {
+    await recordTwice();
     for (const path of own) expect(await Bun.file(path).text()).toBe('mine');
     const names = await readdir(join(cwd, 'data'));
     expect(names.filter((name) => !name.startsWith(`demo-${environment.PORT}`)).sort()).toEqual([
@@ -110,7 +112,7 @@ describe('a demo whose clock stands still', () => {
     ]);
   });
 
-  test('takes the tokens that `planning token` signs for that time, also where today’s are too early', async () => {
+  test('accepts tokens of `planning token --now` and rejects tokens of today as expired', async () => {
     const { cwd: folder, planning } = await createCommandLine({}, { isEmpty: true });
     const service = await startService({ args: ['--demo', '--now', '2044-05-06T07:08:09Z'], cwd: folder });
     const sign = async (...args: string[]) => {
@@ -125,8 +127,8 @@ describe('a demo whose clock stands still', () => {
   });
 });
 
-describe('a demo', () => {
-  test('has a user at the end of the journey, a team that sells, and a port of its own', async () => {
+describe('demo', () => {
+  test('has a complete user, a team with sales, and an exclusive lock on its port', async () => {
     const folder = temporaryFolder();
     const port = String(await freePort());
     const service = await startService({
@@ -155,13 +157,13 @@ describe('a demo', () => {
     expect(data.counselorsReport).toHaveLength(4);
     expect(data.teamGlance.totalMonthlyEarnings).toBeGreaterThan(0);
 
-    // Whoever starts it again there by mistake must not take the data away from under it.
+    // A second start on the port must not replace the data of the running demo.
     const again = await failToStart({ args: ['--demo'], cwd: folder, environment: { PORT: port } });
     expect(again).toMatchObject({
       exitCode: 1,
       stderr: `Another demo in this folder has port ${port}: set PORT.\n`,
     });
-    // Nor whoever starts one that listens on another address.
+    // The same applies to a start on another address.
     const beside = await failToStart({
       args: ['--demo'],
       cwd: folder,
@@ -174,7 +176,7 @@ describe('a demo', () => {
     await stop(await startService({ args: ['--demo'], cwd: folder, environment: { PORT: port } }));
   });
 
-  test('is one alone of those that are started at the same moment on one port', async () => {
+  test('starts once when several start in parallel on one port', async () => {
     const folder = temporaryFolder();
     const port = String(await freePort());
     const starts = await Promise.allSettled(
@@ -191,7 +193,7 @@ describe('a demo', () => {
     }
   });
 
-  test('leaves nothing behind on a port that nobody has chosen, and is refused where another program has it', async () => {
+  test('removes its files after a stop on a random port, and fails to start on a port in use', async () => {
     const folder = temporaryFolder();
     const service = await startService({ args: ['--demo'], cwd: folder });
     const { port } = new URL(service.address);
@@ -206,7 +208,7 @@ describe('a demo', () => {
     expect(await readdir(join(folder, 'data'))).toEqual(['development-auth-secret']);
   });
 
-  test('is refused where it could reach what is somebody’s, by the names of the settings alone', async () => {
+  test('fails with the names of the settings when they refer to real data or production', async () => {
     const secret = 'file:private/name.db';
     const settings = { DATABASE_URL: secret, SANDBOX_DATABASE_URL: secret, CARRIER_URL: 'http://127.0.0.1:9' };
     const folder = temporaryFolder();
@@ -225,27 +227,27 @@ describe('a demo', () => {
     [['--demo', '--now'], 'argument missing'],
     [['--dmeo'], "unknown option '--dmeo'"],
     [['demo'], 'too many arguments'],
-  ])('is not begun with %p, and the flags there are are told', async (args, reason) => {
+  ])('fails with usage for %p', async (args, reason) => {
     const { exitCode, stderr, stdout } = await failToStart({ args });
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
     expect(stderr).toContain(reason);
     expect(stderr).toMatch(/--now <time> +with --demo/);
   });
 
-  test.each(['demo', 'now'])('that npm has kept --%s from is refused, and told how to get it', async (flag) => {
+  test.each(['demo', 'now'])('fails with a hint when npm consumed --%s', async (flag) => {
     const { exitCode, stderr } = await failToStart({ environment: { [`npm_config_${flag}`]: 'true' } });
     expect(exitCode).toBe(1);
     expect(stderr).toBe(`npm has taken --${flag} for itself. Its own flags end with --: npm start -- --${flag}\n`);
   });
 
-  test('tells its flags to who asks for help', async () => {
+  test('prints its flags for --help', async () => {
     const { exitCode, stdout } = await failToStart({ args: ['--help'] });
     expect(exitCode).toBe(0);
     expect(stdout).toContain('--demo ');
   });
 });
 
-test('repeatable ids are distinct UUIDs of version 7 that count upwards, the same each time', () => {
+test('createRepeatableIds returns the same distinct ascending UUIDs of version 7 each time', () => {
   const take = (series: number) => Array.from({ length: 300 }, createRepeatableIds(series));
   const ids = take(1);
   for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);

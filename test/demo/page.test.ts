@@ -13,15 +13,15 @@ import { lanAddress } from '../support/lan-address';
 import { createRawClient } from '../support/raw-http';
 import { type Service, startService } from '../support/service';
 
-if (noBrowser !== undefined) console.warn(`The demo page was not opened in a browser: ${noBrowser}.`);
+if (noBrowser !== undefined) console.warn(`Browser tests of the demo page skipped: ${noBrowser}.`);
 
 const appearances = [
   { width: 390, height: 844, colorScheme: 'light' },
   { width: 1280, height: 900, colorScheme: 'dark' },
 ] as const;
-const patienceMs = 120_000;
+const hangTimeoutMs = 120_000;
 
-/** The page of a service in this process on a fresh database, whose clock is that of its tests. */
+/** A service with the demo page in this process, with a fresh database and a frozen clock. */
 async function listen(publicUrl?: string) {
   const now = new Date('2026-03-10T12:00:00Z');
   const demoTokens = {
@@ -34,12 +34,12 @@ async function listen(publicUrl?: string) {
   return { ...testApp, port: testApp.app.server?.port ?? 0, demoTokens };
 }
 
-const filled = (page: Page) => page.waitForSelector('html[data-state=filled]', { timeout: patienceMs });
+const filled = (page: Page) => page.waitForSelector('html[data-state=filled]', { timeout: hangTimeoutMs });
 const textsOf = (page: Page, selector: string) => page.locator(selector).allTextContents();
 
 const toNumber = (text: string) => Number(text.replace('−', '-'));
 
-/** What the page must be on a phone by day, and on a desk at night. */
+/** Expects no overflow and no accessibility violations on a light phone and a dark desktop. */
 async function expectUsable(page: Page): Promise<void> {
   for (const { colorScheme, ...size } of appearances) {
     await page.setViewportSize(size);
@@ -54,14 +54,14 @@ async function expectUsable(page: Page): Promise<void> {
   ).toBe(0);
 }
 
-describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () => {
+describe.skipIf(noBrowser !== undefined)('demo page in a browser', () => {
   test(
-    'shows of a demo what the API answers, to everybody, from this host alone',
+    'shows the data of the API accessibly and contacts no other host',
     async () => {
       const cwd = temporaryFolder();
       const { address } = await startService({ args: ['--demo', '--now', '2026-01-15'], cwd });
       const tokens = await Bun.file(join(cwd, `data/demo-${new URL(address).port}-tokens.json`)).json();
-      const ask = async (as: string, path: string, body?: object) => {
+      const request = async (as: string, path: string, body?: object) => {
         const headers = { authorization: `Bearer ${tokens[as]}`, 'content-type': 'application/json' };
         const sent = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) };
         return (await fetch(`${address}/v2/private${path}`, { headers, ...sent })).json();
@@ -70,7 +70,8 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
       await filled(page);
 
       const glance = async (month: string) =>
-        v.parse(MonthlyGlanceBody, await ask('demo-manager', `/user/salesManager/monthly-glance?month=${month}`)).data;
+        v.parse(MonthlyGlanceBody, await request('demo-manager', `/user/salesManager/monthly-glance?month=${month}`))
+          .data;
       const expectGlance = async (month: string) => {
         await page.locator('.chart .total').first().waitFor();
         const { managerReport, counselorsReport, teamGlance, period } = await glance(month);
@@ -127,7 +128,7 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
       isLate.resolve();
       await expectGlance('2025-05');
 
-      const { matches } = v.parse(PreviewBody, await ask('demo-user', '/engine/preview', {})).data;
+      const { matches } = v.parse(PreviewBody, await request('demo-user', '/engine/preview', {})).data;
       const all = [...(matches.bestMatch === null ? [] : [matches.bestMatch]), ...matches.remainingMatches];
       expect(await textsOf(page, '.matches h3')).toEqual(all.map(({ productName }) => productName));
       expect((await textsOf(page, '.matches .score')).map(toNumber)).toEqual(all.map(({ score }) => score));
@@ -147,11 +148,11 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
       expect(complaints).toEqual([]);
       expect(requests.filter((url) => !url.startsWith(`${address}/`))).toEqual([]);
     },
-    patienceMs,
+    hangTimeoutMs,
   );
 
   test(
-    'tries example answers where nobody has answered, saves nothing, and says what the API refuses',
+    'previews example answers without saving and shows errors of the API',
     async () => {
       const { port, db, now, call } = await listen();
       await seedDemo(db, now);
@@ -168,19 +169,19 @@ describe.skipIf(noBrowser !== undefined)('the demo page in a real browser', () =
       await page.getByLabel('Month', { exact: true }).selectOption({ index: 3 });
       await page.getByRole('alert').getByText('The database does not answer').waitFor();
     },
-    patienceMs,
+    hangTimeoutMs,
   );
 });
 
-describe('the demo page', () => {
-  const ask = async (port: number, host: string, headers: (readonly [string, string])[] = []) => {
+describe('demo page', () => {
+  const load = async (port: number, host: string, headers: (readonly [string, string])[] = []) => {
     const client = createRawClient(port);
-    const answer = await client.send({ method: 'GET', target: '/', headers: [['Host', host], ...headers] });
+    const response = await client.send({ method: 'GET', target: '/', headers: [['Host', host], ...headers] });
     client.close();
-    return { status: answer?.status, text: answer?.text ?? '', headers: answer?.headers };
+    return { status: response?.status, text: response?.text ?? '', headers: response?.headers };
   };
 
-  test('gives its tokens to a name of this machine alone, and to no page of another origin', async () => {
+  test('contains tokens only under loopback names and for no other origin', async () => {
     const { port, demoTokens } = await listen();
     for (const host of [
       `127.0.0.1:${port}`,
@@ -189,58 +190,58 @@ describe('the demo page', () => {
       `app.localhost:${port}`,
       `[::1]:${port}`,
     ]) {
-      const { status, text, headers } = await ask(port, host);
+      const { status, text, headers } = await load(port, host);
       expect({ host, status }).toEqual({ host, status: 200 });
       for (const token of Object.values(demoTokens)) expect(text).toContain(token);
       expect(headers?.get('cache-control')).toBe('no-store');
       expect(headers?.get('content-security-policy')).toStartWith("default-src 'none'; script-src 'self';");
       expect(headers?.get('content-security-policy')).not.toMatch(/unsafe|\*|http/);
     }
-    const strange = [
+    const otherHosts = [
       'evil.example',
       `evil.example:${port}`,
       '127.0.0.1.evil.example',
       'localhost.evil.example',
       '10.0.0.1',
     ];
-    for (const host of [...strange, '127.0.0.1@evil.example', 'evil-localhost', '0.0.0.0']) {
-      const { status, text } = await ask(port, host);
+    for (const host of [...otherHosts, '127.0.0.1@evil.example', 'evil-localhost', '0.0.0.0']) {
+      const { status, text } = await load(port, host);
       expect({ host, isRefused: status === 404 || status === 400 }).toEqual({ host, isRefused: true });
       for (const token of Object.values(demoTokens)) expect(text).not.toContain(token);
     }
-    expect((await ask(port, 'localhost', [['Origin', 'http://localhost:5173']])).status).toBe(404);
+    expect((await load(port, 'localhost', [['Origin', 'http://localhost:5173']])).status).toBe(404);
   });
 
-  test('is there under PUBLIC_URL as well, for a browser on this machine', async () => {
+  test('is served under PUBLIC_URL for a local browser', async () => {
     const { port } = await listen('https://demo.example');
-    expect((await ask(port, 'demo.example')).status).toBe(200);
-    expect((await ask(port, 'other.example')).status).toBe(404);
-    expect((await ask(port, 'demo.example', [['X-Forwarded-For', '127.0.0.1']])).status).toBe(404);
+    expect((await load(port, 'demo.example')).status).toBe(200);
+    expect((await load(port, 'other.example')).status).toBe(404);
+    expect((await load(port, 'demo.example', [['X-Forwarded-For', '127.0.0.1']])).status).toBe(404);
   });
 
-  const toldBy = (service: Service) => /^ +page +(\S+)$/m.exec(service.output())?.[1];
+  const printedPage = (service: Service) => /^ +page +(\S+)$/m.exec(service.output())?.[1];
 
-  test('is told at the start by an address at which it is there', async () => {
+  test('is printed at the start with a working address', async () => {
     for (const host of ['0.0.0.0', 'localhost']) {
       const service = await startService({ environment: { HOST: host } });
-      expect((await fetch(toldBy(service) ?? '')).status).toBe(200);
+      expect((await fetch(printedPage(service) ?? '')).status).toBe(200);
       service.process.kill('SIGKILL');
     }
   });
 
-  test.skipIf(lanAddress === undefined)('is there for nobody by an address of a network, nor told by one', async () => {
+  test.skipIf(lanAddress === undefined)('is neither served nor printed under a network address', async () => {
     const alone = await startService({ environment: { HOST: lanAddress ?? '' } });
-    expect(toldBy(alone)).toBeUndefined();
+    expect(printedPage(alone)).toBeUndefined();
     expect((await fetch(`${alone.address}/`)).status).toBe(404);
     alone.process.kill('SIGKILL');
 
     const open = await startService({ environment: { HOST: '0.0.0.0', PUBLIC_URL: 'http://planning.example' } });
-    const { port } = new URL(toldBy(open) ?? '');
+    const { port } = new URL(printedPage(open) ?? '');
     const token = await open.token();
     const read = async (address: string, host: string) => {
       const pages = [`http://${address}:${port}/`, `http://${address}:${port}/swagger`];
-      const answers = await Promise.all(pages.map((page) => fetch(page, { headers: { host } })));
-      return Promise.all(answers.map(async (answer) => (await answer.text()).includes(token)));
+      const responses = await Promise.all(pages.map((page) => fetch(page, { headers: { host } })));
+      return Promise.all(responses.map(async (response) => (await response.text()).includes(token)));
     };
     for (const host of ['planning.example', '127.0.0.1', `localhost:${port}`]) {
       expect([host, await read('127.0.0.1', host)]).toEqual([host, [true, true]]);
@@ -248,7 +249,7 @@ describe('the demo page', () => {
     }
   });
 
-  test('is a path like any unknown one where the start has made no tokens', async () => {
+  test('returns 404 like an unknown path without demo tokens', async () => {
     const { call } = await createTestApp();
     const unknown = await call('GET', '/nowhere');
     for (const path of ['/', '/demo/page.js', '/demo/page.css', '/demo/answers.json']) {

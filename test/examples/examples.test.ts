@@ -16,15 +16,15 @@ const root = join(import.meta.dirname, '../..');
 const noCurl = Bun.which('curl') === null ? 'no curl is installed' : undefined;
 const noNode = Bun.which('node') === null ? 'no Node.js is installed' : undefined;
 for (const reason of [noCurl, noNode, noBrowser])
-  if (reason !== undefined) console.warn(`Not all examples ran: ${reason}`);
+  if (reason !== undefined) console.warn(`Some examples were skipped: ${reason}`);
 
-/** This package as it is once its client is built, and nobody has started the service in it. */
+/** This package with the built client, before the first start of the service. */
 const folder = temporaryFolder();
 cpSync(join(root, 'package.json'), join(folder, 'package.json'));
 cpSync(import.meta.dirname, join(folder, 'test/examples'), { recursive: true });
 mkdirSync(join(folder, 'dist'));
 symlinkSync(await builtClient(), join(folder, 'dist/client'));
-/** The same before that. */
+/** The same package without the built client. */
 const unbuilt = temporaryFolder();
 cpSync(folder, unbuilt, { recursive: true });
 rmSync(join(unbuilt, 'dist'), { recursive: true });
@@ -33,7 +33,7 @@ const service = await startService({ environment: { AUTH_SECRET: testSecret } })
 const call = callerOf(service.address);
 const tokenOf = (id: string) => testToken({ id, now: new Date() });
 
-const Held = v.object({
+const StoredUser = v.object({
   user: v.looseObject({
     updatedAt: v.string(),
     insurance: v.object({
@@ -45,7 +45,7 @@ const Held = v.object({
     purchase: v.object({ partner: v.optional(v.object({ appNumber: v.number() })) }),
   }),
 });
-const heldIn = ({ body }: TestResponse) => v.parse(Held, body).user;
+const storedUser = ({ body }: TestResponse) => v.parse(StoredUser, body).user;
 
 function start(program: readonly string[], environment: Record<string, string>, cwd = folder) {
   const env = { PATH: process.env.PATH, BASE: service.address, ...environment };
@@ -58,10 +58,10 @@ const journeys = [
   { name: 'in Bun', program: [process.execPath, 'test/examples/journey.mjs'], missing: undefined },
 ].filter(({ missing }) => missing === undefined);
 
-describe.each(journeys)('the journey $name', ({ name, program }) => {
+describe.each(journeys)('journey $name', ({ name, program }) => {
   const run = (environment: Record<string, string>, cwd?: string) => runToEnd(start(program, environment, cwd));
 
-  test('prints what the service holds afterwards', async () => {
+  test('prints the data that the service stores', async () => {
     const { exitCode, stdout, stderr } = await run({ TOKEN: await tokenOf(name) });
     expect([exitCode, stderr]).toEqual([0, '']);
     const steps = stdout.split('\n== ').slice(1);
@@ -78,7 +78,7 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
       'Read it all back',
       'Read it again only if it has changed',
     ]);
-    const held = heldIn(await call('GET', '/v2/private/user', { as: name }));
+    const held = storedUser(await call('GET', '/v2/private/user', { as: name }));
     const { insurance, purchase } = held;
     const textOf = (title: string) => printed.get(title) ?? '';
     expect(textOf('A field that breaks a rule is refused, and nothing is stored')).toMatch(
@@ -105,16 +105,16 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
     expect(steps.at(-1)).toMatch(/304|"isNotModified": true/);
   });
 
-  test('ends with clear words where it is refused, nobody answers, or there is no token', async () => {
-    const [refused, alone, nameless] = await Promise.all([
+  test('fails with a message on a 401, without a service and without a token', async () => {
+    const [refused, offline, withoutToken] = await Promise.all([
       run({ TOKEN: 'unknown' }),
       run({ TOKEN: 'unknown', BASE: 'http://127.0.0.1:1' }),
       run({}),
     ]);
-    expect([refused.exitCode, alone.exitCode, nameless.exitCode]).toEqual([1, 1, 1]);
+    expect([refused.exitCode, offline.exitCode, withoutToken.exitCode]).toEqual([1, 1, 1]);
     expect(refused.stderr).toMatch(/token is not (valid|a signed JWT)/);
-    expect(alone.stderr).toContain('npm start');
-    expect(nameless.stderr).toMatch(/^\nSet TOKEN, or start the service/);
+    expect(offline.stderr).toContain('npm start');
+    expect(withoutToken.stderr).toMatch(/^\nSet TOKEN, or start the service/);
     if (!program[1]?.endsWith('.sh')) {
       const { exitCode, stderr } = await run({ TOKEN: 'unknown' }, unbuilt);
       expect([exitCode, stderr]).toEqual([1, '\nThe client is not built: npm run build:client\n']);
@@ -124,7 +124,7 @@ describe.each(journeys)('the journey $name', ({ name, program }) => {
   });
 });
 
-test.each(journeys)('the journey $name takes the token of what was last started in its folder', async ({ program }) => {
+test.each(journeys)('journey $name uses the token of the latest start in its folder', async ({ program }) => {
   const demo = `demo-${new URL(service.address).port}-tokens.json`;
   const named = { 'demo-tokens.json': await tokenOf('own'), [demo]: await tokenOf('of-a-demo') };
   mkdirSync(join(folder, 'data'), { recursive: true });
@@ -145,7 +145,7 @@ test.each(journeys)('the journey $name takes the token of what was last started 
   expect(shown).toEqual(['own', 'of-a-demo', 'own']);
 });
 
-test('the examples’ use of the client is type-checked', async () => {
+test('examples compile against the types of the client', async () => {
   const beside = join(folder, 'beside');
   cpSync(await builtClient(), beside, { recursive: true });
   cpSync(join(folder, 'test/examples/page.js'), join(beside, 'page.js'));
@@ -166,15 +166,15 @@ test('the examples’ use of the client is type-checked', async () => {
   await runProgram(folder, [process.execPath, join(root, 'node_modules/typescript/bin/tsc'), '-p', folder]);
 });
 
-test('the page’s server says when the client is not built', async () => {
+test('page server fails with a message when the client is not built', async () => {
   const { exitCode, stderr } = await runToEnd(start([process.execPath, 'test/examples/serve-page.ts'], {}, unbuilt));
   expect([exitCode, stderr]).toEqual([1, 'The client is not built: npm run build:client\n']);
 });
 
-describe.skipIf(noBrowser !== undefined)('the page', async () => {
+describe.skipIf(noBrowser !== undefined)('example page', async () => {
   const pagePort = await freePort();
   const pageOrigin = `http://127.0.0.1:${pagePort}`;
-  // Its own, since it is ended and begun again as another.
+  // A separate service, because the test kills and restarts it.
   const service = await startService({ environment: { AUTH_SECRET: testSecret, CORS_ORIGINS: pageOrigin } });
   const call = callerOf(service.address);
   const server = start([process.execPath, 'test/examples/serve-page.ts'], {
@@ -184,7 +184,7 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
   atEnd(() => server.kill());
   const { value } = await server.stdout.pipeThrough(new TextDecoderStream()).getReader().read();
 
-  test('signs in, shows each fault beside its field, saves, matches, and tells what is refused', async () => {
+  test('signs in, shows validation errors at their fields, saves, matches and shows other errors', async () => {
     expect(value).toBe(`${pageOrigin} calls ${service.address}\n`);
     const { page, requests, complaints } = await openInBrowser(pageOrigin);
     await page.setViewportSize({ width: 390, height: 844 });
@@ -207,9 +207,9 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
     await field('State').fill('VA');
     await field('Height in cm').fill('20');
     await press('Save');
-    const fault = page.getByText('This must be at least 50.');
-    await fault.waitFor();
-    expect(await field('Height in cm').getAttribute('aria-describedby')).toBe(await fault.getAttribute('id'));
+    const fieldError = page.getByText('This must be at least 50.');
+    await fieldError.waitFor();
+    expect(await field('Height in cm').getAttribute('aria-describedby')).toBe(await fieldError.getAttribute('id'));
     expect(await field('Height in cm').evaluate((input) => input === document.activeElement)).toBe(true);
     expect((await profile()).status).toBe(404);
 
@@ -230,7 +230,7 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
 
     await press('Match products');
     await page.locator('#matches li li').first().waitFor({ state: 'attached' });
-    const { bestMatch, remainingMatches } = heldIn(await profile()).insurance.matches;
+    const { bestMatch, remainingMatches } = storedUser(await profile()).insurance.matches;
     const lines = [bestMatch, ...remainingMatches].map(({ productName, score }) => `${productName}: ${score}`);
     expect(await page.locator('#matches summary').allTextContents()).toEqual(lines);
     expect(await page.locator('#record').textContent()).toContain(bestMatch.productName);
@@ -256,7 +256,7 @@ describe.skipIf(noBrowser !== undefined)('the page', async () => {
 
     const hosts = requests.map((url) => new URL(url)).filter(({ protocol }) => protocol !== 'data:');
     expect([...new Set(hosts.map(({ origin }) => origin))].sort()).toEqual([pageOrigin, service.address].sort());
-    // Chromium complains of each answer that is no success, which here are asked for.
+    // Chromium reports each error response, which this test causes on purpose.
     expect(complaints.filter((complaint) => !complaint.startsWith('Failed to load resource'))).toEqual([]);
   }, 60_000);
 });

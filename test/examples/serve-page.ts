@@ -1,6 +1,6 @@
 /**
- * Serves page.html, as any static server could, on another origin than the service's: after `npm run build:client`, by
- * `bun test/examples/serve-page.ts`. BASE is the service's address; it has to list this page's, as by
+ * Serves page.html like a static server, on another origin than the service. Run it after `npm run build:client` with
+ * `bun test/examples/serve-page.ts`. BASE is the address of the service, which must allow this origin, for example
  * `CORS_ORIGINS=http://127.0.0.1:5173 npm start`.
  */
 const service = process.env.BASE ?? 'http://127.0.0.1:3000';
