@@ -23,11 +23,11 @@ const Ready = v.object({
 });
 
 interface HealthDeps extends Pick<AppDeps, 'reads' | 'lifecycle' | 'hasTokenKeys'> {
-  /** Returns the code of the failure that keeps the database from taking writes. */
+  /** The code of the error that prevents writes; undefined if writes succeed. */
   readonly whyUnwritable: () => Promise<string | undefined>;
 }
 
-/** Routes for probes: liveness, which asks no database, and readiness. */
+/** Liveness and readiness probes. */
 export function createHealthRoutes({ reads, lifecycle, hasTokenKeys, whyUnwritable }: HealthDeps) {
   const readiness = async (): Promise<v.InferOutput<typeof Ready>> => {
     if (lifecycle.isDraining) throw new AppError('shutting-down');
@@ -63,7 +63,7 @@ export function createHealthRoutes({ reads, lifecycle, hasTokenKeys, whyUnwritab
           ...problems('malformed-request', 'database-unavailable', 'auth-keys-unavailable', 'shutting-down'),
         },
         detail: {
-          summary: 'Check that reads are served on a schema that fits, and whether writes are',
+          summary: 'Check that the service can read, and whether it can write',
           description:
             'Send no requests to an instance that fails this check. `OPTIONS /` and `OPTIONS /health/ready` run it without a body.',
           operationId: 'getReadiness',
@@ -88,14 +88,14 @@ async function requireFit({ $client }: Database): Promise<void> {
   if (fit !== 'fit') throw new AppError('database-unavailable', { detail: unfitDetail[fit] });
 }
 
-/** A scrape is answered whatever the database does. */
+/** A scrape returns in time also if the database is slow. */
 const patienceMs = 500;
 const factsKeptForMs = 5_000;
 
 interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycle'> {
   readonly config: Pick<AppDeps['config'], 'metricsToken'>;
   readonly readFacts: () => Promise<DatabaseFacts>;
-  /** Returns the code of the failure that keeps the database from taking writes. */
+  /** The code of the error that prevents writes; undefined if writes succeed. */
   readonly whyUnwritable: () => Promise<string | undefined>;
 }
 
@@ -106,7 +106,7 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
   const { metricsToken: source } = config;
   const expected = () => digest(`Bearer ${currentSecret(source)}`);
   const facts = keptForAWhile(database.readFacts);
-  // A scrape that waits no longer reports the last result, and before the first one that writes are unavailable.
+  // The last result; a scrape does not wait longer than `patienceMs` for a new one.
   let isWritable = false;
   const probe = async () => {
     isWritable = (await database.whyUnwritable()) === undefined;
@@ -133,12 +133,12 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
   return plugin;
 }
 
-/** Of one length, so that comparing them takes one time. */
+/** Digests have one length, as `timingSafeEqual` requires. */
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-/** Reads once for all scrapes of a few seconds; undefined while that fails or takes too long. */
+/** Reads at most once in `factsKeptForMs`; undefined if the read fails or takes longer than `patienceMs`. */
 function keptForAWhile(read: () => Promise<DatabaseFacts>): () => Promise<DatabaseFacts | undefined> {
   let reading: Promise<DatabaseFacts> | undefined;
   let last: { readonly facts: DatabaseFacts | undefined; readonly atMs: number } | undefined;

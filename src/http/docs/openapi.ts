@@ -27,8 +27,8 @@ function isDocumented({ hooks }: DocumentedRoute): boolean {
 /** What the operations of the document are made with. */
 interface Material {
   readonly models: Models;
-  /** What the service has answered to the first example of a request, by the operation's id. */
-  readonly answers: Readonly<Record<string, unknown>>;
+  /** Recorded responses to the first example of each operation, by its id. */
+  readonly examples: Readonly<Record<string, unknown>>;
   /** The base of each link in a description. */
   readonly base: string;
   readonly bodyLimitBytes: number;
@@ -58,12 +58,12 @@ const RequestExamples = v.optional(
 const TagParameter = v.object({ name: v.picklist(['If-Match', 'If-None-Match']) });
 
 function operation({ path, hooks }: DocumentedRoute, material: Material): Record<string, unknown> {
-  const { models, answers } = material;
+  const { models, examples } = material;
   const { parameters, requestBody, ...detail } = hooks.detail ?? {};
   const isPrivate = path.startsWith('/v2/private/');
   const hasTag = asArray(parameters).some((parameter) => v.is(TagParameter, parameter));
   const failsAfterSave = Object.values(hooks.response ?? {}).some((each) => slugsOf(each).includes('carrier-declined'));
-  const example = answers[String(detail.operationId)];
+  const example = examples[String(detail.operationId)];
   return {
     ...detail,
     security: isPrivate ? [{ [bearerScheme]: [] }] : [],
