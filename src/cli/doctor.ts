@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { keptDevelopmentSecret } from '../auth/signing';
+import { readDevelopmentSecret } from '../auth/signing';
 import { settingSources } from '../config/env-files';
 import { type Config, readConfig } from '../config/settings';
 import { absenceOf, type Database, localPath, openDatabase, placeOf } from '../db/client';
@@ -35,7 +35,7 @@ export function doctorCommand(): Command {
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
     .action(async (options: { tokenFile?: string; deep: boolean; json: boolean }) => {
-      const config = readConfig(process.env, keptDevelopmentSecret());
+      const config = readConfig(process.env, readDevelopmentSecret());
       const findings = [
         ...settingsFindings(config),
         ...proxyFindings(config, process.env),

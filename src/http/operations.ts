@@ -3,11 +3,11 @@ import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import { currentSecret } from '../config/secrets';
 import type { Database } from '../db/client';
-import { beforeDeadline } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-gate';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { logFields } from '../log-fields';
+import { cached, withTimeout } from '../shared/async';
 import { buildIdentity } from '../shared/build';
 import type { DatabaseFacts } from '../telemetry/events';
 import { problems } from './problem-response';
@@ -90,7 +90,7 @@ async function requireFit({ $client }: Database): Promise<void> {
 
 /** A scrape returns in time also if the database is slow. */
 const patienceMs = 500;
-const factsKeptForMs = 5_000;
+const factsTtlMs = 5_000;
 
 interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycle'> {
   readonly config: Pick<AppDeps['config'], 'metricsToken'>;
@@ -105,7 +105,13 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
   if (metrics === undefined || config.metricsToken === undefined) return plugin;
   const { metricsToken: source } = config;
   const expected = () => digest(`Bearer ${currentSecret(source)}`);
-  const facts = keptForAWhile(database.readFacts);
+  const facts = cached({
+    ttlMs: factsTtlMs,
+    load: async () => ({
+      current: await withTimeout(database.readFacts(), patienceMs, () => undefined).catch(() => undefined),
+    }),
+    onReloadFailure: () => undefined,
+  });
   // The last result; a scrape does not wait longer than `patienceMs` for a new one.
   let isWritable = false;
   const probe = async () => {
@@ -118,11 +124,11 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
         rateLimits?.takeUnauthenticated({ request, server, set });
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }
-      const probing = beforeDeadline(probe(), patienceMs).catch(() => undefined);
-      const [currentFacts] = await Promise.all([facts(), probing]);
+      const probing = withTimeout(probe(), patienceMs, () => undefined).catch(() => undefined);
+      const [{ current }] = await Promise.all([facts(), probing]);
       const text = await metrics.print({
         inFlight: server?.pendingRequests ?? 0,
-        database: currentFacts,
+        database: current,
         isWritable: !lifecycle.hasLostDisk && isWritable,
         hasLostDatabase: lifecycle.hasLostDisk,
       });
@@ -136,19 +142,4 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
 /** Digests have one length, as `timingSafeEqual` requires. */
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
-}
-
-/** Reads at most once in `factsKeptForMs`; undefined if the read fails or takes longer than `patienceMs`. */
-function keptForAWhile(read: () => Promise<DatabaseFacts>): () => Promise<DatabaseFacts | undefined> {
-  let reading: Promise<DatabaseFacts> | undefined;
-  let last: { readonly facts: DatabaseFacts | undefined; readonly atMs: number } | undefined;
-  return async () => {
-    if (last !== undefined && performance.now() - last.atMs < factsKeptForMs) return last.facts;
-    reading ??= read().finally(() => {
-      reading = undefined;
-    });
-    const facts = await beforeDeadline(reading, patienceMs).catch(() => undefined);
-    last = { facts, atMs: performance.now() };
-    return facts;
-  };
 }

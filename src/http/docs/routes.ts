@@ -40,7 +40,7 @@ export function createDocs({ config, demoTokens }: Pick<AppDeps, 'config' | 'dem
   };
 }
 
-/** The `detail.requestBody` of a route: bodies to try, by a name that says what they show. */
+/** The `detail.requestBody` of a route: example bodies by name. */
 export function requestExamples(values: Readonly<Record<string, object>>) {
   const examples = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
   return { content: { 'application/json': { examples } } };
