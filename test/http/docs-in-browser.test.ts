@@ -182,7 +182,7 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
       }
       await page.getByRole('link', { name: 'All problems' }).click();
       await page.getByRole('link', { name: 'carrier-declined' }).click();
-      expect(await page.title()).toBe('The carrier declines the application');
+      expect(await page.title()).toBe('Application declined');
       expect(complaints).toEqual([]);
     },
     hangTimeoutMs,

@@ -173,7 +173,7 @@ describe('/swagger/json', () => {
     const text = JSON.stringify(await document());
     for (const part of [
       '"name":"page","in":"query","required":false,"schema":{"description":"Page number from 1","type":"integer","minimum":1',
-      '"name":"limit","in":"query","required":false,"schema":{"description":"Entries a page","type":"integer","minimum":1,"maximum":1000',
+      '"name":"limit","in":"query","required":false,"schema":{"description":"Entries per page","type":"integer","minimum":1,"maximum":1000',
       'The calendar date as written counts, whatever the offset',
       'is ambiguous',
       'USPS code of a state',
