@@ -48,13 +48,13 @@ import { createUserStore } from './modules/users/store';
 import { createReadRecord, createWrittenVersions } from './modules/users/versions';
 import { calendarDateAt } from './shared/calendar';
 
-/** The most consecutive queries of one response. */
-const maxQueries = 6;
+/** How many queries in a row the longest answer waits for. */
+const longestQueries = 6;
 const idleSeconds = 10;
 
 type ServeConfig = Pick<AppDeps['config'], 'carrier' | 'database' | 'publicUrl' | 'requestTimeoutMs'>;
 
-/** The options of Bun's server. */
+/** How Bun serves the app. */
 export function serveOptions({
   config,
   log,
@@ -62,30 +62,30 @@ export function serveOptions({
   newRequestId,
 }: Pick<AppDeps, 'log' | 'newRequestId'> & Partial<Pick<AppDeps, 'metrics'>> & { config: ServeConfig }) {
   const { carrier, database, publicUrl, requestTimeoutMs } = config;
-  const longestResponseMs = (carrier.attempts + 1) * carrier.timeoutMs + maxQueries * database.timeoutMs;
+  const longestAnswerMs = (carrier.attempts + 1) * carrier.timeoutMs + longestQueries * database.timeoutMs;
   return {
-    // Bun restarts it at a complete request and at a response, not at each byte. It ends slow request heads too; slow bodies
-    // get a response earlier.
-    idleTimeout: Math.ceil(Math.max(longestResponseMs, requestTimeoutMs) / 1000) + idleSeconds,
-    // Otherwise two services on one port would silently share its requests.
+    // Counts anew from a whole request and from an answer, not from each byte, so it cuts whoever sends a head slowly
+    // too; a slow body is answered before.
+    idleTimeout: Math.ceil(Math.max(longestAnswerMs, requestTimeoutMs) / 1000) + idleSeconds,
+    // Two services on one port would share its requests silently.
     reusePort: false,
-    // Errors that bypass the error handler (an invalid header, `throw null`) would otherwise show Bun's own page.
+    // What escapes the error handler (a header that cannot be sent, `throw null`) would show Bun's own page.
     development: false,
-    // `readJsonBody` has the limit. It runs after authentication and responds with a problem.
+    // Larger bodies are refused by our own check, after the token's and with a problem body.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     error(error: unknown) {
       const requestId = newRequestId();
       log.error({ requestId, problem: 'internal-error', ...describeError(error) }, 'request failed');
       metrics?.requestCrashed();
-      const response = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
-      response.headers.set('x-request-id', requestId);
-      for (const [name, value] of Object.entries(responseHeaders(publicUrl))) response.headers.set(name, value);
-      return response;
+      const answer = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
+      answer.headers.set('x-request-id', requestId);
+      for (const [name, value] of Object.entries(responseHeaders(publicUrl))) answer.headers.set(name, value);
+      return answer;
     },
   };
 }
 
-/** The named schemas of the OpenAPI document. */
+/** The models that the documentation names. */
 const models = {
   ApplicationsBody,
   Cemetery,
@@ -127,13 +127,13 @@ export function createServices(deps: AppDeps) {
   };
 }
 
-/** The service as one Elysia app, which main.ts starts. */
+/** The whole service as one Elysia app. It never listens: see main.ts. */
 export function createApp(deps: AppDeps, services = createServices(deps)) {
   const routeTable = createRouteTable();
   const cors = createCors(deps.config);
   const docs = createDocs(deps, models);
   const problemPages = createProblemPages(deps, routeTable);
-  const limitAnonymous = ({ request, server, set }: RateLimitedRequest) =>
+  const limitVisitor = ({ request, server, set }: RateLimitedRequest) =>
     deps.rateLimits?.takeAnonymous({ request, server, set });
 
   const whyUnwritable = createWriteProbe(deps.db.$client);
@@ -148,10 +148,10 @@ export function createApp(deps: AppDeps, services = createServices(deps)) {
       ...serveOptions(deps),
       routes: sentTargetRoutes((request): Response | Promise<Response> => app.fetch(request)),
     },
-    // Otherwise Elysia finds a wrong path behind a `Host` of fewer than four characters.
+    // Else the path begins further right under a `Host` of less than four letters.
     handler: { standardHostname: false },
   })
-    // The first readiness check then has a result even if the database hangs.
+    // The first readiness check then has a result, also while the database hangs.
     .onStart(() => void whyUnwritable())
     .headers(responseHeaders(deps.config.publicUrl))
     .use(createRequestContext(deps, cors))
@@ -160,7 +160,7 @@ export function createApp(deps: AppDeps, services = createServices(deps)) {
     .use(rawQuery)
     .use(createHealthRoutes({ ...deps, whyUnwritable }))
     .use(createMetricsRoute({ ...deps, whyUnwritable, readFacts }))
-    .guard({ beforeHandle: limitAnonymous }, (pages) =>
+    .guard({ beforeHandle: limitVisitor }, (pages) =>
       pages.use(problemPages.plugin).use(docs.plugin).use(createDemoPage(deps)),
     )
     .use(iconRoutes)

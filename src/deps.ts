@@ -8,7 +8,7 @@ import type { Log } from './log';
 import type { Carrier } from './shared/carrier';
 import type { Metrics, Tracing } from './telemetry/events';
 
-/** The external dependencies of the app. */
+/** What the app touches outside itself. Everything else it makes from these. */
 export interface AppDeps {
   readonly config: Pick<
     Config,
@@ -19,11 +19,11 @@ export interface AppDeps {
     readonly database: Pick<Config['database'], 'timeoutMs'>;
   };
   readonly carrier: Carrier;
-  /** For writes, and for reads that must see them. */
+  /** Takes all writes, and the reads that must see them. */
   readonly db: Database;
-  /** For reads that may be slightly stale: the replica with fallback to `db`, or `db`. */
+  /** What may be read as it was a moment ago: the replica, and `db` where there is none or it cannot answer. */
   readonly reads: Database;
-  /** The replica without fallback. */
+  /** The replica alone, if there is one. */
   readonly replica: Database | undefined;
   /** Wall clock of records and dates. A demo may freeze it. */
   readonly clock: () => Date;
@@ -34,54 +34,55 @@ export interface AppDeps {
   readonly verifyToken: VerifyToken;
   /** False while a JWKS gives no key to check tokens with. */
   readonly hasTokenKeys: () => boolean;
-  /** Defined only if the start generated the key. Pages show them only in a browser on this machine. */
+  /** Undefined unless the start made its own key: a page may show them to whoever runs the service on their machine. */
   readonly demoTokens: DemoTokens | undefined;
-  /** Undefined if limits are off. */
+  /** Undefined when they are off. */
   readonly rateLimits: RateLimits | undefined;
   readonly log: Log;
   readonly newId: () => string;
   readonly newRequestId: () => string;
-  /** The base of absolute links, without a trailing slash; known once the service listens. */
+  /** Base of every absolute link, without a last slash; known once the service listens. */
   readonly publicUrl: () => string;
   readonly lifecycle: Lifecycle;
+  /** Undefined, like `tracing`, where nobody has asked for it. */
   readonly metrics: Metrics | undefined;
   readonly tracing: Tracing | undefined;
 }
 
-/** State of the process that the app reports to health checks and clients. */
+/** What the process tells the app of itself, and hears from it. */
 export interface Lifecycle {
   isDraining: boolean;
-  /** The database file or its disk is lost. No save is acknowledged until a restart. */
+  /** The database file or its disk is lost: no save is acknowledged until the process is restarted. */
   hasLostDisk: boolean;
-  /** The event that was detected, as a sentence without a final stop. */
+  /** What happened to the file or the disk. */
   lossReason?: string | undefined;
-  /** Instructions for the operator. */
+  /** How an operator gets the service to save again. */
   lossRemedy?: string | undefined;
   onRequestWhileDraining(): void;
 }
 
-/** The server, which knows the addresses of connections. */
+/** What tells where a connection comes from: Bun's server, or nothing where no server listens. */
 export interface AddressSource {
   requestIP(request: Request): { readonly address: string } | null;
 }
 
-/** A request whose response reports the remaining quota in its headers. */
+/** What of a request decides about its limit, and where the answer says how much is left. */
 export interface RateLimitedRequest {
   readonly request: Request;
   readonly server: AddressSource | null;
   readonly set: Pick<Context['set'], 'headers'>;
 }
 
-/** Every method throws AppError `rate-limited` if the quota is used up. */
+/** Every method throws AppError `rate-limited` when nothing is left. */
 export interface RateLimits {
-  /** Counts a request with a verified token. */
-  takeAuthenticated(clientId: string, context: RateLimitedRequest): void;
-  /** Counts a request to start an application, which has a second, stricter limit. */
-  takeCoverage(clientId: string, context: RateLimitedRequest): void;
-  /** Counts a private request without a valid token. */
-  takeUnauthenticated(context: RateLimitedRequest): void;
-  /** Checks the quota before the verification of a token that is not cached; counts nothing. */
-  requireUnauthenticated(context: RateLimitedRequest): void;
-  /** Counts a request for a public or missing path. */
-  takeAnonymous(context: RateLimitedRequest): void;
+  /** A request of somebody whose token is verified; counted once, however often it is asked about. */
+  takeAuthenticated(callerId: string, exchange: RateLimitedRequest): void;
+  /** The stricter limit of starting an application, on top of that. */
+  takeCoverage(callerId: string, exchange: RateLimitedRequest): void;
+  /** A private request without a token that can be verified. */
+  takeUnauthenticated(exchange: RateLimitedRequest): void;
+  /** Asked before a token that was never seen is verified; counts nothing. */
+  requireUnauthenticated(exchange: RateLimitedRequest): void;
+  /** A request for what is public, or not there. */
+  takeAnonymous(exchange: RateLimitedRequest): void;
 }

@@ -143,8 +143,15 @@ describe('source code', () => {
   });
 
   test('reads the environment only in entry points', () => {
-    const mayUse = /^src\/(main\.ts|cli\/|build\/main\.ts)/;
+    const mayUse = /^src\/(main|cli\/main|build\/main)\.ts$/;
     expect(breaking(source, ({ path, text }) => text.includes('process.env') && !mayUse.test(path))).toEqual([]);
+  });
+
+  test('passes commands their environment, streams and signals, which only cli/main.ts takes from the process', () => {
+    const ofProcess = /\bprocess\.(?:env|std|argv|cwd|exit|on\(|once\(|off\()/;
+    expect(breaking(source, ({ path, text }) => /^src\/cli\/(?!main\.ts$)/.test(path) && ofProcess.test(text))).toEqual(
+      [],
+    );
   });
 
   test('imports no routes or service of another module', () => {

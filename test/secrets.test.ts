@@ -48,7 +48,9 @@ function refusalOf(environment: Record<string, string>): string {
 /** The secrets that a running service exposes in responses, output and process arguments. */
 async function exposedBy(start: Start, token = 'x.y.z') {
   const { DATABASE_ENCRYPTION_KEY } = start.environment ?? {};
-  const { cwd } = await createCommandLine(DATABASE_ENCRYPTION_KEY === undefined ? {} : { DATABASE_ENCRYPTION_KEY });
+  const { cwd } = await createCommandLine(DATABASE_ENCRYPTION_KEY === undefined ? {} : { DATABASE_ENCRYPTION_KEY }, {
+    isProcess: true,
+  });
   const service = await startService({ cwd, ...start, hasErrorsInOutput: true });
   const received: string[] = [];
   const send = async (path: string, init: RequestInit = {}) => {
@@ -111,7 +113,7 @@ describe('secrets are not exposed', () => {
       });
       expect(output).not.toBe('');
       expect(seen).toEqual([]);
-      const line = await createCommandLine(environment);
+      const line = await createCommandLine(environment, { isProcess: true });
       for (const args of cases([['user', 'show', 'ada'], ['doctor'], ['migrate']], 2)) {
         const { stdout, stderr } = await line.planning(...args);
         expect({ args, seen: secretsIn(stdout + stderr) }).toEqual({ args, seen: [] });
@@ -146,13 +148,19 @@ describe('secrets are not exposed', () => {
 
   test('by a failing command or by doctor', async () => {
     const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
-    const line = await createCommandLine({ ...settings, ...ofFile, NEW_DATABASE_ENCRYPTION_KEY: 'sesame-new' });
+    const line = await createCommandLine(
+      { ...settings, ...ofFile, NEW_DATABASE_ENCRYPTION_KEY: 'sesame-new' },
+      { isProcess: true },
+    );
     await line.write('bad.json', '[{"a":');
-    const other = await createCommandLine({
-      ...settings,
-      ...ofFile,
-      DATABASE_ENCRYPTION_KEY: `${ofFile.AUTH_SECRET}1`,
-    });
+    const other = await createCommandLine(
+      {
+        ...settings,
+        ...ofFile,
+        DATABASE_ENCRYPTION_KEY: `${ofFile.AUTH_SECRET}1`,
+      },
+      { isProcess: true },
+    );
     await other.write('data/planning.db', readFileSync(join(line.cwd, 'data/planning.db')));
     for (const [{ planning }, ...args] of [
       [line, 'doctor'],
@@ -200,7 +208,10 @@ describe('secrets are not exposed', () => {
 
 test('authenticated response contains the chat token and no other secret', async () => {
   const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
-  const { cwd } = await createCommandLine({ DATABASE_ENCRYPTION_KEY: secrets.DATABASE_ENCRYPTION_KEY });
+  const { cwd } = await createCommandLine(
+    { DATABASE_ENCRYPTION_KEY: secrets.DATABASE_ENCRYPTION_KEY },
+    { isProcess: true },
+  );
   const service = await startService({ cwd, environment: { ...settings, ...ofFile } });
   const read = async (authorization: string) => {
     const response = await fetch(`${service.address}/v2/private/healthAndCare/`, { headers: { authorization } });

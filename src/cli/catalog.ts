@@ -12,31 +12,30 @@ import { hashCatalog } from '../seed';
 import { commandName } from '../shared/build';
 import { calendarDateAt, parseCalendarDate } from '../shared/calendar';
 import { findFieldErrors, shownErrors } from '../shared/field-errors';
-import { withDatabase } from './context';
-import { readJsonFile } from './files';
+import { type Context, positiveInteger, readJsonFile, readSettings } from './context';
+import { withDatabase } from './database';
 import { counted, printResult, toTable } from './output';
-import { readSettings } from './settings';
 
-export function catalogCommand(): Command {
+export function catalogCommand(context: Context): Command {
   return new Command('catalog')
-    .description('Look at the catalogue of products')
-    .addCommand(showCommand())
-    .addCommand(diffCommand())
-    .addCommand(tryCommand())
+    .description('Show, compare and try versions of the product catalogue')
+    .addCommand(showCommand(context))
+    .addCommand(diffCommand(context))
+    .addCommand(tryCommand(context))
     .addCommand(
       new Command('schema')
-        .description('Print the JSON Schema of a catalogue’s file, for editors')
-        .action(() => printResult({ json: true }, catalogJsonSchema(), '')),
+        .description('Print the JSON Schema of a catalogue file, for editors')
+        .action(() => printResult(context, { json: true }, catalogJsonSchema(), '')),
     );
 }
 
-function showCommand(): Command {
+function showCommand(context: Context): Command {
   return new Command('show')
-    .description('Print a version of the catalogue, the one in force if none is named')
-    .argument('[version]', 'number of the version', versionNumber)
-    .option('--json', 'print it as the file that `import products` takes', false)
+    .description('Print a version of the catalogue; default: the current one')
+    .argument('[version]', 'number of the version', positiveInteger)
+    .option('--json', 'print it as a file for `import products`', false)
     .action((version: number | undefined, options: { json: boolean }) =>
-      withDatabase(readSettings('catalog show'), async (db) => {
+      withDatabase(context, readSettings(context, 'catalog show'), async (db) => {
         const stored = await findCatalog(db, version);
         const catalog = toCatalog(stored);
         const rows = catalog.products.map(({ id, productName, active, disqualifiers, rules }) => [
@@ -47,28 +46,28 @@ function showCommand(): Command {
           disqualifiers.join(', '),
         ]);
         const table = toTable(['id', 'product', 'active', 'rules', 'disqualifiers'], rows);
-        printResult(options, catalog, `Version ${stored.version}\n\n${table}`);
+        printResult(context, options, catalog, `Version ${stored.version}\n\n${table}`);
       }),
     );
 }
 
-function diffCommand(): Command {
+function diffCommand(context: Context): Command {
   return new Command('diff')
-    .description('Print what differs between two versions')
-    .argument('<a>', 'number of the earlier version', versionNumber)
-    .argument('<b>', 'number of the later version', versionNumber)
+    .description('Print the differences between two versions')
+    .argument('<a>', 'number of the earlier version', positiveInteger)
+    .argument('<b>', 'number of the later version', positiveInteger)
     .option('--json', 'print the lines as JSON', false)
     .action((a: number, b: number, options: { json: boolean }) =>
-      withDatabase(readSettings('catalog diff'), async (db) => {
+      withDatabase(context, readSettings(context, 'catalog diff'), async (db) => {
         const before = toCatalog(await findCatalog(db, a));
         const after = toCatalog(await findCatalog(db, b));
         const differences = diffCatalogs(before, after);
-        printResult(options, { differences }, differences.join('\n') || 'The versions are the same.');
+        printResult(context, options, { differences }, differences.join('\n') || 'The versions are the same.');
       }),
     );
 }
 
-/** The sections of a user object; a name that is not there would look like an answer that was not given. */
+/** The sections of a user object. It is strict, because a misspelled name would look like a missing answer. */
 const Person = v.strictObject({
   ...v.partial(User).entries,
   profile: v.optional(v.strictObject(User.entries.profile.entries)),
@@ -79,21 +78,17 @@ const Person = v.strictObject({
   lifetimeCare: v.optional(v.strictObject(User.entries.lifetimeCare.entries)),
 });
 
-function tryCommand(): Command {
+function tryCommand(context: Context): Command {
   return new Command('try')
-    .description('Match a person in a file, and explain every point')
-    .requiredOption('--user <file>', 'JSON of a user object, as GET /v2/private/user answers it, or of some sections')
-    .option(
-      '--catalog <version>',
-      'number of the catalogue’s version; the one in force if none is named',
-      versionNumber,
-    )
-    .option('--on <date>', 'day of the match, YYYY-MM-DD; today if none is named', calendarDate)
+    .description('Match a user object from a file, and explain every point')
+    .requiredOption('--user <file>', 'JSON of a user object, as GET /v2/private/user returns it, or of some sections')
+    .option('--catalog <version>', 'number of the catalogue version; default: the current one', positiveInteger)
+    .option('--on <date>', 'day of the match, YYYY-MM-DD; default: today', calendarDate)
     .option('--json', 'print the matches as JSON', false)
     .action(async (options: { user: string; catalog?: number; on?: string; json: boolean }) => {
-      const config = readSettings('catalog try');
-      const person = await readPerson(options.user);
-      await withDatabase(config, async (db) => {
+      const config = readSettings(context, 'catalog try');
+      const person = await readPerson(context, options.user);
+      await withDatabase(context, config, async (db) => {
         const catalog = compileCatalog(await findCatalog(db, options.catalog));
         const answers = {
           profile: person.profile ?? null,
@@ -109,7 +104,7 @@ function tryCommand(): Command {
             ? 'none: the catalogue has no product'
             : `${matches.bestMatch.productName}${matches.bestMatch.isEligible ? '' : ', although it is disqualified'}`;
         const sentence = `Version ${catalog.version}, on ${today}. Best match: ${best}\n\n${explainedTable(ranked)}`;
-        printResult(options, matches, sentence);
+        printResult(context, options, matches, sentence);
       });
     });
 }
@@ -128,15 +123,15 @@ function explainedTable(ranked: readonly (Match | RemainingMatch)[]): string {
   return toTable(['id', 'product', 'points', 'why'], rows);
 }
 
-async function readPerson(path: string): Promise<v.InferOutput<typeof Person>> {
-  const value = await readJsonFile(path);
+async function readPerson(context: Context, path: string): Promise<v.InferOutput<typeof Person>> {
+  const value = await readJsonFile(context, path);
   const isWrapped = typeof value === 'object' && value !== null && 'user' in value;
   const parsed = v.safeParse(Person, isWrapped ? value.user : value);
   if (parsed.success) return parsed.output;
   for (const { pointer, message } of findFieldErrors(Person, parsed.issues, 'column')) {
-    process.stderr.write(`${pointer === '' ? 'the file' : pointer} ${message}\n`);
+    context.stderr.write(`${pointer === '' ? 'the file' : pointer} ${message}\n`);
   }
-  throw new OperatorError(`${path} does not hold a user object.`);
+  throw new OperatorError(`${path} does not contain a user object.`);
 }
 
 async function findCatalog(db: Database, version: number | undefined): Promise<StoredCatalog> {
@@ -146,12 +141,7 @@ async function findCatalog(db: Database, version: number | undefined): Promise<S
   const stored = await store.find(wanted);
   if (stored !== undefined) return stored;
   const known = (await store.listVersions()).map(({ id }) => id).join(', ');
-  throw new OperatorError(`There is no version ${wanted} of the catalogue; there are: ${known || 'none'}.`);
-}
-
-function versionNumber(text: string): number {
-  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('It must be the number of a version.');
-  return Number(text);
+  throw new OperatorError(`There is no version ${wanted} of the catalogue. Existing versions: ${known || 'none'}.`);
 }
 
 function calendarDate(text: string): string {
@@ -160,50 +150,52 @@ function calendarDate(text: string): string {
   return date;
 }
 
-export function importProductsCommand(): Command {
+interface ImportOptions {
+  readonly dryRun: boolean;
+  readonly json: boolean;
+}
+
+export function importProductsCommand(context: Context): Command {
   return new Command('products')
-    .description('Make a catalogue of products the one in force')
+    .description('Store a product catalogue and make it current')
     .argument('<file>', '.json as `planning catalog schema` describes it')
     .option('--dry-run', 'check the file and store nothing', false)
     .option('--json', 'print the result as JSON', false)
     .addHelpText(
       'after',
       `
-The whole file becomes one new version of the catalogue: what it does not hold is no longer offered.
-\`planning catalog show --json\` prints the version in force as such a file, to edit and import again.
-Running instances notice the new version within five seconds.`,
+The whole file becomes one new version of the catalogue: a product that it does not contain is no longer offered.
+\`planning catalog show --json\` prints the current version as such a file, to edit and import again.
+Running instances use the new version within five seconds.`,
     )
-    .action(async (path: string, options: { dryRun: boolean; json: boolean }) => {
-      const { catalog, faults } = parseCatalog(await readJsonFile(path));
-      if (catalog === undefined) {
-        for (const fault of faults) process.stderr.write(`${fault}\n`);
-        const atLeast = faults.length >= shownErrors ? 'at least ' : '';
-        throw new OperatorError(`${atLeast}${counted(faults.length, 'fault')} in ${path}; nothing was stored.`);
-      }
-      const products = catalog.products.length;
-      if (options.dryRun) {
-        printResult(options, { products }, `${counted(products, 'product')}, all good; nothing was stored (dry run).`);
-        return;
-      }
-      await withDatabase(readSettings('import products'), async (db) => {
-        const store = createCatalogStore(db);
-        const contentHash = hashCatalog(catalog);
-        const latest = await store.findLatestVersion();
-        if (latest?.contentHash === contentHash && latest.source === 'imported') {
-          printResult(
-            options,
-            { version: latest.id, products, isNew: false },
-            `Version ${latest.id} of the catalogue is the same already.`,
-          );
-          return;
-        }
-        const version = await store.add(catalog, { source: 'imported', contentHash, now: new Date() });
-        if (version === undefined) throw new Error('An import is always applied');
-        printResult(
-          options,
-          { version, products, isNew: true },
-          `Version ${version} of the catalogue is in force, with ${counted(products, 'product')}.`,
-        );
-      });
-    });
+    .action((path: string, options: ImportOptions) => importProducts(context, path, options));
+}
+
+async function importProducts(context: Context, path: string, options: ImportOptions): Promise<void> {
+  const { catalog, faults } = parseCatalog(await readJsonFile(context, path));
+  if (catalog === undefined) {
+    for (const fault of faults) context.stderr.write(`${fault}\n`);
+    const atLeast = faults.length >= shownErrors ? 'at least ' : '';
+    throw new OperatorError(`${atLeast}${counted(faults.length, 'error')} in ${path}; nothing was stored.`);
+  }
+  const products = catalog.products.length;
+  if (options.dryRun) {
+    const sentence = `${counted(products, 'product')}, all valid; nothing was stored (dry run).`;
+    printResult(context, options, { products }, sentence);
+    return;
+  }
+  await withDatabase(context, readSettings(context, 'import products'), async (db) => {
+    const store = createCatalogStore(db);
+    const contentHash = hashCatalog(catalog);
+    const latest = await store.findLatestVersion();
+    if (latest?.contentHash === contentHash && latest.source === 'imported') {
+      const sentence = `Version ${latest.id} of the catalogue is the same already.`;
+      printResult(context, options, { version: latest.id, products, isNew: false }, sentence);
+      return;
+    }
+    const version = await store.add(catalog, { source: 'imported', contentHash, now: new Date() });
+    if (version === undefined) throw new Error('The catalogue store ignored an import');
+    const sentence = `Version ${version} of the catalogue is current, with ${counted(products, 'product')}.`;
+    printResult(context, options, { version, products, isNew: true }, sentence);
+  });
 }

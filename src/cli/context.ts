@@ -1,161 +1,159 @@
 import { existsSync, readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { createInterface } from 'node:readline/promises';
+import { buffer } from 'node:stream/consumers';
 import { InvalidArgumentError } from 'commander';
 import * as v from 'valibot';
 import { secretText } from '../config/secrets';
-import type { Config } from '../config/settings';
-import {
-  absenceOf,
-  closeDatabase,
-  type Database,
-  type DatabaseSettings,
-  keptLogWarning,
-  openDatabase,
-  placeOf,
-} from '../db/client';
-import { damageMessage, reportSchema } from '../db/migrate';
-import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
+import { type Config, readConfig } from '../config/settings';
 import { OperatorError } from '../errors';
 import type { Operator } from '../modules/audit/store';
-import { commandName } from '../shared/build';
 import { Identifier, Subject } from '../shared/fields';
 
-const migrateFirst = ` Run \`${commandName} migrate\` first.`;
+export type Environment = Record<string, string | undefined>;
+export type Signal = 'SIGHUP' | 'SIGINT' | 'SIGQUIT' | 'SIGTERM';
+
+/** The environment, streams and signals of a command. `main.ts` takes them from the process; tests pass their own. */
+export interface Context {
+  readonly env: Environment;
+  /** Relative file arguments start here. */
+  readonly cwd: string;
+  readonly stdin: NodeJS.ReadableStream & { readonly isTTY?: boolean };
+  readonly stdout: NodeJS.WritableStream;
+  readonly stderr: NodeJS.WritableStream & { readonly isTTY?: boolean };
+  /** The operator as the audit log names them, with an id of this run. */
+  readonly operator: () => Operator;
+  /** The exit code of a command that does not fail. */
+  exitCode: number;
+  /** Replaces the default handling of these signals, which ends the process; returns a function that restores it. */
+  onSignals(signals: readonly Signal[], listener: (signal: Signal) => void): () => void;
+  /** Ends the process. */
+  exit(code: number): void;
+}
+
+/** The parts of a Config, each with the settings that it is read from. */
+const parts = {
+  database: {
+    in: 'database',
+    settings: ['DATABASE_URL', 'DATABASE_AUTH_TOKEN', 'DATABASE_TIMEOUT_MS', 'DATABASE_ENCRYPTION_KEY'],
+  },
+  migrationBackup: { in: 'database', settings: ['DATABASE_MIGRATION_BACKUP'] },
+  auth: {
+    in: 'auth',
+    settings: [
+      'AUTH_SECRET',
+      'AUTH_PUBLIC_KEY',
+      'AUTH_JWKS_URL',
+      'AUTH_ISSUER',
+      'AUTH_AUDIENCE',
+      'AUTH_AUDIENCE_CLAIM',
+      'AUTH_ROLES_CLAIM',
+    ],
+  },
+  carrierCalls: { in: 'carrier', settings: ['CARRIER_URL', 'CARRIER_TIMEOUT_MS', 'CARRIER_ATTEMPTS'] },
+  carrierKey: { in: 'carrier', settings: ['CARRIER_API_KEY'] },
+  auditRetentionDays: { in: 'auditRetentionDays', settings: ['AUDIT_RETENTION_DAYS'] },
+  reportTimeZone: { in: 'reportTimeZone', settings: ['REPORT_TIME_ZONE'] },
+  sandboxDatabaseUrl: { in: 'sandboxDatabaseUrl', settings: ['SANDBOX_DATABASE_URL'] },
+  seedDemo: { in: 'seedDemo', settings: ['SEED_DEMO'] },
+} as const satisfies Readonly<Record<string, { in: keyof Config; settings: readonly string[] }>>;
 
 /**
- * Opens the configured database for one command and closes it afterwards. The database must exist and be migrated: with a
- * mistyped path, the command would create an empty one, and a dry run would migrate that of a running service.
+ * The parts of a Config that each command uses. A command checks no other setting, so that a backup runs without the key of
+ * the carrier. `doctor` reads all settings, and `catalog schema` none.
  */
-export async function withDatabase<Result>(
-  config: Pick<Config, 'database'>,
-  work: (db: Database) => Promise<Result>,
-): Promise<Result> {
-  const absence = absenceOf(config.database.url);
-  if (absence !== undefined) throw new OperatorError(`${absence}${migrateFirst}`);
-  const db = await openOwnDatabase(config.database);
-  try {
-    const fit = await schemaFit(db.$client);
-    if (fit !== 'fit') throw new OperatorError(unfitMessage(fit, placeOf(config.database.url)));
-    const { blocking } = await reportSchema(db);
-    if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
-    return await work(db);
-  } finally {
-    await closeOfCommand(db, config.database.url);
-  }
+export const partsOf = {
+  migrate: ['database', 'migrationBackup', 'seedDemo'],
+  seed: ['database', 'seedDemo'],
+  token: ['auth', 'reportTimeZone'],
+  'import cemeteries': ['database', 'reportTimeZone'],
+  'import products': ['database'],
+  'import staff': ['database', 'reportTimeZone'],
+  'import activities': ['database', 'reportTimeZone'],
+  'user show': ['database'],
+  'user export': ['database'],
+  'user erase': ['database'],
+  'user assign': ['database'],
+  'applications list': ['database'],
+  'applications settle': ['database', 'carrierCalls'],
+  'applications abandon': ['database', 'carrierCalls'],
+  audit: ['database', 'reportTimeZone'],
+  'audit prune': ['database', 'auditRetentionDays'],
+  'catalog show': ['database'],
+  'catalog diff': ['database'],
+  'catalog try': ['database', 'reportTimeZone'],
+  'demo remove': ['database'],
+  backup: ['database'],
+  restore: ['database'],
+  copy: ['database'],
+  rekey: ['database'],
+  carrier: ['carrierKey', 'database', 'sandboxDatabaseUrl'],
+} as const satisfies Readonly<Record<string, readonly (keyof typeof parts)[]>>;
+
+export type CommandName = keyof typeof partsOf;
+
+/** The settings that a command uses, by key. */
+export function settingsFor(command: CommandName): string[] {
+  return partsOf[command].flatMap((part) => parts[part].settings);
 }
 
-/**
- * Opens a database of this service, or one without tables.
- *
- * @throws OperatorError for a file of another program, which stays as it is
- */
-export function openOwnDatabase(settings: DatabaseSettings): Promise<Database> {
-  return openDatabase({ ...settings, isOwn: true }).catch((error: unknown) => {
-    throw toOperatorError(error, placeOf(settings.url));
-  });
-}
-
-/** Names the database and the remedy if the error says that its schema does not fit; any other error stays. */
-export function toOperatorError(error: unknown, place: string): unknown {
-  const fit = unfitOf(error);
-  return fit === undefined ? error : new OperatorError(unfitMessage(fit, place));
-}
-
-/** Closes the database, and prints a line where the database file alone does not hold all rows. */
-export async function closeOfCommand(db: Database, url: string): Promise<void> {
-  const code = await closeDatabase(db);
-  if (code !== undefined) process.stderr.write(`${placeOf(url)}: ${keptLogWarning(code)}.\n`);
+/** @throws ConfigError that names every invalid setting of those that the command uses */
+export function readSettings<Name extends CommandName>(
+  { env }: Pick<Context, 'env'>,
+  command: Name,
+): Pick<Config, (typeof parts)[(typeof partsOf)[Name][number]]['in'] | 'isProduction'> {
+  return readConfig(env, undefined, settingsFor(command));
 }
 
 const idProgram = '/usr/bin/id';
-let operator: Operator | undefined;
 
-/** Who runs this command, as the machine knows them, and an id of this one run. */
+/** The login name of the user who runs this process, with a new id. */
 export function currentOperator(): Operator {
-  operator ??= { actorId: loginName(), requestId: Bun.randomUUIDv7() };
-  return operator;
+  return { actorId: loginName(), requestId: Bun.randomUUIDv7() };
 }
 
-/** Asked of the system: what Bun's `userInfo` says is the variable USER, which anybody can set (bun#39859). */
+/** Asks the system, because Bun's `userInfo` returns the variable USER, which anyone can set (bun#39859). */
 function loginName(): string {
   const found = existsSync(idProgram) ? Bun.spawnSync([idProgram, '-un'], { env: {}, stderr: 'ignore' }) : undefined;
-  // In a container a user may have a number alone.
+  // In a container a user may have a number and no name.
   return found?.success ? found.stdout.toString().trim() : `uid ${process.getuid?.() ?? 'unknown'}`;
 }
 
 /**
- * Asks at the terminal.
+ * Asks a yes-or-no question at the terminal.
  *
- * @param refusal what to say when the answer is no, without a full stop
- * @throws OperatorError when the answer is anything but yes, or there is no terminal
+ * @param refusal the message for no, without a full stop
+ * @throws OperatorError for any reply except yes, and without a terminal
  */
-export async function confirm(question: string, refusal: string): Promise<void> {
-  if (!process.stdin.isTTY) throw new OperatorError(`${refusal}: use --yes where there is no terminal.`);
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  // An interrupt closes the terminal, and the question would never be answered.
-  const closed = new Promise<string>((resolve) => terminal.once('close', () => resolve('')));
-  const answer = await Promise.race([terminal.question(`${question} [y/N] `), closed]);
+export async function confirm({ stdin, stderr }: Context, question: string, refusal: string): Promise<void> {
+  if (!stdin.isTTY) throw new OperatorError(`${refusal}: use --yes where there is no terminal.`);
+  const terminal = createInterface({ input: stdin, output: stderr });
+  // An interrupt closes the terminal, after which `question` never settles.
+  const closed = new Promise<string>((done) => terminal.once('close', () => done('')));
+  const reply = await Promise.race([terminal.question(`${question} [y/N] `), closed]);
   terminal.close();
-  if (!/^\s*y(es)?\s*$/i.test(answer)) throw new OperatorError(`${refusal}.`);
-}
-
-/** The id of a person: whatever a token's `sub` may be. */
-export function subject(text: string): string {
-  if (!v.is(Subject, text)) throw new InvalidArgumentError('It must have 1 to 255 characters.');
-  return text;
-}
-
-/** An id that is not a token's. */
-export function identifier(text: string): string {
-  if (!v.is(Identifier, text)) {
-    throw new InvalidArgumentError('It must have 1 to 255 characters, none of them a control character.');
-  }
-  return text;
-}
-
-const secondsByUnit = new Map([
-  ['s', 1],
-  ['m', 60],
-  ['h', 3600],
-  ['d', 86_400],
-]);
-const maxTtlSeconds = 365 * 86_400;
-
-/** A duration such as `45s` or `7d`, in seconds. */
-export function durationSeconds(text: string): number {
-  const match = /^(\d{1,9})([smhd])$/.exec(text);
-  const seconds = Number(match?.[1]) * (secondsByUnit.get(match?.[2] ?? '') ?? Number.NaN);
-  if (!(seconds > 0 && seconds <= maxTtlSeconds)) {
-    throw new InvalidArgumentError('It must be a number with s, m, h or d, at most 365d.');
-  }
-  return seconds;
-}
-
-/** Words separated by commas. */
-export function commaList(text: string): string[] {
-  return text
-    .split(',')
-    .map((word) => word.trim())
-    .filter((word) => word !== '');
+  if (!/^\s*y(es)?\s*$/i.test(reply)) throw new OperatorError(`${refusal}.`);
 }
 
 /**
- * A secret from a variable of the environment or from a file, `-` for standard input; undefined if neither is there.
+ * A secret from an environment variable or from a file, `-` for standard input; undefined without either.
  *
  * @throws OperatorError
  */
-export function readSecret(
+export async function readSecret(
+  { env, cwd, stdin }: Context,
   variable: string,
   option: string,
   file: string | undefined,
   form: v.GenericSchema<string, string>,
-): string | undefined {
-  const fromEnvironment = process.env[variable];
+): Promise<string | undefined> {
+  const fromEnvironment = env[variable];
   if (file === undefined && fromEnvironment === undefined) return undefined;
   if (file !== undefined && fromEnvironment !== undefined) {
-    throw new OperatorError(`${variable} and ${option} are both there: give one of the two.`);
+    throw new OperatorError(`${variable} and ${option} are both set: give one of the two.`);
   }
-  const text = fromEnvironment ?? secretText(readFileSync(file === '-' ? 0 : String(file)));
+  const readFile = async (path: string) => (path === '-' ? buffer(stdin) : readFileSync(resolve(cwd, path)));
+  const text = fromEnvironment ?? secretText(await readFile(file ?? ''));
   if (text === undefined) throw new OperatorError(`The content of ${option} is not UTF-8 text.`);
   const secret = v.safeParse(form, text);
   if (!secret.success) {
@@ -165,18 +163,58 @@ export function readSecret(
   return secret.output;
 }
 
-const reasons: Readonly<Record<string, string>> = {
-  ENOENT: 'there is no such file or folder',
-  EEXIST: 'it exists already; name a new file',
-  EISDIR: 'it is a folder',
-  EACCES: 'it may not be read or written',
-  ENOSPC: 'the disk is full',
-};
+/**
+ * Reads a file that holds one JSON value in UTF-8.
+ *
+ * @throws OperatorError
+ */
+export async function readJsonFile({ cwd }: Context, path: string): Promise<unknown> {
+  const file = Bun.file(resolve(cwd, path));
+  if (!(await file.exists())) throw new OperatorError(`${path} is not a readable file.`);
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(await file.bytes());
+  } catch {
+    throw new OperatorError(`${path} is not UTF-8 text.`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new OperatorError(`${path} is not well-formed JSON.`);
+  }
+}
 
-/** What the system refuses, by the file and the reason; undefined for any other error. */
-export function systemSentence(error: unknown): string | undefined {
-  if (!(error instanceof Error && 'code' in error && 'syscall' in error)) return undefined;
-  const code = String(error.code);
-  const file = 'path' in error ? `${error.path}: ` : '';
-  return `${file}${reasons[code] ?? error.message} (${code}).`;
+/** Parses the `sub` of a token. */
+export function subject(text: string): string {
+  if (!v.is(Subject, text)) throw new InvalidArgumentError('It must have 1 to 255 characters.');
+  return text;
+}
+
+/** Parses an id that does not come from a token. */
+export function identifier(text: string): string {
+  if (!v.is(Identifier, text)) {
+    throw new InvalidArgumentError('It must have 1 to 255 characters, none of them a control character.');
+  }
+  return text;
+}
+
+const unitSeconds = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
+const DurationUnit = v.picklist(['s', 'm', 'h', 'd']);
+const maxTtlSeconds = 365 * 86_400;
+
+/** Parses a duration such as `45s` or `7d`, in seconds. */
+export function durationSeconds(text: string): number {
+  const unit = v.safeParse(DurationUnit, text.slice(-1));
+  const count = /^\d{1,9}$/.test(text.slice(0, -1)) ? Number(text.slice(0, -1)) : 0;
+  const seconds = unit.success ? count * unitSeconds[unit.output] : 0;
+  if (seconds === 0 || seconds > maxTtlSeconds) {
+    throw new InvalidArgumentError('It must be a number with s, m, h or d, at most 365d.');
+  }
+  return seconds;
+}
+
+/** Parses a whole number from 1. */
+export function positiveInteger(text: string): number {
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('It must be a whole number from 1.');
+  return Number(text);
 }

@@ -1,60 +1,64 @@
+import { accessSync, constants, existsSync, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import { Command } from 'commander';
-import { readDevelopmentSecret } from '../auth/signing';
+import { decodeJwt } from 'jose/jwt/decode';
+import * as v from 'valibot';
+import { type DescribedKey, fetchKeySet, KeySetError } from '../auth/key-set';
+import { developmentSecret, keptDevelopmentSecret } from '../auth/signing';
+import { createTokenVerifier, rolesIn } from '../auth/verifier';
 import { settingSources } from '../config/env-files';
 import { type Config, readConfig } from '../config/settings';
-import { absenceOf, type Database, localPath, openDatabase, placeOf } from '../db/client';
-import { DatabaseFileError } from '../db/database-file';
-import { keyRemedy } from '../db/encryption';
+import { openDatabase, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
-import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
-import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
-import { databaseClock } from '../db/statements';
-import { createWriteProbe, describeWriteFault } from '../db/write-health';
-import { OperatorError } from '../errors';
-import { findDemoData } from '../modules/demo-data/store';
-import { createCatalogStore } from '../modules/matching/store';
-import { commandName } from '../shared/build';
+import { syncMarkerOf } from '../db/replica-process';
+import { databaseId, schemaFit, unfitDetail } from '../db/schema-gate';
+import { AppError, errorCode, OperatorError } from '../errors';
 import { describeZone } from '../shared/calendar';
+import { addressOf } from '../start/listen';
 import { proxyHostFor } from '../start/services';
-import { describeDemoRows } from './admin';
-import { retentionFindings } from './audit';
-import { logFinding, openFileFindings, pagesFinding, runningServiceFinding, sqliteFinding } from './doctor-file';
-import { replicaFindings, tokenFinding, tokenKeysFinding } from './doctor-parts';
-import type { Finding } from './output';
+import type { Context } from './context';
+import { clockFinding, databaseFindings, type Finding } from './doctor-database';
 import { counted, printResult, toTable } from './output';
 
-const maxClockSkewMs = 2_000;
+const timeoutMs = 5_000;
+const maxShownKeys = 20;
 
-export function doctorCommand(): Command {
+interface DoctorOptions {
+  readonly tokenFile?: string;
+  readonly deep: boolean;
+  readonly json: boolean;
+}
+
+export function doctorCommand(context: Context): Command {
   return new Command('doctor')
     .description(
-      'Look whether the service could run here: settings, database, replica, schema, clock, token keys, carrier',
+      'Check whether the service can run here: settings, database, replica, schema, clock, token keys, carrier',
     )
     .option('--deep', 'also check every page of the database file; takes about a minute a gigabyte', false)
     .option('--token-file <path>', 'also check the token in this file and its roles')
     .option('--json', 'print the findings as JSON', false)
-    .addHelpText('after', '\nIt changes no data. The exit code is 1 if anything has failed.')
-    .action(async (options: { tokenFile?: string; deep: boolean; json: boolean }) => {
-      const config = readConfig(process.env, readDevelopmentSecret());
+    .addHelpText('after', '\nThe command changes no data. The exit code is 1 if a check failed.')
+    .action(async (options: DoctorOptions) => {
+      const config = readConfig(context.env, keptDevelopmentSecret());
       const findings = [
         ...settingsFindings(config),
-        ...proxyFindings(config, process.env),
-        ...(await databaseFindings(config, options.deep)),
-        await runningServiceFinding(config),
+        ...proxyFindings(config, context),
+        ...(await databaseFindings(context, config, options.deep)),
+        await serviceFinding(config),
         ...(await replicaFindings(config)),
         await tokenKeysFinding(config),
-        ...(options.tokenFile === undefined ? [] : [await tokenFinding(config, options.tokenFile)]),
+        ...(options.tokenFile === undefined ? [] : [await tokenFinding(context, config, options.tokenFile)]),
         ...(await carrierFindings(config)),
       ];
       const rows = findings.map(({ check, result, detail }) => [result, check, detail]);
-      printResult(options, { findings }, toTable(['result', 'check', 'detail'], rows));
+      printResult(context, options, { findings }, toTable(['result', 'check', 'detail'], rows));
       const failed = findings.filter(({ result }) => result === 'failed').length;
       if (failed > 0) throw new OperatorError(`${counted(failed, 'check')} failed.`);
     });
 }
 
 function settingsFindings({ isProduction, warnings, reportTimeZone }: Config): Finding[] {
-  const mode = isProduction ? 'production' : 'development, with defaults that production refuses';
+  const mode = isProduction ? 'production' : 'development, with defaults that production rejects';
   const sources = settingSources();
   const from =
     sources === undefined ? '' : `; from the environment${sources.files.map((file) => ` and ${file}`).join('')}`;
@@ -68,8 +72,8 @@ function settingsFindings({ isProduction, warnings, reportTimeZone }: Config): F
   ];
 }
 
-/** Lists the addresses that are called through a proxy. WebSockets and the sync of a replica's file use none. */
-function proxyFindings(config: Config, environment: Readonly<Record<string, string | undefined>>): Finding[] {
+/** Lists the hosts that are called through a proxy. WebSockets and the sync of an embedded replica use none. */
+function proxyFindings(config: Config, { env }: Context): Finding[] {
   const { database, replica, auth, carrier, tracing } = config;
   const addresses = [
     database.url,
@@ -79,130 +83,45 @@ function proxyFindings(config: Config, environment: Readonly<Record<string, stri
     tracing?.endpoint,
   ].flatMap((address) => address?.replace(/^libsql:(?=.*[?&]tls=0)/, 'http:').replace(/^libsql:/, 'https:') ?? []);
   return addresses.flatMap((address): Finding[] => {
-    const proxy = /^https?:/.test(address) ? proxyHostFor(address, environment) : undefined;
+    const proxy = /^https?:/.test(address) ? proxyHostFor(address, env) : undefined;
     if (proxy === undefined) return [];
     return [{ check: 'proxy', result: 'ok', detail: `${new URL(address).host} is called through ${proxy}` }];
   });
 }
 
-async function databaseFindings(config: Config, isDeep: boolean): Promise<Finding[]> {
-  const path = localPath(config.database.url);
-  const place = placeOf(config.database.url);
-  const fileFindings = path === undefined ? [] : openFileFindings(path);
-  const log = path === undefined ? [] : [logFinding(path)];
-  const findings: Finding[] = [];
-  let db: Database | undefined;
+const Readiness = v.object({
+  status: v.union([v.literal('ready'), v.number()]),
+  writes: v.optional(v.string()),
+  reason: v.optional(v.string()),
+  detail: v.optional(v.string()),
+});
+
+/** Checks the readiness of the service that listens at the address of the settings. */
+async function serviceFinding({ host, port }: Config): Promise<Finding> {
+  const check = 'service';
+  const local = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+  const address = addressOf(local, port);
+  const response = await get(`${address}/health/ready`);
+  if (response === 'TIMEOUT') {
+    return { check, result: 'failed', detail: `${address} did not respond within ${timeoutMs / 1000} s` };
+  }
+  if (typeof response === 'string') return { check, result: 'ok', detail: `none runs at ${address}` };
+  const body = v.safeParse(Readiness, await response.json().catch(() => undefined));
+  if (!body.success) return { check, result: 'warning', detail: `${address} is another program` };
+  const { status, writes, reason, detail } = body.output;
+  if (response.status !== 200) return { check, result: 'failed', detail: `${address} is not ready: ${detail}` };
+  if (writes === 'available') return { check, result: 'ok', detail: `the service at ${address} is ${status}` };
+  return { check, result: 'failed', detail: `${address} cannot save (${reason})` };
+}
+
+/** The response to one GET, or the code of a failure. */
+async function get(url: string, headers: Record<string, string> = {}): Promise<Response | string> {
   try {
-    const absence = absenceOf(config.database.url);
-    if (absence !== undefined) {
-      const remedy = config.isProduction ? `\`${commandName} migrate\` creates it` : 'the first start creates it';
-      const detail = `${absence} If the path is right, ${remedy}.`;
-      return [{ check: 'database', result: 'failed', detail }, ...fileFindings];
-    }
-    db = await openDatabase({ ...config.database, isOwn: true });
-    const startedAtMs = performance.now();
-    const databaseMs = await databaseClock(db);
-    const tookMs = performance.now() - startedAtMs;
-    const reachable = {
-      check: 'database',
-      result: 'ok',
-      detail: `${place} answers in ${tookMs.toFixed(1)} ms${path === undefined ? '' : encryptionOf(config)}`,
-    } as const;
-    const clock = clockFinding('the database', databaseMs, tookMs);
-    findings.push(reachable, clock, await sqliteFinding(db), ...(await schemaFindings(db, config)), ...log);
+    return await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
   } catch (error) {
-    const code = findDatabaseError(error)?.code;
-    if (code === undefined) throw error;
-    const fit = unfitOf(error);
-    const remedy = keyRemedy(code);
-    const detail =
-      fit !== undefined
-        ? unfitMessage(fit, place)
-        : error instanceof DatabaseFileError
-          ? error.advice
-          : `${place} cannot be used (${code})${remedy === '' ? '' : `.${remedy}`}`;
-    findings.push({ check: 'database', result: 'failed', detail });
+    if (error instanceof Error && error.name === 'TimeoutError') return 'TIMEOUT';
+    return error instanceof Error && 'code' in error ? String(error.code) : 'no connection';
   }
-  if (isDeep && db !== undefined) findings.push(await pagesFinding(db));
-  db?.$client.close();
-  return [...findings, ...fileFindings];
-}
-
-/** What was opened with a key is encrypted, and what was opened without one is not. */
-function encryptionOf({ database }: Config): string {
-  return database.encryptionKey === undefined ? '; it is not encrypted' : '; it is encrypted';
-}
-
-async function schemaFindings(db: Database, config: Config): Promise<Finding[]> {
-  const check = 'schema';
-  const fit = await schemaFit(db.$client);
-  if (fit !== 'fit' && fit !== 'too-old' && fit !== 'too-new') {
-    return [{ check, result: 'failed', detail: unfitMessage(fit, placeOf(config.database.url)) }];
-  }
-  const { blocking, warnings, objects } = await reportSchema(db);
-  const toFinding = (result: 'failed' | 'warning', finding: SchemaFinding): Finding => {
-    const remedy = result === 'failed' || finding.isRepairable ? `. ${remedyFor([finding])}` : '';
-    return { check, result, detail: `${finding.detail}${remedy}` };
-  };
-  const differing = [
-    ...blocking.map((finding) => toFinding('failed', finding)),
-    ...warnings.map((finding) => toFinding('warning', finding)),
-  ];
-  if (fit !== 'fit') {
-    return [{ check, result: 'failed', detail: unfitMessage(fit, placeOf(config.database.url)) }, ...differing];
-  }
-  const whyUnwritable = await createWriteProbe(db.$client)();
-  const writes: Finding =
-    whyUnwritable === undefined
-      ? { check: 'writes', result: 'ok', detail: 'a row can be written' }
-      : { check: 'writes', result: 'failed', detail: unwritable(whyUnwritable, placeOf(config.database.url)) };
-  if (blocking.length > 0) return [...differing, writes];
-  const catalog = await createCatalogStore(db).findLatestVersion();
-  const whole: Finding = {
-    check,
-    result: 'ok',
-    detail: `fits this build; ${objects} objects are as the migrations create them`,
-  };
-  return [
-    ...(differing.length > 0 ? differing : [whole]),
-    ...(await demoFindings(db, config)),
-    writes,
-    catalog === undefined
-      ? { check: 'catalogue', result: 'failed', detail: `none: run \`${commandName} seed\`` }
-      : { check: 'catalogue', result: 'ok', detail: `version ${catalog.id} is in force` },
-    ...(await retentionFindings(db, config.auditRetentionDays)),
-  ];
-}
-
-function unwritable(code: string, place: string): string {
-  const fault = describeWriteFault(code);
-  if (fault !== undefined) return `${place}: ${fault.reason} (${code}). ${fault.remedy}`;
-  return `nothing can be written (${code})${keyRemedy(code).replace(/^ /, '. ')}`;
-}
-
-/** Finds demo data where it does not belong: in production, and in a database that is not marked for development. */
-async function demoFindings(db: Database, { isProduction }: Config): Promise<Finding[]> {
-  const check = 'demo data';
-  const found = await findDemoData(db);
-  const rows = describeDemoRows(found);
-  if (found.isMarked && !isProduction) return [];
-  if (rows !== undefined || found.isMarked) {
-    const mark = found.isMarked ? 'the database is marked for development, and holds' : 'the database holds';
-    const detail = `${mark} ${rows ?? 'no demo data'}: run \`${commandName} demo remove\``;
-    return [{ check, result: isProduction ? 'failed' : 'warning', detail }];
-  }
-  if (found.referredStaff.length === 0) return [];
-  return [{ check, result: 'warning', detail: `demo staff is still in use: ${found.referredStaff.join(', ')}` }];
-}
-
-/** Tokens expire, and applications grow stale, by this machine's clock. */
-function clockFinding(other: string, otherMs: number, tookMs: number): Finding {
-  const skewMs = Math.abs(Date.now() - otherMs);
-  const isClose = skewMs <= maxClockSkewMs + tookMs;
-  const detail = isClose
-    ? `agrees with ${other}`
-    : `differs from ${other} by ${(skewMs / 1000).toFixed(0)} s: set one of them right`;
-  return { check: 'clock', result: isClose ? 'ok' : 'failed', detail };
 }
 
 async function carrierFindings({ carrier: { url, apiKey } }: Config): Promise<Finding[]> {
@@ -210,31 +129,141 @@ async function carrierFindings({ carrier: { url, apiKey } }: Config): Promise<Fi
   if (url === undefined) return [{ check, result: 'warning', detail: 'the sandbox, inside the service' }];
   const startedAtMs = performance.now();
   const headers: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
-  const answer = await ask(`${url}/applications/doctor-${crypto.randomUUID()}`, headers);
-  if (typeof answer === 'string' || answer.status !== 404) {
-    const isKey = typeof answer !== 'string' && (answer.status === 401 || answer.status === 403);
-    const detail = isKey ? 'CARRIER_API_KEY is refused' : `CARRIER_URL ${failureOf(answer)}`;
+  const response = await get(`${url}/applications/doctor-${crypto.randomUUID()}`, headers);
+  if (typeof response === 'string') {
+    const reason = response === 'TIMEOUT' ? `no response within ${timeoutMs / 1000} s` : response;
+    return [{ check, result: 'failed', detail: `CARRIER_URL cannot be reached (${reason})` }];
+  }
+  await response.body?.cancel();
+  if (response.status !== 404) {
+    const isKey = response.status === 401 || response.status === 403;
+    const detail = isKey ? 'the carrier rejects CARRIER_API_KEY' : `CARRIER_URL responds with ${response.status}`;
     return [{ check, result: 'failed', detail }];
   }
-  const found: Finding = { check, result: 'ok', detail: 'answers, and takes the key' };
-  const date = Date.parse(answer.headers.get('date') ?? '');
+  const found: Finding = { check, result: 'ok', detail: 'responds, and accepts the key' };
+  const date = Date.parse(response.headers.get('date') ?? '');
   // The header has whole seconds.
   const clock = clockFinding('the carrier', date + 500, performance.now() - startedAtMs + 500);
   return Number.isNaN(date) ? [found] : [found, clock];
 }
 
-/** One GET, or what is wrong with it as a code. */
-async function ask(url: string, headers: Record<string, string> = {}): Promise<Response | string> {
+/** Checks the keys for tokens; for a JWKS, lists the usable keys and the faults of the others. */
+async function tokenKeysFinding({ auth: { key } }: Config): Promise<Finding> {
+  const check = 'token keys';
+  if (key.kind === 'development') return { check, result: 'warning', detail: 'a development key, kept in data/' };
+  if (key.kind === 'secret') return { check, result: 'ok', detail: 'AUTH_SECRET' };
+  if (key.kind === 'public-key') return { check, result: 'ok', detail: 'AUTH_PUBLIC_KEY' };
   try {
-    const answer = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(5_000) });
-    await answer.body?.cancel();
-    return answer;
+    const { keys } = await fetchKeySet(new URL(key.url));
+    const usable = keys.filter(({ fault }) => fault === undefined);
+    const remarks = [...unusableKeys(keys), ...sharedIds(usable)];
+    const named = usable.slice(0, maxShownKeys).map((each) => `${nameOf(each)} (${each.algorithms.join(', ')})`);
+    return {
+      check,
+      result: remarks.length === 0 ? 'ok' : 'warning',
+      detail: [`AUTH_JWKS_URL has ${counted(usable.length, 'usable key')}: ${named.join(', ')}`, ...remarks].join('; '),
+    };
   } catch (error) {
-    if (error instanceof Error && error.name === 'TimeoutError') return 'no answer in 5 s';
-    return error instanceof Error && 'code' in error ? String(error.code) : 'no connection';
+    if (!(error instanceof KeySetError)) throw error;
+    const detail = [`AUTH_JWKS_URL ${error.message}`, ...unusableKeys(error.keys)].join('; ');
+    return { check, result: 'failed', detail };
   }
 }
 
-function failureOf(answer: Response | string): string {
-  return typeof answer === 'string' ? `cannot be reached (${answer})` : `answers ${answer.status}`;
+function unusableKeys(keys: readonly DescribedKey[]): string[] {
+  return keys
+    .flatMap((key) => (key.fault === undefined ? [] : [`${nameOf(key)} is not usable: ${key.fault}`]))
+    .slice(0, maxShownKeys);
+}
+
+function sharedIds(keys: readonly DescribedKey[]): string[] {
+  const ids = keys.flatMap(({ kid }) => kid ?? []);
+  const shared = ids.filter((kid, index) => ids.indexOf(kid) < index);
+  return [...new Set(shared)].map((kid) => `several keys have the kid ${quoted(kid)}`).slice(0, maxShownKeys);
+}
+
+function nameOf({ kid }: DescribedKey): string {
+  return kid === undefined ? 'a key without kid' : quoted(kid);
+}
+
+/** Quotes a `kid` in printable ASCII, because it comes from the network and goes to a terminal. */
+function quoted(kid: string): string {
+  return `"${kid.slice(0, 64).replace(/[^\x20-\x7e]/g, '?')}"`;
+}
+
+/** Reports the check that a token fails, or its number of roles; never its values, except a role of this service. */
+async function tokenFinding({ cwd }: Context, { auth: { key, ...claims } }: Config, path: string): Promise<Finding> {
+  const check = 'token';
+  const file = Bun.file(resolve(cwd, path));
+  if (!(await file.exists())) throw new OperatorError(`There is no file ${path}.`);
+  const token = (await file.text()).trim();
+  const settings = key.kind === 'development' ? { kind: 'secret' as const, secret: developmentSecret() } : key;
+  const now = () => new Date();
+  const verify = await createTokenVerifier({ key: settings, ...claims }, now, () => performance.now());
+  try {
+    await verify(token);
+  } catch (error) {
+    if (error instanceof AppError) return { check, result: 'failed', detail: error.detail };
+    throw error;
+  }
+  const { managerRole } = await import('../http/auth');
+  const { rolesClaim } = claims;
+  const roles = rolesIn(decodeJwt(token), rolesClaim);
+  if (roles === undefined) {
+    return { check, result: 'warning', detail: `valid, without roles: it has no claim ${rolesClaim}` };
+  }
+  const known = roles.includes(managerRole) ? `, including ${managerRole}` : '';
+  return { check, result: 'ok', detail: `valid; ${counted(roles.length, 'role')} in ${rolesClaim}${known}` };
+}
+
+async function replicaFindings(config: Config): Promise<Finding[]> {
+  switch (config.replica?.kind) {
+    case 'server':
+      return [await serverReplicaFinding(config, config.replica.url)];
+    case 'file':
+      return [fileReplicaFinding(config.replica.path)];
+    default:
+      return [];
+  }
+}
+
+async function serverReplicaFinding({ database }: Config, url: string): Promise<Finding> {
+  const check = 'replica';
+  const place = placeOf(url);
+  const [replica, primary] = await Promise.all([openDatabase({ ...database, url }), openDatabase(database)]);
+  try {
+    const fit = await schemaFit(replica.$client);
+    if (fit !== 'fit') return { check, result: 'failed', detail: `${place} is incompatible: ${unfitDetail[fit]}` };
+    // Another finding reports an unavailable primary.
+    const primaryId = await databaseId(primary.$client).catch(() => undefined);
+    return primaryId !== undefined && primaryId !== (await databaseId(replica.$client))
+      ? { check, result: 'failed', detail: `${place} is a replica of another database than DATABASE_URL` }
+      : { check, result: 'ok', detail: `${place} responds, and has the schema` };
+  } catch (error) {
+    const code = findDatabaseError(error)?.code;
+    if (code === undefined) throw error;
+    return { check, result: 'failed', detail: `${place} cannot be used (${code})` };
+  } finally {
+    for (const { $client } of [replica, primary]) $client.close();
+  }
+}
+
+function fileReplicaFinding(path: string): Finding {
+  const check = 'replica';
+  const place = resolve(path);
+  try {
+    accessSync(nearestFolder(dirname(place)), constants.W_OK);
+  } catch (error) {
+    return { check, result: 'failed', detail: `${place} is in a folder that is not writable (${errorCode(error)})` };
+  }
+  if (existsSync(syncMarkerOf(place))) return { check, result: 'ok', detail: `${place} has been synced` };
+  return existsSync(place) && !existsSync(`${place}-client_wal_index`)
+    ? { check, result: 'failed', detail: `${place} is not a replica: move it away, or set another path` }
+    : { check, result: 'ok', detail: `the start of the service creates ${place}` };
+}
+
+/** The nearest existing folder, in which the service creates the missing ones. */
+function nearestFolder(path: string): string {
+  if (!existsSync(path)) return nearestFolder(dirname(path));
+  return statSync(path).isDirectory() ? path : `${path}/`;
 }

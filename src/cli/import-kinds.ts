@@ -4,8 +4,9 @@ import { createCemeteryStore } from '../modules/cemeteries/store';
 import { type ActivityRecord, activityRecord, StaffRecord } from '../modules/sales/model';
 import { createSalesStore, type StaffPosition, type StoredTeam } from '../modules/sales/store';
 import { calendarDateAt } from '../shared/calendar';
-import { currentOperator, identifier } from './context';
-import { type RowFormat, type RowsImport, readableRows } from './import';
+import { identifier } from './context';
+import type { RowFormat, RowsImport } from './import';
+import { openSourceFile } from './import-source';
 import { counted } from './output';
 
 const activitiesColumns = {
@@ -16,12 +17,12 @@ const activitiesColumns = {
 export const activitiesImport: RowsImport<ReturnType<typeof activityRecord>> = {
   name: 'activities',
   columns: activitiesColumns,
-  help: `Activities are known by externalId. kind is monthlyPlan or semiAnnualPlan (a sales manager's own alone),
-cemeteryPlan, quote, quoteAndContract or application. amount is what was earned, such as 1234.50, and may be
-negative. occurredAt is a date-time with Z or an offset, or a date, which begins in REPORT_TIME_ZONE.
-An activity counts for the team that its seller is in when it is imported first, or for that of managerId;
-importing it again moves it only when it names another seller or manager.
-A dry run warns of dates that were exported as midnight of another time zone.`,
+  help: `externalId identifies an activity. kind is monthlyPlan or semiAnnualPlan (only of a sales manager), cemeteryPlan,
+quote, quoteAndContract or application. amount is the earned amount, such as 1234.50, and may be negative. occurredAt is
+a date-time with Z or an offset, or a date, which begins in REPORT_TIME_ZONE.
+An activity counts for the team that its seller is in at the first import, or for the team of managerId. Another import
+moves it only when it names another seller or manager.
+A dry run warns about dates that were exported as midnight of another time zone.`,
   async format({ db, config }) {
     const store = createSalesStore(db);
     const positions = await store.listPositions();
@@ -29,7 +30,7 @@ A dry run warns of dates that were exported as midnight of another time zone.`,
       ...activitiesColumns,
       row: activityRecord(config.reportTimeZone),
       keyOf: ({ externalId }) => externalId,
-      ...watchMidnights(config.reportTimeZone),
+      ...countMidnights(config.reportTimeZone),
       async findFaults(rows) {
         const inDoubt = rows.filter((row) => isPlan(row) || !isLeader(positions, row.managerId));
         const stored = await store.findTeams(inDoubt.map(({ externalId }) => externalId));
@@ -44,7 +45,7 @@ const writtenMidnight = /^\s*(\d{4}-\d{2}-\d{2})T00:00(?::00(?:\.0+)?)?(?:Z|[+-]
 const MidnightRow = v.object({ occurredAt: v.pipe(v.string(), v.regex(writtenMidnight)) });
 
 /** Counts dates written as midnight that fall on the previous day in the reporting time zone. */
-function watchMidnights(timeZone: string): Pick<RowFormat<ReturnType<typeof activityRecord>>, 'inspect' | 'warnings'> {
+function countMidnights(timeZone: string): Pick<RowFormat<ReturnType<typeof activityRecord>>, 'inspect' | 'warnings'> {
   const reportedDates = new Map<number, string>();
   let [rows, dayBefore, monthBefore] = [0, 0, 0];
   return {
@@ -75,7 +76,7 @@ function isLeader(positions: ReadonlyMap<string, StaffPosition>, managerId: stri
   return managerId === undefined || positions.get(managerId)?.role === 'salesManager';
 }
 
-/** Whoever led a team and leads none today may stand in what is stored already, but not in what is new. */
+/** A manager who no longer leads a team is valid in a stored activity, but not in a new one. */
 function activityFaults(
   row: ActivityRecord,
   positions: ReadonlyMap<string, StaffPosition>,
@@ -90,7 +91,7 @@ function activityFaults(
   const storedTeam = stored?.staffId === staffId ? stored.managerId : undefined;
   const team = managerId ?? storedTeam ?? seller.managerId ?? staffId;
   if (isPlan(row) && team !== staffId) {
-    return ['column kind: monthlyPlan and semiAnnualPlan are a sales manager’s own alone'];
+    return ['column kind: only a sales manager may have monthlyPlan and semiAnnualPlan'];
   }
   return [];
 }
@@ -100,12 +101,11 @@ const cemeteriesColumns = { columns: ['externalId', 'name', 'street', 'city', 's
 export const cemeteriesImport: RowsImport<typeof CemeteryRecord> = {
   name: 'cemeteries',
   columns: cemeteriesColumns,
-  help: `Cemeteries are known by externalId. street and zip may be empty; a zip has 5 digits, or 5 and 4 with a
-hyphen; externalId and city have at most 100 characters, name and street 200.`,
-  configure: (command) =>
-    command.option('--as <id>', 'who is named as the creator of new cemeteries', identifier, 'operator'),
+  help: `externalId identifies a cemetery. street and zip may be empty; a zip has 5 digits, or 5 and 4 with a hyphen;
+externalId and city have at most 100 characters, name and street 200.`,
+  configure: (command) => command.option('--as <id>', 'the creator of new cemeteries', identifier, 'operator'),
   format: async () => ({ ...cemeteriesColumns, row: CemeteryRecord, keyOf: ({ externalId }) => externalId }),
-  store(db, { as: createdBy = 'operator' }) {
+  store(db, { createdBy }) {
     const store = createCemeteryStore(db);
     return (rows) => store.upsert(rows, { createdBy, now: new Date() });
   },
@@ -116,9 +116,9 @@ const staffColumns = { columns: ['id', 'role', 'firstName', 'lastName', 'manager
 export const staffImport: RowsImport<typeof StaffRecord> = {
   name: 'staff',
   columns: staffColumns,
-  help: `id is the \`sub\` of the person's token; role is salesManager or counselor. managerId names the sales manager
-whose team a counselor is in, who may come later in the same file; for a sales manager it is empty.
-Moving a counselor to another team leaves what was sold before with the team of its time.`,
+  help: `id is the \`sub\` of the token; role is salesManager or counselor. managerId is the sales manager of a counselor,
+who may come later in the same file; it is empty for a sales manager.
+When a counselor moves to another team, earlier activities stay with the earlier team.`,
   async format({ db, path }) {
     const isManager = ({ role }: StaffRecord) => role === 'salesManager';
     const passes = [isManager, (row: StaffRecord) => !isManager(row)];
@@ -130,10 +130,25 @@ Moving a counselor to another team leaves what was sold before with the team of 
     const leaders = new Set([...positions.values()].map(({ managerId }) => managerId));
     return { ...format, findFaults: async (rows) => rows.map((row) => positionFaults(row, positions, leaders)) };
   },
-  store: (db) => (rows) => createSalesStore(db).upsertStaff(rows, new Date(), { operator: currentOperator() }),
+  store:
+    (db, { operator }) =>
+    (rows) =>
+      createSalesStore(db).upsertStaff(rows, new Date(), { operator: operator() }),
 };
 
-/** What is wrong with somebody's place in the teams as they will be. */
+/** Yields the valid rows of a file, and skips the others. */
+async function* readableRows<Schema extends v.GenericSchema>(
+  path: string,
+  format: RowFormat<Schema>,
+): AsyncGenerator<v.InferOutput<Schema>> {
+  const file = await openSourceFile(path, format);
+  for await (const { values } of file.rows()) {
+    const parsed = v.safeParse(format.row, values);
+    if (parsed.success) yield parsed.output;
+  }
+}
+
+/** Checks a member of staff against the teams as they will be after the import. */
 function positionFaults(
   { id, role, managerId }: StaffRecord,
   positions: ReadonlyMap<string, StaffPosition>,
@@ -143,6 +158,6 @@ function positionFaults(
   const isLed = managerId !== undefined && positions.get(managerId)?.role === 'salesManager';
   return [
     ...(isLed ? [] : ['column managerId: must be the id of a sales manager, in this file or stored']),
-    ...(leaders.has(id) ? ['column role: must be salesManager as long as counselors name this person'] : []),
+    ...(leaders.has(id) ? ['column role: must be salesManager while counselors name this person'] : []),
   ];
 }

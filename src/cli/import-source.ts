@@ -37,7 +37,7 @@ export async function openSourceFile(path: string, columns: SourceColumns): Prom
   const kind = extname(path).toLowerCase();
   if (kind !== '.csv' && kind !== '.json') throw new OperatorError(`${path} must be a .csv or a .json file.`);
   const details = await stat(path).catch(() => undefined);
-  if (!details?.isFile()) throw new OperatorError(`${path} is not a file that can be read.`);
+  if (!details?.isFile()) throw new OperatorError(`${path} is not a readable file.`);
   if (details.size === 0) throw new OperatorError(`${path} is empty.`);
   return {
     path,

@@ -1,30 +1,29 @@
+import { resolve } from 'node:path';
 import { Command } from 'commander';
 import * as v from 'valibot';
 import type { Config } from '../config/settings';
 import type { Database } from '../db/client';
 import type { UpsertCounts } from '../db/statements';
 import { OperatorError } from '../errors';
+import type { Operator } from '../modules/audit/store';
 import { findFieldErrors } from '../shared/field-errors';
-import { withDatabase } from './context';
+import { type Context, readSettings } from './context';
+import { withDatabase } from './database';
 import { headerOf, openSourceFile, type SourceColumns, type SourceFile } from './import-source';
 import { counted, createProgress, printResult } from './output';
-import { readSettings } from './settings';
 
-/** What the rows of a file are. */
-export interface RowFormat<Schema extends v.GenericSchema> {
-  readonly columns: readonly string[];
-  /** Columns that a CSV may do without. */
-  readonly optionalColumns?: readonly string[];
+/** The rules for the rows of a file. */
+export interface RowFormat<Schema extends v.GenericSchema> extends SourceColumns {
   readonly row: Schema;
-  /** What must not come twice in one file. */
+  /** The key that must be unique in a file. */
   readonly keyOf: (row: v.InferOutput<Schema>) => string;
-  /** Which rows are stored first, and which after them; all of them in the order of the file without it. */
+  /** Selects the rows of each pass over the file; default: one pass with all rows. */
   readonly passes?: readonly ((row: v.InferOutput<Schema>) => boolean)[];
   /** Called for each valid row; `values` are its texts in the file. */
   readonly inspect?: (row: v.InferOutput<Schema>, values: unknown) => void;
-  /** Warnings about the inspected rows, which can be stored nevertheless. */
+  /** Warnings about the inspected rows, which do not prevent the import. */
   readonly warnings?: () => readonly ImportWarning[];
-  /** What is wrong with each of some rows in the light of what is stored. */
+  /** Checks rows against the database, and returns the errors of each. */
   readonly findFaults?: (rows: readonly v.InferOutput<Schema>[]) => Promise<readonly (readonly string[])[]>;
 }
 
@@ -34,44 +33,51 @@ interface ImportWarning {
   readonly counts: Readonly<Record<string, number>>;
 }
 
-/** A file of which every row is good. */
+/** A file in which every row is valid. */
 interface CheckedFile<Schema extends v.GenericSchema> {
   readonly file: SourceFile;
   readonly format: RowFormat<Schema>;
   readonly rows: number;
 }
 
-/** Receives one line for each fault of a row. */
-type Report = (fault: string) => void;
-
-/** A libSQL server ends a write transaction after 5 s once another writer waits, so each is kept far below. */
+/** A libSQL server ends a write transaction after 5 s once another writer waits. */
 const transactionGoalMs = 100;
 const firstBatchRows = 50;
 const maxBatchRows = 2000;
 const checkedAtOnceRows = 500;
-/** Nobody reads more, and a slow terminal would have to be waited for with all of them in memory. */
+/** Bounds the memory that a slow terminal needs. */
 const maxShownFaults = 1000;
 
+/** Prints validation errors up to a limit, and counts all of them. */
+function createFaultReport({ stderr }: Context) {
+  let faults = 0;
+  return {
+    add(fault: string) {
+      faults += 1;
+      if (faults <= maxShownFaults) stderr.write(`${fault}\n`);
+    },
+    finish() {
+      if (faults > maxShownFaults) stderr.write(`and ${counted(faults - maxShownFaults, 'more error')}\n`);
+    },
+  };
+}
+
 /**
- * Reads the whole file before anything is stored.
+ * Validates the whole file before anything is stored.
  *
- * @throws OperatorError when the file or any row is bad
+ * @throws OperatorError when the file or any row is invalid
  */
 async function checkFile<Schema extends v.GenericSchema>(
+  context: Context,
   path: string,
   format: RowFormat<Schema>,
-  report: Report,
 ): Promise<CheckedFile<Schema>> {
   const file = await openSourceFile(path, format);
-  const progress = createProgress('checking', file.byteLength);
+  const progress = createProgress(context, 'checking', file.byteLength);
+  const report = createFaultReport(context);
   const keyHashes: number[] = [];
   let rows = 0;
   let badRows = 0;
-  let faults = 0;
-  const reportUpToLimit: Report = (fault) => {
-    faults += 1;
-    if (faults <= maxShownFaults) report(fault);
-  };
   let pending: { place: string; parsed: v.SafeParseResult<Schema> }[] = [];
   const check = async () => {
     const good = pending.flatMap(({ parsed }) => (parsed.success ? [parsed.output] : []));
@@ -81,7 +87,7 @@ async function checkFile<Schema extends v.GenericSchema>(
       if (parsed.success) keyHashes.push(hashOf(format.keyOf(parsed.output)));
       const rowFaults = parsed.success ? (found[goodRows++] ?? []) : fieldFaults(format.row, parsed.issues);
       if (rowFaults.length > 0) badRows += 1;
-      for (const fault of rowFaults) reportUpToLimit(`${place}, ${fault}`);
+      for (const fault of rowFaults) report.add(`${place}, ${fault}`);
     }
     progress.countRows(pending.length);
     pending = [];
@@ -95,33 +101,21 @@ async function checkFile<Schema extends v.GenericSchema>(
         pending.push({ place: placeOf(line, rows), parsed });
       } else {
         badRows += 1;
-        reportUpToLimit(`${placeOf(line, rows)}, ${fault}`);
+        report.add(`${placeOf(line, rows)}, ${fault}`);
       }
       if (pending.length >= checkedAtOnceRows) await check();
     }
     await check();
-    badRows += await reportRepeated(file, format, findRepeated(keyHashes), reportUpToLimit);
+    badRows += await reportRepeated(file, format, findRepeated(keyHashes), report.add);
   } finally {
     progress.stop();
   }
-  if (faults > maxShownFaults) report(`and ${counted(faults - maxShownFaults, 'more fault')}`);
+  report.finish();
   if (rows === 0) throw new OperatorError(`${file.path} has no rows.`);
   if (badRows > 0) {
     throw new OperatorError(`${badRows} of ${counted(rows, 'row')} cannot be imported; nothing was stored.`);
   }
   return { file, format, rows };
-}
-
-/** Every row of a file that can be read, and nothing about the others. */
-export async function* readableRows<Schema extends v.GenericSchema>(
-  path: string,
-  format: RowFormat<Schema>,
-): AsyncGenerator<v.InferOutput<Schema>> {
-  const file = await openSourceFile(path, format);
-  for await (const { values } of file.rows()) {
-    const parsed = v.safeParse(format.row, values);
-    if (parsed.success) yield parsed.output;
-  }
 }
 
 function placeOf(line: number, row: number): string {
@@ -134,7 +128,7 @@ function fieldFaults<Schema extends v.GenericSchema>(schema: Schema, issues: v.I
   );
 }
 
-/** 53 bits of a key: a file of a million keys is looked through for repeated ones in 16 MB instead of 300. */
+/** 53 bits of a key: a million keys take 16 MB instead of 300. */
 function hashOf(key: string): number {
   return Number(BigInt.asUintN(53, BigInt(Bun.hash(key))));
 }
@@ -144,12 +138,12 @@ function findRepeated(hashes: readonly number[]): ReadonlySet<number> {
   return new Set(sorted.filter((hash, index) => index > 0 && hash === sorted[index - 1]));
 }
 
-/** Two keys may have one hash, so what looks repeated is read once more and compared. Gives the number of bad rows. */
+/** Reads the file again and compares the keys whose hashes are equal. Returns the number of repeated rows. */
 async function reportRepeated<Schema extends v.GenericSchema>(
   file: SourceFile,
   { row, keyOf }: RowFormat<Schema>,
   suspects: ReadonlySet<number>,
-  report: Report,
+  report: (fault: string) => void,
 ): Promise<number> {
   if (suspects.size === 0) return 0;
   const placeByKey = new Map<string, string>();
@@ -165,23 +159,23 @@ async function reportRepeated<Schema extends v.GenericSchema>(
     if (earlier === undefined) placeByKey.set(key, placeOf(line, rows));
     else {
       repeated += 1;
-      report(`${placeOf(line, rows)}, the same record stands at ${earlier} already`);
+      report(`${placeOf(line, rows)}, the same record is at ${earlier} already`);
     }
   }
   return repeated;
 }
 
 /**
- * Stores the rows of a checked file in short transactions; an import that was interrupted is finished by running it
- * again.
+ * Stores the rows of a checked file in short transactions. A repeated run finishes an interrupted import.
  *
- * @param store stores some rows, all or none
+ * @param store stores a batch of rows in one transaction
  */
 async function storeFile<Schema extends v.GenericSchema>(
+  context: Context,
   { file, format, rows }: CheckedFile<Schema>,
   store: (rows: v.InferOutput<Schema>[]) => Promise<UpsertCounts>,
 ): Promise<UpsertCounts> {
-  const progress = createProgress('storing', rows);
+  const progress = createProgress(context, 'storing', rows);
   const counts = { added: 0, changed: 0, unchanged: 0 };
   let batchRows = firstBatchRows;
   let pending: v.InferOutput<Schema>[] = [];
@@ -213,7 +207,7 @@ async function storeFile<Schema extends v.GenericSchema>(
   return counts;
 }
 
-/** As many rows as the goal allows by the pace of the last transaction, and at most twice as many as before. */
+/** Adapts the batch size to the duration of the last transaction; at most doubles it. */
 function nextBatchRows(lastRows: number, lastMs: number): number {
   const rows = Math.round(lastRows * Math.min(2, transactionGoalMs / lastMs));
   return Math.min(maxBatchRows, Math.max(1, rows));
@@ -221,46 +215,51 @@ function nextBatchRows(lastRows: number, lastMs: number): number {
 
 interface ImportOptions {
   readonly dryRun: boolean;
-  /** Who is named as the creator, in an import that has such a thing. */
+  /** The creator of new rows, for kinds that record one. */
   readonly as?: string;
 }
 
 type ImportConfig = Pick<Config, 'reportTimeZone'>;
 
-/** What an import of rows is made of. */
+/** An import of one kind of rows. */
 export interface RowsImport<Schema extends v.GenericSchema> {
-  /** What the rows are, in the plural; also the name of the command. */
+  /** The plural of the rows, which is also the name of the command. */
   readonly name: 'cemeteries' | 'staff' | 'activities';
   readonly columns: SourceColumns;
-  /** What an operator should know of the columns. */
+  /** The help text about the columns. */
   readonly help: string;
-  /** The rules of this file's rows over this database. */
+  /** Creates the rules for the rows of this file in this database. */
   readonly format: (source: { db: Database; config: ImportConfig; path: string }) => Promise<RowFormat<Schema>>;
-  /** Returns a function that stores rows in batches, each batch all or none. */
-  readonly store: (db: Database, options: ImportOptions) => (rows: v.InferOutput<Schema>[]) => Promise<UpsertCounts>;
-  /** Adds options of its own. */
+  /** Returns a function that stores a batch of rows in one transaction. */
+  readonly store: (
+    db: Database,
+    origin: { readonly createdBy: string; readonly operator: () => Operator },
+  ) => (rows: v.InferOutput<Schema>[]) => Promise<UpsertCounts>;
+  /** Adds options to the command. */
   readonly configure?: (command: Command) => Command;
 }
 
 /**
- * Checks a file whole, and then stores its rows unless it is a dry run.
+ * Validates the whole file, and then stores its rows unless it is a dry run. Prints each validation error to standard error.
  *
- * @param report receives one line for each fault of a row
- * @throws OperatorError when the file or any row is bad
+ * @throws OperatorError when the file or any row is invalid
  */
 export async function importRows<Schema extends v.GenericSchema>(
+  context: Context,
   { format, store }: RowsImport<Schema>,
   source: { db: Database; config: ImportConfig; path: string },
   options: ImportOptions,
-  report: (fault: string) => void,
 ): Promise<{ rows: number; counts: UpsertCounts | undefined; warnings: readonly ImportWarning[] }> {
-  const checked = await checkFile(source.path, await format(source), report);
-  const counts = options.dryRun ? undefined : await storeFile(checked, store(source.db, options));
+  const checked = await checkFile(context, source.path, await format(source));
+  const storeRows = store(source.db, { createdBy: options.as ?? 'operator', operator: context.operator });
+  const counts = options.dryRun ? undefined : await storeFile(context, checked, storeRows);
   return { rows: checked.rows, counts, warnings: checked.format.warnings?.() ?? [] };
 }
 
-/** The command of such an import. */
-export function importRowsCommand<Schema extends v.GenericSchema>(rowsImport: RowsImport<Schema>): Command {
+export function importRowsCommand<Schema extends v.GenericSchema>(
+  context: Context,
+  rowsImport: RowsImport<Schema>,
+): Command {
   const { name, columns, help, configure = (command: Command) => command } = rowsImport;
   const command = new Command(name)
     .description(`Add and change ${name} from a CSV or JSON file`)
@@ -270,23 +269,24 @@ export function importRowsCommand<Schema extends v.GenericSchema>(rowsImport: Ro
     .addHelpText(
       'after',
       `
-The file is checked whole first: with one bad row nothing is stored, and every bad row is reported.
-Importing a file again changes nothing, and an import that was interrupted is finished by running it again.
+The command first checks the whole file: one invalid row prevents the import, and every invalid row is reported.
+A repeated import of a file changes nothing, and finishes an interrupted import.
 
 ${help}`,
     );
-  return configure(command).action((path: string, options: ImportOptions & { json: boolean }) => {
-    const config = readSettings(`import ${name}`);
-    return withDatabase(config, async (db) => {
-      const report = (fault: string) => process.stderr.write(`${fault}\n`);
-      const { rows, counts, warnings } = await importRows(rowsImport, { db, config, path }, options, report);
+  return configure(command).action((file: string, options: ImportOptions & { json: boolean }) => {
+    const config = readSettings(context, `import ${name}`);
+    return withDatabase(context, config, async (db) => {
+      const source = { db, config, path: resolve(context.cwd, file) };
+      const { rows, counts, warnings } = await importRows(context, rowsImport, source, options);
       if (counts === undefined) {
-        for (const { message } of warnings) report(`warning: ${message}`);
-        printResult(options, { rows, warnings }, `${counted(rows, 'good row')}; nothing was stored (dry run).`);
+        for (const { message } of warnings) context.stderr.write(`warning: ${message}\n`);
+        const sentence = `${counted(rows, 'valid row')}; nothing was stored (dry run).`;
+        printResult(context, options, { rows, warnings }, sentence);
       } else {
         const { added, changed, unchanged } = counts;
-        const outcome = `${counted(rows, 'row')}: ${added} new, ${changed} changed, ${unchanged} unchanged.`;
-        printResult(options, { rows, ...counts }, outcome);
+        const sentence = `${counted(rows, 'row')}: ${added} new, ${changed} changed, ${unchanged} unchanged.`;
+        printResult(context, options, { rows, ...counts }, sentence);
       }
     });
   });

@@ -1,4 +1,5 @@
 import { writeFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import * as v from 'valibot';
 import { type Database, truncateLog } from '../db/client';
@@ -9,46 +10,46 @@ import { createSalesStore } from '../modules/sales/store';
 import { toUserJson } from '../modules/users/save';
 import { commandName } from '../shared/build';
 import { toShown } from './audit';
-import { confirm, currentOperator, identifier, subject, withDatabase } from './context';
+import { type Context, confirm, identifier, readSettings, subject } from './context';
+import { withDatabase } from './database';
 import { counted, printResult, toTable } from './output';
-import { readSettings } from './settings';
 
-export function userCommand(): Command {
+export function userCommand(context: Context): Command {
   return new Command('user')
-    .description('Look at what is kept about a person, hand it out, erase it, or name a counselor')
-    .addCommand(showCommand())
-    .addCommand(exportCommand())
-    .addCommand(eraseCommand())
-    .addCommand(assignCommand());
+    .description('Show, export or erase the data of a user, or assign a counselor')
+    .addCommand(showCommand(context))
+    .addCommand(exportCommand(context))
+    .addCommand(eraseCommand(context))
+    .addCommand(assignCommand(context));
 }
 
 function userArgument(): Argument {
-  return new Argument('<user>', 'id of the person: the `sub` of the token').argParser(subject);
+  return new Argument('<user>', 'id of the user: the `sub` of the token').argParser(subject);
 }
 
-function showCommand(): Command {
+function showCommand(context: Context): Command {
   return new Command('show')
-    .description('Print what is kept about a person: which sections are answered, and which applications there are')
+    .description('Print a summary of the data of a user: the sections with answers, and the applications')
     .addArgument(userArgument())
-    .option('--json', 'print the whole user object, as GET /v2/private/user answers it, and the rest', false)
+    .option('--json', 'print the whole user object, as GET /v2/private/user returns it, and the rest', false)
     .action((userId: string, options: { json: boolean }) =>
-      withDatabase(readSettings('user show'), async (db) => {
+      withDatabase(context, readSettings(context, 'user show'), async (db) => {
         const kept = await findPersonalData(db, userId);
-        await noteLook(db, userId, 'read');
-        printResult(options, describe(kept), summary(userId, kept));
+        await recordAccess(context, db, userId, 'read');
+        printResult(context, options, describe(kept), summary(userId, kept));
       }),
     );
 }
 
-function exportCommand(): Command {
+function exportCommand(context: Context): Command {
   return new Command('export')
-    .description('Write all that is kept about a person as JSON')
+    .description('Write all data of a user as JSON')
     .addArgument(userArgument())
-    .option('--to <file>', 'a new file, readable by its owner alone; standard output if none is named')
+    .option('--to <file>', 'a new file, readable by its owner only; default: standard output')
     .action((userId: string, options: { to?: string }) =>
-      withDatabase(readSettings('user export'), async (db) => {
+      withDatabase(context, readSettings(context, 'user export'), async (db) => {
         const kept = await findPersonalData(db, userId);
-        await noteLook(db, userId, 'exported');
+        await recordAccess(context, db, userId, 'exported');
         const auditTrail = [];
         for await (const page of createAuditStore(db).pages({ userId })) auditTrail.push(...page.map(toShown));
         const all = {
@@ -62,97 +63,100 @@ function exportCommand(): Command {
           idempotencyKeys: kept.idempotencyKeys.map(withDates),
           auditTrail,
         };
-        if (options.to === undefined) return printResult({ json: true }, all, '');
-        await writeFile(options.to, `${JSON.stringify(all, null, 2)}\n`, { mode: 0o600, flag: 'wx' });
-        printResult({ json: false }, {}, `All that is kept about the person is in ${options.to}.`);
+        if (options.to === undefined) return printResult(context, { json: true }, all, '');
+        const file = resolve(context.cwd, options.to);
+        await writeFile(file, `${JSON.stringify(all, null, 2)}\n`, { mode: 0o600, flag: 'wx' });
+        printResult(context, { json: false }, {}, `All data of the user is in ${options.to}.`);
       }),
     );
 }
 
-function eraseCommand(): Command {
+function eraseCommand(context: Context): Command {
   return new Command('erase')
-    .description('Erase a person: answers, identity, and what the carrier said')
+    .description('Erase a user: answers, identity, and the responses of the carrier')
     .addArgument(userArgument())
     .option('--yes', 'do not ask', false)
-    .option('--json', 'print what was erased as JSON', false)
+    .option('--json', 'print the erased data as JSON, in numbers and references', false)
     .addHelpText(
       'after',
       `
-What can only be counted stays, under ids that lead nowhere: that there was an application, when, and how it
-stood, the activities that a counselor was credited with, and who did what when, under the one id that is
-printed. A place in the staff stays, too, with what was done by it. The partner
-carrier keeps what it was sent: ask it to erase the applications that are named at the end. Of a local
-database the bytes are overwritten; what a libSQL server keeps in its files is up to its host.
-It can be repeated.`,
+Anonymized records stay for statistics: that an application existed, its dates and its state; the activities that a
+counselor was credited with; and the audit events, under a new id that the command prints. An entry in staff stays with
+the audit events of that member. The partner carrier keeps the applications that it received: ask it to erase those that
+the command prints at the end. The bytes in a local database are overwritten; the host of a libSQL server decides about
+its files. The command can be repeated.`,
     )
     .action(async (userId: string, options: { yes: boolean; json: boolean }) => {
-      const config = readSettings('user erase');
-      await withDatabase(config, async (db) => {
+      const config = readSettings(context, 'user erase');
+      await withDatabase(context, config, async (db) => {
         const store = createPersonalDataStore(db);
         const kept = await store.find(userId);
-        if (!options.yes) await confirmErasure(userId, kept);
-        const erased = await store.erase(userId, { operator: currentOperator(), now: new Date() });
-        const isGone = await truncateLog(db);
-        printResult(options, erased, erasureSentence(erased, kept));
-        if (!isGone) {
+        if (!options.yes && isErasable(kept)) {
+          await confirm(context, erasureQuestion(userId, kept), 'Nothing was erased');
+        }
+        const erased = await store.erase(userId, { operator: context.operator(), now: new Date() });
+        const isEmptied = await truncateLog(db);
+        printResult(context, options, erased, erasureSentence(erased, kept));
+        if (!isEmptied) {
           throw new OperatorError(
-            'Another process was reading the database, so its log still holds the erased data: run this command again.',
+            'Another process was reading the database, so its log still contains the erased data: run this command again.',
           );
         }
       });
     });
 }
 
-function assignCommand(): Command {
+function assignCommand(context: Context): Command {
   return new Command('assign')
-    .description('Credit the applications that a person starts from now on to a counselor')
+    .description('Credit the applications that a user starts from now on to a counselor')
     .addHelpText(
       'after',
-      '\nThe person must have a record, which the first save makes. Any member of staff may be the counselor.',
+      '\nThe user must have a record, which the first save creates. Any member of staff may be the counselor.',
     )
     .addArgument(userArgument())
     .addArgument(new Argument('[counselor]', 'id of a member of staff').argParser(identifier))
     .option('--none', 'to no counselor', false)
     .option('--json', 'print the result as JSON', false)
     .action((userId: string, counselorId: string | undefined, options: { none: boolean; json: boolean }) =>
-      withDatabase(readSettings('user assign'), async (db) => {
+      withDatabase(context, readSettings(context, 'user assign'), async (db) => {
         if ((counselorId === undefined) !== options.none) {
-          throw new OperatorError('Name a counselor, or say --none.');
+          throw new OperatorError('Name a counselor, or use --none.');
         }
-        if (counselorId !== undefined && (await createSalesStore(db).findStaff(counselorId)) === undefined) {
+        const store = createSalesStore(db);
+        if (counselorId !== undefined && (await store.findStaff(counselorId)) === undefined) {
           throw new OperatorError(`The staff have no member with this id: run \`${commandName} import staff\` first.`);
         }
-        const operator = currentOperator();
-        const assignment = { userId, counselorId: counselorId ?? null, operator, now: new Date() };
-        const isFound = await createSalesStore(db).assignCounselor(assignment);
-        if (!isFound) throw new OperatorError('There is no record of this person yet: the first save makes it.');
+        const assignment = { userId, counselorId: counselorId ?? null, operator: context.operator(), now: new Date() };
+        const isFound = await store.assignCounselor(assignment);
+        if (!isFound) throw new OperatorError('This user has no record yet: the first save creates it.');
         const sentence = counselorId === undefined ? 'no counselor is credited' : `${counselorId} is credited`;
-        printResult(options, { user: userId, counselor: counselorId ?? null }, `From now on ${sentence}.`);
+        printResult(context, options, { user: userId, counselor: counselorId ?? null }, `From now on ${sentence}.`);
       }),
     );
 }
 
-/** Nothing of a person is handed out that is not written down. */
-async function noteLook(db: Database, userId: string, action: 'read' | 'exported'): Promise<void> {
-  await createAuditStore(db).record({ userId, action, actor: 'operator', ...currentOperator(), now: Date.now() });
+/** Every command that prints data of a user records it first. */
+async function recordAccess(
+  context: Context,
+  db: Database,
+  userId: string,
+  action: 'read' | 'exported',
+): Promise<void> {
+  await createAuditStore(db).record({ userId, action, actor: 'operator', ...context.operator(), now: Date.now() });
 }
 
-/** @throws OperatorError when nothing is kept about the person */
+/** @throws OperatorError when the database has no data of the user */
 async function findPersonalData(db: Database, userId: string): Promise<PersonalData> {
   const kept = await createPersonalDataStore(db).find(userId);
-  if (!isAnything(kept)) throw new OperatorError('Nothing is kept about this person.');
+  if (kept.staff === undefined && !isErasable(kept)) throw new OperatorError('There is no data of this user.');
   return kept;
-}
-
-function isAnything(kept: PersonalData): boolean {
-  return kept.staff !== undefined || isErasable(kept);
 }
 
 function isErasable({ record, applications, idempotencyKeys, isAudited }: PersonalData): boolean {
   return record !== undefined || applications.length > 0 || idempotencyKeys.length > 0 || isAudited;
 }
 
-/** Whatever is stored is shown, also what no model knows any more. */
+/** Shows every stored section, including those that the current model does not have. */
 const Section = v.optional(v.unknown());
 const StoredUser = v.object({
   user: v.looseObject({
@@ -195,7 +199,7 @@ function summary(userId: string, kept: PersonalData): string {
   }).flatMap(([name, section]) => (Bun.deepEquals(section ?? {}, {}) ? [] : [name]));
   const facts = [
     ['person', userId],
-    ['record', user === null ? 'none' : `version ${version}, made ${user.createdAt}, changed ${user.updatedAt}`],
+    ['record', user === null ? 'none' : `version ${version}, created ${user.createdAt}, changed ${user.updatedAt}`],
     ['sections', sections.join(', ') || 'none'],
     ['counselor', counselor === null ? 'none' : `${counselor.id} (${counselor.name})`],
     ['staff', kept.staff === undefined ? 'no' : `${kept.staff.role} (${nameOf(kept.staff)})`],
@@ -212,21 +216,18 @@ function summary(userId: string, kept: PersonalData): string {
   return rows.length === 0 ? facts.join('\n') : `${facts.join('\n')}\n\n${table}`;
 }
 
-/** Says what would be erased, and asks at the terminal. */
-async function confirmErasure(userId: string, kept: PersonalData): Promise<void> {
-  if (!isErasable(kept)) return;
-  const record = kept.record === undefined ? 'no record' : 'the record';
-  const what = `${record} and ${counted(kept.applications.length, 'application')} of ${JSON.stringify(userId)}`;
-  await confirm(`Erase ${what} for good?`, 'Nothing was erased');
+function erasureQuestion(userId: string, { record, applications }: PersonalData): string {
+  const data = `${record === undefined ? 'no record' : 'the record'} and ${counted(applications.length, 'application')}`;
+  return `Erase ${data} of ${JSON.stringify(userId)} permanently?`;
 }
 
 function erasureSentence(
   { record, applications, attempts, idempotencyKeys, events, keptAs }: Erasure,
   { staff }: PersonalData,
 ): string {
-  const place = staff === undefined ? [] : [`The place in staff stays: ${staff.role}, ${nameOf(staff)}.`];
+  const entry = staff === undefined ? [] : [`The entry in staff stays: ${staff.role}, ${nameOf(staff)}.`];
   if (keptAs === null) {
-    return ['Nothing that can be erased is kept about this person.', ...place].join('\n');
+    return ['There is no data to erase of this user.', ...entry].join('\n');
   }
   const parts = [
     record ? 'the record' : 'no record',
@@ -235,16 +236,16 @@ function erasureSentence(
     counted(idempotencyKeys, 'idempotency key'),
   ];
   const rows = applications.map(({ applicationNumber, reference }) => [String(applicationNumber ?? ''), reference]);
-  const carrier = `The partner carrier has these:\n${toTable(['number', 'reference'], rows)}`;
-  const trail = `The audit trail (${counted(events, 'event')} and this one) is kept as ${keptAs}.`;
-  return [`Erased: ${parts.join(', ')}.`, ...(rows.length === 0 ? [] : [carrier]), trail, ...place].join('\n');
+  const carrier = `The partner carrier has these applications:\n${toTable(['number', 'reference'], rows)}`;
+  const log = `The audit log keeps ${counted(events, 'event')} and this one as ${keptAs}.`;
+  return [`Erased: ${parts.join(', ')}.`, ...(rows.length === 0 ? [] : [carrier]), log, ...entry].join('\n');
 }
 
 function nameOf({ firstName, lastName }: { firstName: string; lastName: string }): string {
   return `${firstName} ${lastName}`;
 }
 
-/** The instants of a row, which are stored as epoch milliseconds, as people read them. */
+/** Formats the timestamps of a row, which are stored as epoch milliseconds. */
 function withDates(row: object): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(row).map(([name, value]) => [

@@ -5,6 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { SqliteError } from 'libsql';
 import Connection from 'libsql/promise';
 import * as v from 'valibot';
+import { OperatorError } from '../errors';
 import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
 import { abandon, driverKey, encryptionOption, type KeyFault, keyFaultOf } from './encryption';
 import { DatabaseError, toDatabaseError } from './errors';
@@ -42,16 +43,11 @@ export function copyDatabase(path: string, target: string, key: string | undefin
   });
 }
 
-/** There is no backup, so the migration did not begin. */
-export class MigrationBackupError extends Error {
-  override readonly name = 'MigrationBackupError';
-}
-
 /**
  * Writes a checked backup beside a database file before a migration changes it. The operator removes it.
  *
  * @returns the path of the backup
- * @throws MigrationBackupError when the disk has no room for a copy and a rebuilt table, or the copy cannot be made
+ * @throws OperatorError when the disk has no room for a copy and a rebuilt table, or the copy cannot be made
  */
 export async function backUpBeforeMigration(path: string, key: string | undefined): Promise<string> {
   const database = realpathSync(path);
@@ -59,7 +55,7 @@ export async function backUpBeforeMigration(path: string, key: string | undefine
   const { bavail, bsize } = statfsSync(dirname(database));
   const neededBytes = 2 * (sizeOf(database) + sizeOf(`${database}-wal`));
   if (bavail * bsize < neededBytes) {
-    throw new MigrationBackupError(
+    throw new OperatorError(
       `There is no room for a backup before the migration: ${neededBytes} bytes are needed beside the database.`,
     );
   }
@@ -67,7 +63,7 @@ export async function backUpBeforeMigration(path: string, key: string | undefine
     return await keepCopy(database, 'before-migration', key, (partial) => copyDatabase(database, partial, key));
   } catch (error) {
     const reason = error instanceof DatabaseError ? error.code : error instanceof UnfitError ? error.kind : 'I/O error';
-    throw new MigrationBackupError(`The backup before the migration failed (${reason}); nothing was migrated.`);
+    throw new OperatorError(`The backup before the migration failed (${reason}); nothing was migrated.`);
   }
 }
 

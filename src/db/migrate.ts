@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
+import { OperatorError } from '../errors';
 import { jitteredPause } from '../shared/async';
 import { commandName } from '../shared/build';
-import { MigrationBackupError } from './backup';
 import type { Database } from './client';
 import { DatabaseError, findDatabaseError } from './errors';
 import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
@@ -13,11 +13,6 @@ const lockDeadlineMs = 30_000;
 
 /** The time limit of a statement that migrates. Rebuilding a table takes longer than any query of the service. */
 export const migrationTimeoutMs = 60_000;
-
-/** The schema is not the one that the recorded migrations create; the message names each fault and the remedy. */
-export class SchemaDamageError extends Error {
-  override readonly name = 'SchemaDamageError';
-}
 
 interface MigrationOptions {
   readonly repair?: boolean;
@@ -42,7 +37,7 @@ export interface MigrationResult {
  *
  * @param options.repair restores the objects that can be restored before it migrates
  * @throws DatabaseError with a code of the schema when the database is not one that it can migrate
- * @throws SchemaDamageError
+ * @throws OperatorError when the schema differs from the one that the recorded migrations create
  */
 export async function migrateDatabase(
   db: Database,
@@ -84,7 +79,7 @@ export async function migrateDatabase(
       }
       return { isNew, applied, repaired };
     } catch (error) {
-      if (error instanceof SchemaDamageError || error instanceof MigrationBackupError) throw error;
+      if (error instanceof OperatorError) throw error;
       const isLocked = findDatabaseError(error)?.code === 'SQLITE_BUSY' && performance.now() < deadlineMs;
       if (!isLocked && (await newestApplied(db)) <= reached) throw error;
       await jitteredPause(50, 200);
@@ -160,7 +155,7 @@ async function isRepairable(db: Database, migrations: readonly Migration[]): Pro
 
 async function requireWholeSchema(db: Database, migrations: readonly Migration[]): Promise<void> {
   const { blocking } = await reportSchema(db, migrations);
-  if (blocking.length > 0) throw new SchemaDamageError(damageMessage(blocking));
+  if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
 }
 
 function toFinding({ object, state, repair }: SchemaDifference): SchemaFinding {

@@ -1,3 +1,4 @@
+import { OperatorError } from '../errors';
 import { intactQuery } from './backup';
 import type { Row, RowStore, Statement } from './row-store';
 import {
@@ -25,11 +26,6 @@ export interface CopiedTable {
   readonly checksum: string;
 }
 
-/** The reason why a copy cannot be made, for the operator. */
-export class CopyError extends Error {
-  override readonly name = 'CopyError';
-}
-
 interface SchemaObject {
   readonly type: string;
   readonly name: string;
@@ -54,7 +50,7 @@ interface CopyProgress {
  * with the source, and a table that differs is copied again. The copy gets a database id of its own, so that a replica of
  * the source is not taken for a replica of the copy.
  *
- * @throws CopyError, DatabaseError
+ * @throws OperatorError, DatabaseError
  */
 export async function copyRows(
   source: RowStore,
@@ -64,9 +60,9 @@ export async function copyRows(
   const schema = await schemaOf(source);
   const names = schema.map(({ name }) => name);
   if (!names.includes(migrationsTable) || !names.includes('users')) {
-    throw new CopyError('The source is not a database of this service, or was never migrated.');
+    throw new OperatorError('The source is not a database of this service, or was never migrated.');
   }
-  if (markerIn(names) !== undefined) throw new CopyError('The source is itself an unfinished copy.');
+  if (markerIn(names) !== undefined) throw new OperatorError('The source is itself an unfinished copy.');
   const ofMigrations = schema.filter(({ table }) => table === migrationsTable);
   const others = schema.filter(({ table }) => table !== migrationsTable);
   const tables = others.filter(({ type }) => type === 'table');
@@ -132,10 +128,10 @@ async function prepareTarget(
   }
   const marker = markerIn(present.map(({ name }) => name));
   if (marker === undefined) {
-    throw new CopyError('The target has tables already: name an empty database.');
+    throw new OperatorError('The target has tables already: name an empty database.');
   }
   if ((await firstCell(target, `SELECT source_id FROM ${marker}`)) !== String(sourceId)) {
-    throw new CopyError('The target is an unfinished copy of another database: name an empty one.');
+    throw new OperatorError('The target is an unfinished copy of another database: name an empty one.');
   }
   return { marker, isResumed: true };
 }
@@ -187,7 +183,7 @@ async function compareTables(target: RowStore, copied: readonly CopiedTable[]): 
     const digest = createDigest();
     for await (const page of pagesOf(target, await describeTable(target, table))) digest.add(page);
     if (digest.checksum() === checksum) continue;
-    throw new CopyError(
+    throw new OperatorError(
       `The copy differs from the source in the table ${table}: ${digest.rows()} rows in it, ${rows} in the source.`,
     );
   }

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { Config } from '../config/settings';
-import { backUpBeforeMigration, MigrationBackupError, UnfitError } from '../db/backup';
+import { backUpBeforeMigration, UnfitError } from '../db/backup';
 import {
   absenceOf,
   type Database,
@@ -15,7 +15,7 @@ import { DatabaseFileError, nameOfFile } from '../db/database-file';
 import { keyRemedy } from '../db/encryption';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { describeLoss, type OnLoss } from '../db/file-watch';
-import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema, SchemaDamageError } from '../db/migrate';
+import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema } from '../db/migrate';
 import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
 import type { AppDeps, Lifecycle } from '../deps';
 import { OperatorError } from '../errors';
@@ -75,8 +75,6 @@ export async function openPreparedDatabase(
       await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });
     } catch (error) {
       if (error instanceof OperatorError) throw error;
-      if (error instanceof MigrationBackupError) throw new OperatorError(error.message);
-      if (error instanceof SchemaDamageError) throw new OperatorError(error.message);
       const fit = unfitOf(error);
       if (fit !== undefined) throw new OperatorError(unfitMessage(fit, place));
       if (isCorrupt(error))

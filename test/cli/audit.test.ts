@@ -104,7 +104,7 @@ describe('planning audit', () => {
       line.planning('audit'),
     ]);
     expect(refused.map(({ exitCode, stdout }) => [exitCode, stdout])).toEqual(Array(4).fill([1, '']));
-    expect(refused[0]?.stderr).toBe('The audit trail has nothing about this user.\n');
+    expect(refused[0]?.stderr).toBe('The audit log has no events of this user.\n');
     expect(refused[1]?.stderr).toStartWith('--since must be a date that exists');
     expect(await auditLinesOf({ db }, 'unknown')).toEqual([]);
   }, 30_000);
@@ -135,7 +135,7 @@ describe('planning audit', () => {
   );
 
   test('streams a large history with bounded memory', async () => {
-    const line = await createCommandLine();
+    const line = await createCommandLine({}, { isProcess: true });
     const { db } = await setUp(line);
     const rows = amount({ long: 600_000, short: 20_000 });
     await fillEvents(db, rows, 'value');
@@ -171,9 +171,7 @@ describe('planning audit', () => {
       ],
     );
     const erased = await line.planning('user', 'erase', 'ada', '--yes');
-    const keptAs = /The audit trail \(4 events and this one\) is kept as (erased:[0-9a-f]{32})\./.exec(
-      erased.stdout,
-    )?.[1];
+    const keptAs = /The audit log keeps 4 events and this one as (erased:[0-9a-f]{32})\./.exec(erased.stdout)?.[1];
     expect(await auditLinesOf({ db }, 'ada')).toEqual([]);
     expect((await auditLinesOf({ db }, keptAs ?? '')).map((event) => event.split(' ')[0]).sort()).toEqual([
       'assigned',

@@ -27,7 +27,7 @@ const cli = await programOf('src/cli/main');
 
 /** A command line with a database, and its paths. */
 async function setUp(environment: Record<string, string> = {}) {
-  const line = await createCommandLine(environment);
+  const line = await createCommandLine(environment, { isProcess: true });
   const database = join(line.cwd, 'data/planning.db');
   return {
     ...line,
@@ -122,7 +122,10 @@ describe('planning backup', () => {
     expect(line.names()).toEqual(['backup.db', 'data']);
 
     const folder = temporaryFolder();
-    const elsewhere = await createCommandLine({ DATABASE_URL: `file:${folder}/new/planning.db` }, { isEmpty: true });
+    const elsewhere = await createCommandLine(
+      { DATABASE_URL: `file:${folder}/new/planning.db` },
+      { isEmpty: true, isProcess: true },
+    );
     expect(await elsewhere.planning('restore', line.backup)).toEqual({
       exitCode: 0,
       stdout: `${folder}/new/planning.db is restored: ${ids.length} persons, schema ${knownSchemas.at(-1)?.name}.\n`,
@@ -156,7 +159,7 @@ describe('planning backup', () => {
     const line = await setUp();
     await line.write('backup.db', 'something else');
     expect(await refusal(line.databaseUrl, 'backup', line.backup)).toBe(
-      `${line.backup} exists already: name a new file, or say --replace.`,
+      `${line.backup} exists already: name a new file, or use --replace.`,
     );
     expect(readFileSync(line.backup, 'utf8')).toBe('something else');
 
@@ -180,12 +183,12 @@ describe('planning backup', () => {
     await line.write('other.db-wal', 'of a database that is gone');
     mkdirSync(join(line.cwd, 'a-folder'));
     const others: [string, string][] = [
-      ['nowhere/backup.db', `There is no folder ${line.cwd}/nowhere: make it first.`],
-      ['backup.db/backup.db', `There is no folder ${line.backup}: make it first.`],
+      ['nowhere/backup.db', `There is no folder ${line.cwd}/nowhere: create it first.`],
+      ['backup.db/backup.db', `There is no folder ${line.backup}: create it first.`],
       ['a-folder', `${line.cwd}/a-folder is not a file: name another one.`],
       [
         'other.db',
-        `${line.cwd}/other.db-wal is there, and would be taken for a part of the backup: move it away, or name another file.`,
+        `${line.cwd}/other.db-wal exists, and would be read as part of the backup: move it away, or name another file.`,
       ],
     ];
     for (const [file, message] of others) {
@@ -223,7 +226,7 @@ describe('planning backup', () => {
       { cwd: line.cwd, env: { PATH: process.env.PATH, NODE_ENV: 'development' } },
     );
     expect(limited.exitCode).toBe(1);
-    expect(limited.stderr.toString()).toMatch(/^There is no backup: .* \(SQLITE_\w+\)\.\n$/);
+    expect(limited.stderr.toString()).toMatch(/^No backup was written: .* \(SQLITE_\w+\)\.\n$/);
     expect(line.names()).toEqual(['data']);
 
     const stopWhenBegun = async (signal: NodeJS.Signals) => {
@@ -246,9 +249,12 @@ describe('planning backup', () => {
     writeFileSync(text, 'This is no database. '.repeat(100));
     const cases: [string, string | RegExp][] = [
       ['http://user:secret@127.0.0.1:1', /^http:\/\/127\.0\.0\.1:1 cannot be read \(\w+\)\.$/],
-      [`file:${foreign}`, 'There is no backup: DATABASE_URL is not a database of this service, or was never migrated.'],
-      [`file:${text}`, `There is no backup: ${text} is damaged or no database (SQLITE_NOTADB).`],
-      ['file:nowhere.db', /^There is no database at .+nowhere\.db: nothing to back up\.$/],
+      [
+        `file:${foreign}`,
+        `No backup was written: the copy of ${foreign} is not a database of this service, or was never migrated.`,
+      ],
+      [`file:${text}`, /^No backup was written: .+text\.db cannot be read \(SQLITE_NOTADB\)\. It is encrypted, /],
+      ['file:nowhere.db', /^There is no database at .+nowhere\.db\.$/],
     ];
     const folder = temporaryFolder();
     for (const [databaseUrl, message] of cases) {
@@ -325,7 +331,7 @@ describe('planning restore', () => {
     const { stdout } = await line.planning('restore', 'backup.db', '--yes');
     const [kept = ''] = line.kept();
     expect(stdout).toBe(
-      `${line.database} is restored: 2 persons, schema ${older?.name}.\nWhat was there before is kept in ${kept}.\n`,
+      `${line.database} is restored: 2 persons, schema ${older?.name}.\nThe previous database is kept in ${kept}.\n`,
     );
     expect(usersIn(line.database)).toEqual(['first', 'second']);
     expect(readFileSync(line.backup)).toEqual(source);
@@ -353,15 +359,18 @@ describe('planning restore', () => {
       [nowhere, `There is no file ${nowhere}.`],
       [join(line.cwd, 'data'), `${line.cwd}/data is not a file.`],
       [line.database, `${line.database} is the database itself.`],
-      [withLog, `${withLog}-wal is there, so ${withLog} alone is not whole`],
+      [withLog, `${withLog}-wal exists, so ${withLog} alone is incomplete`],
       [
         make('text.db', (path) => writeFileSync(path, 'no database '.repeat(1000))),
-        /text\.db is not a database, or one that is encrypted while DATABASE_ENCRYPTION_KEY is not set\.$/,
+        /text\.db is encrypted, but DATABASE_ENCRYPTION_KEY is not set; or it is not a database\.$/,
       ],
-      [make('empty.db', (path) => writeFileSync(path, '')), /empty\.db is not a database of this service\.$/],
-      [foreign, /foreign\.db is not a database of this service\.$/],
-      [make('short.db', (path) => truncateSync(path, lastPage(path))), /short\.db is damaged or not whole\.$/],
-      [make('stub.db', (path) => truncateSync(path, 5000)), /stub\.db is damaged or not whole\.$/],
+      [
+        make('empty.db', (path) => writeFileSync(path, '')),
+        /empty\.db is not a database of this service, or was never migrated\.$/,
+      ],
+      [foreign, /foreign\.db is not a database of this service, or was never migrated\.$/],
+      [make('short.db', (path) => truncateSync(path, lastPage(path))), /short\.db is damaged or incomplete\.$/],
+      [make('stub.db', (path) => truncateSync(path, 5000)), /stub\.db is damaged or incomplete\.$/],
       [
         make('flipped.db', (path) => {
           const bytes = readFileSync(path);
@@ -369,7 +378,7 @@ describe('planning restore', () => {
           bytes.fill(0xff, lastPage(path), lastPage(path) + 8);
           writeFileSync(path, bytes);
         }),
-        /flipped\.db is damaged or not whole\.$/,
+        /flipped\.db is damaged or incomplete\.$/,
       ],
       [
         make('newer.db', (path) =>
@@ -379,15 +388,15 @@ describe('planning restore', () => {
             UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`,
           ),
         ),
-        /newer\.db has a newer schema than this build knows/,
+        /newer\.db has a newer schema than this build supports/,
       ],
       [
         make('unreadable.db', (path) => change(path, `UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`)),
-        /unreadable\.db has a newer schema than this build knows/,
+        /unreadable\.db has a newer schema than this build supports/,
       ],
       [
         make('other-build.db', (path) => change(path, 'UPDATE __drizzle_migrations SET created_at = created_at - 1')),
-        /other-build\.db is not a database of this service\.$/,
+        /other-build\.db is not a database of this service, or was never migrated\.$/,
       ],
     ];
     for (const [file, message] of cases) {
@@ -406,7 +415,7 @@ describe('planning restore', () => {
     renameSync(line.database, backup);
     writeFileSync(`${line.database}-wal`, 'of a database that is gone');
     expect(await refusal(line.databaseUrl, 'restore', backup, '--yes')).toBe(
-      `The log ${line.database}-wal belongs to a database file that is missing: put the file back beside its log, or move the log away to restore without the saves that only the log holds.`,
+      `The log ${line.database}-wal belongs to a database file that is missing: put the file back beside its log, or move the log away to restore without the saves that only the log contains.`,
     );
     renameSync(`${line.database}-wal`, join(line.cwd, 'away'));
     writeFileSync(line.database, 'no database '.repeat(1000));

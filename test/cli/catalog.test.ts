@@ -22,7 +22,7 @@ describe('planning import products', () => {
     const first = await planning('import', 'products', file);
     expect(first).toMatchObject({
       exitCode: 0,
-      stdout: 'Version 2 of the catalogue is in force, with 2 products.\n',
+      stdout: 'Version 2 of the catalogue is current, with 2 products.\n',
       stderr: '',
     });
     expect((await planning('import', 'products', file)).stdout).toBe(
@@ -50,7 +50,7 @@ describe('planning import products', () => {
     const result = await planning('import', 'products', await write('bad.json', bad));
     expect(result).toMatchObject({ exitCode: 1, stdout: '' });
     expect(result.stderr).toBe(
-      'product 2, rule r, points must have at most two decimals\n1 fault in bad.json; nothing was stored.\n',
+      'product 2, rule r, points must have at most two decimals\n1 error in bad.json; nothing was stored.\n',
     );
     for (const [name, content, message] of [
       ['broken.json', '{', 'not well-formed JSON'],
@@ -60,7 +60,7 @@ describe('planning import products', () => {
       expect(refused).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(message) });
     }
     expect((await planning('catalog', 'show', '2')).stderr).toBe(
-      'There is no version 2 of the catalogue; there are: 1.\n',
+      'There is no version 2 of the catalogue. Existing versions: 1.\n',
     );
   });
 
@@ -105,9 +105,8 @@ describe('planning catalog', () => {
   });
 
   test.each([
-    [['catalog', 'show', '0'], 'number of a version'],
     [['catalog', 'diff', '1'], 'missing required argument'],
-    [['catalog', 'try', '--user', 'none.json'], 'not a file'],
+    [['catalog', 'try', '--user', 'none.json'], 'not a readable file'],
     [['catalog', 'try', '--user', 'none.json', '--on', '2026-02-30'], 'YYYY-MM-DD'],
   ])('%p exits with 1 and a message', async (args, message) => {
     const { planning } = await createCommandLine();

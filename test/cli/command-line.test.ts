@@ -59,30 +59,23 @@ describe('planning', () => {
     [['user', 'show'], 'missing required argument'],
     [['user', 'erase', ''], '1 to 255'],
     [['user', 'assign', 'a', 'b\n'], '1 to 255'],
-    [['catalog', 'show', '0'], 'number of a version'],
+    [['catalog', 'show', '0'], 'whole number from 1'],
     [['carrier', '--port', '70000'], 'must be a port'],
   ])('%p exits with 1 and a message', async (args, message) => {
-    let output = '';
-    const prepare = (command: Command): Command => {
-      command.exitOverride().configureOutput({
-        writeErr: (text) => {
-          output += text;
-        },
-      });
-      for (const each of command.commands) prepare(each);
-      return command;
-    };
-    const parsing = prepare(createProgram()).parseAsync(['bun', 'planning', ...args]);
-    expect(await parsing.catch((error: unknown) => error)).toMatchObject({ exitCode: 1 });
-    expect(output).toContain(message);
+    const { planning } = await createCommandLine({}, { isEmpty: true });
+    expect(await planning(...args)).toMatchObject({
+      exitCode: 1,
+      stdout: '',
+      stderr: expect.stringContaining(message),
+    });
   });
 
   test.each([
     [['nonsense'], 'unknown command'],
-    [['import', 'cemeteries', 'nowhere.csv'], 'not a file'],
-    [['user', 'show', 'unknown'], 'Nothing is kept'],
+    [['import', 'cemeteries', 'nowhere.csv'], 'not a readable file'],
+    [['user', 'show', 'unknown'], 'There is no data of this user'],
   ])('%p exits with 1, without a stack trace or standard output', async (args, message) => {
-    const { exitCode, stdout, stderr } = await (await createCommandLine()).planning(...args);
+    const { exitCode, stdout, stderr } = await (await createCommandLine({}, { isProcess: true })).planning(...args);
     expect(exitCode).toBe(1);
     expect(stdout).toBe('');
     expect(stderr).toContain(message);
@@ -90,7 +83,7 @@ describe('planning', () => {
   });
 
   test('lists every invalid setting', async () => {
-    const { planning } = await createCommandLine({ DATABASE_TIMEOUT_MS: 'x', SEED_DEMO: '' });
+    const { planning } = await createCommandLine({ DATABASE_TIMEOUT_MS: 'x', SEED_DEMO: '' }, { isProcess: true });
     expect(await planning('migrate')).toMatchObject({
       exitCode: 1,
       stderr: expect.stringMatching(
@@ -104,7 +97,7 @@ describe('planning', () => {
     for (const command of [['migrate'], ['seed']]) {
       expect(await planning(...command)).toMatchObject({
         exitCode: 1,
-        stderr: 'The database cannot be used right now (ECONNREFUSED).\n',
+        stderr: 'The database is unavailable (ECONNREFUSED).\n',
       });
     }
   });
@@ -142,7 +135,7 @@ describe('planning', () => {
 
 describe('planning token', () => {
   test('signs with the development key', async () => {
-    const { planning } = await createCommandLine();
+    const { planning } = await createCommandLine({}, { isProcess: true });
     const { stdout } = await planning('token', '--sub', 'ada', '--roles', 'salesManager, other', '--ttl', '2h');
     const claims = decodeJwt(stdout.trim());
     expect(claims).toMatchObject({ sub: 'ada', roles: ['salesManager', 'other'] });

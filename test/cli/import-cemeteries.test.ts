@@ -44,7 +44,7 @@ describe('planning import cemeteries', () => {
     const { planning, write, databaseUrl } = await createCommandLine();
     const file = await write('list.csv', `${header}\n${good}\n`);
     const result = await planning('import', 'cemeteries', file, '--dry-run');
-    expect(result).toMatchObject({ exitCode: 0, stdout: '1 good row; nothing was stored (dry run).\n' });
+    expect(result).toMatchObject({ exitCode: 0, stdout: '1 valid row; nothing was stored (dry run).\n' });
     expect(await storedNames(databaseUrl)).toEqual([]);
   });
 
@@ -127,7 +127,7 @@ describe('planning import cemeteries', () => {
       'line 7 (row 4), column state: is required',
       'line 8 (row 5), column field 7: is not a known field',
       'line 10 (row 7), column name: must have at most 200 characters',
-      'line 9 (row 6), the same record stands at line 2 (row 1) already',
+      'line 9 (row 6), the same record is at line 2 (row 1) already',
     ]);
     expect(refusal).toBe('6 of 7 rows cannot be imported; nothing was stored.');
     expect(names).toEqual([]);
@@ -147,7 +147,7 @@ describe('planning import cemeteries', () => {
       'line 3 (row 2), column externalId: must be text',
       'line 5 (row 3), the row must be a JSON object',
       'line 6 (row 4), column colour: is not a known field',
-      'line 7 (row 5), the same record stands at line 2 (row 1) already',
+      'line 7 (row 5), the same record is at line 2 (row 1) already',
     ]);
     expect(refusal).toBe('4 of 5 rows cannot be imported; nothing was stored.');
   });

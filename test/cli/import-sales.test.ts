@@ -94,11 +94,11 @@ describe('planning import staff', () => {
       'line 4 (row 3), column managerId: must be the id of a sales manager, in this file or stored',
       'line 5 (row 4), column managerId: must be the id of a sales manager, in this file or stored',
       'line 6 (row 5), column managerId: must be the id of a sales manager, in this file or stored',
-      'line 6 (row 5), column role: must be salesManager as long as counselors name this person',
+      'line 6 (row 5), column role: must be salesManager while counselors name this person',
       'line 7 (row 6), column role: must be one of salesManager, counselor; did you mean counselor?',
       'line 8 (row 7), column firstName: must have at least 1 character',
       'line 9 (row 8), column id: must have 1 to 255 characters, none of them a control character',
-      'line 11 (row 10), the same record stands at line 10 (row 9) already',
+      'line 11 (row 10), the same record is at line 10 (row 9) already',
     ]);
     expect(refusal).toBe('9 of 10 rows cannot be imported; nothing was stored.');
     expect(await storedStaff()).toHaveLength(2);
@@ -223,7 +223,7 @@ describe('planning import activities', () => {
       Array.from({ length: 1200 }, (_, index) => `b${index},c1,no,0,2026-03-01`),
     );
     expect(faults).toHaveLength(1001);
-    expect(faults.at(-1)).toBe('and 200 more faults');
+    expect(faults.at(-1)).toBe('and 200 more errors');
     expect(refusal).toBe('1200 of 1200 rows cannot be imported; nothing was stored.');
   });
 
@@ -245,7 +245,7 @@ describe('planning import activities', () => {
       ],
       `${header},managerId`,
     );
-    const plan = 'column kind: monthlyPlan and semiAnnualPlan are a sales manager’s own alone';
+    const plan = 'column kind: only a sales manager may have monthlyPlan and semiAnnualPlan';
     const notLed = 'column managerId: must be the id of a sales manager in staff';
     expect(faults).toEqual([
       `line 2 (row 1), ${plan}`,
@@ -257,7 +257,7 @@ describe('planning import activities', () => {
       `line 8 (row 7), ${plan}`,
       'line 9 (row 8), column externalId: must not begin with coverage:',
       `line 10 (row 9), ${notLed}`,
-      'line 12 (row 11), the same record stands at line 11 (row 10) already',
+      'line 12 (row 11), the same record is at line 11 (row 10) already',
     ]);
     expect(refusal).toBe('10 of 11 rows cannot be imported; nothing was stored.');
     expect(await storedActivities()).toEqual([]);
@@ -327,7 +327,7 @@ const manyActivities = [header, ...Array.from({ length: manyRows }, (_, index) =
 
 /** Kills an import with SIGKILL during concurrent saves, then repeats it. */
 async function interruptedImport(url: string) {
-  const line = await createCommandLine({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '10000' });
+  const line = await createCommandLine({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '10000' }, { isProcess: true });
   const watcher = await openDatabase({ url, timeoutMs: 10_000 });
   await migrateDatabase(watcher);
   const testApp = await createTestApp({ db: watcher });
@@ -379,7 +379,7 @@ describe('import of many activities', () => {
   test.each(cases([1_000_000], 0))(
     'uses less than 300 MB for %i rows',
     async (rows) => {
-      const line = await createCommandLine();
+      const line = await createCommandLine({}, { isProcess: true });
       await line.planning('import', 'staff', await line.write('staff.csv', staffFile));
       const writer = Bun.file(join(line.cwd, 'many.csv')).writer();
       writer.write(`${header}\n`);

@@ -17,7 +17,7 @@ const person = 'canary-person';
 /** A database with one person, and a command line with the current and the new key. */
 async function setUp(key: string | undefined) {
   const current = key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key };
-  const line = await createCommandLine(current);
+  const line = await createCommandLine(current, { isProcess: true });
   const path = join(line.cwd, 'data/planning.db');
   // Without an open prepared statement the driver releases the file at once.
   const connection = new Connection(path, { timeout: 0, ...encryptionOption(key) });
@@ -29,7 +29,7 @@ async function setUp(key: string | undefined) {
     path,
     files: () => readdirSync(join(line.cwd, 'data')).sort(),
     rekey: async (more: Record<string, string>, ...args: string[]) => {
-      const { planning } = await createCommandLine({ ...settings, ...more }, { isEmpty: true });
+      const { planning } = await createCommandLine({ ...settings, ...more }, { isEmpty: true, isProcess: true });
       return planning('rekey', ...args);
     },
   };
@@ -94,7 +94,7 @@ describe('planning rekey', () => {
         'NEW_DATABASE_ENCRYPTION_KEY must be at least 32 characters',
       ],
       [{ NEW_DATABASE_ENCRYPTION_KEY: '' }, [], 'NEW_DATABASE_ENCRYPTION_KEY must be at least 32 characters'],
-      [{ NEW_DATABASE_ENCRYPTION_KEY: oldKey }, [], 'The new key is the key in use'],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: oldKey }, [], 'The new key is the current key'],
       [next, ['--decrypt'], 'give one of the two'],
       [next, ['--new-key-file', 'x'], 'give one of the two'],
       [{ ...next, DATABASE_ENCRYPTION_KEY: `another ${oldKey}` }, [], 'DATABASE_ENCRYPTION_KEY does not open it'],

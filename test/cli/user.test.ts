@@ -13,8 +13,8 @@ import { counselor, manager } from '../support/sales';
 import { startSandbox } from '../support/sandbox';
 
 /** A command line with a database that has a person with an application, and a counselor. */
-async function setUp() {
-  const line = await createCommandLine();
+async function setUp({ isProcess = false } = {}) {
+  const line = await createCommandLine({}, { isProcess });
   const sandbox = await startSandbox();
   const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 2000 });
   const testApp = await createTestApp({ db, carrier: sandbox.carrier() });
@@ -64,7 +64,7 @@ describe('planning user', () => {
       ],
     });
     expect(await planning('user', 'export', 'ada', '--to', 'ada.json')).toEqual(
-      failure('ada.json: it exists already; name a new file (EEXIST).'),
+      failure(`${cwd}/ada.json: the file exists already: name a new one (EEXIST).`),
     );
     expect(await planning('user', 'assign', 'ada', '--none', '--json')).toMatchObject({
       exitCode: 0,
@@ -97,13 +97,14 @@ describe('planning user', () => {
     expect((await testApp.call('GET', '/v2/private/user', { as: 'ada' })).status).toBe(404);
     expect(await planning('user', 'erase', 'ada', '--yes')).toEqual({
       exitCode: 0,
-      stdout: 'Nothing that can be erased is kept about this person.\n',
+      stdout: 'There is no data to erase of this user.\n',
       stderr: '',
     });
   }, 15_000);
 
   test('erases during an open read transaction and reports that the WAL still has the data', async () => {
-    const line = await setUp();
+    // SQLite in bun:sqlite and in libsql do not see each other's locks within one process.
+    const line = await setUp({ isProcess: true });
     const path = line.databaseUrl.slice('file:'.length);
     const log = () => Bun.spawnSync(['cat', `${path}-wal`], { stderr: 'ignore' }).stdout.toString('latin1');
     const reader = new SqliteDatabase(path, { readonly: true });
@@ -112,10 +113,10 @@ describe('planning user', () => {
     const erased = await line.planning('user', 'erase', 'ada', '--yes');
     expect(erased.exitCode).toBe(1);
     expect(erased.stdout).toContain('Erased: the record, 1 application');
-    expect(erased.stdout).toMatch(/The partner carrier has these:\nnumber +reference\n100001 +\S+\n/);
+    expect(erased.stdout).toMatch(/The partner carrier has these applications:\nnumber +reference\n100001 +\S+\n/);
     expect(erased.stderr).toContain('keep the -wal file with the database file');
     expect(erased.stderr).toEndWith(
-      'Another process was reading the database, so its log still holds the erased data: run this command again.\n',
+      'Another process was reading the database, so its log still contains the erased data: run this command again.\n',
     );
     expect(await log()).toContain('Canary');
     reader.close();
@@ -131,8 +132,8 @@ describe('planning user', () => {
       exitCode: 0,
       stdout:
         'Erased: the record, 0 applications, 0 attempts, 0 idempotency keys.\n' +
-        'The audit trail (1 event and this one) is kept as erased:….\n' +
-        'The place in staff stays: counselor, Emmy Noether.\n',
+        'The audit log keeps 1 event and this one as erased:….\n' +
+        'The entry in staff stays: counselor, Emmy Noether.\n',
     });
     expect((await planning('user', 'show', 'c1')).stdout).toContain('staff         counselor (Emmy Noether)\n');
   }, 15_000);
@@ -140,17 +141,17 @@ describe('planning user', () => {
   test('fails with a message for unknown users, unknown counselors and missing arguments', async () => {
     const { planning, databaseUrl } = await setUp();
     const cases: [string[], string][] = [
-      [['show', 'unknown'], 'Nothing is kept about this person.'],
-      [['export', 'unknown'], 'Nothing is kept about this person.'],
-      [['assign', 'ada'], 'Name a counselor, or say --none.'],
-      [['assign', 'ada', 'c1', '--none'], 'Name a counselor, or say --none.'],
+      [['show', 'unknown'], 'There is no data of this user.'],
+      [['export', 'unknown'], 'There is no data of this user.'],
+      [['assign', 'ada'], 'Name a counselor, or use --none.'],
+      [['assign', 'ada', 'c1', '--none'], 'Name a counselor, or use --none.'],
       [['assign', 'ada', 'c9'], 'The staff have no member with this id: run `bun planning import staff` first.'],
-      [['assign', 'unknown', 'c1'], 'There is no record of this person yet: the first save makes it.'],
+      [['assign', 'unknown', 'c1'], 'This user has no record yet: the first save creates it.'],
     ];
     for (const [args, message] of cases) {
       expect(await refusalOf({ DATABASE_URL: databaseUrl }, 'user', ...args)).toBe(message);
     }
-    expect(await planning('user', 'show', 'unknown')).toEqual(failure('Nothing is kept about this person.'));
+    expect(await planning('user', 'show', 'unknown')).toEqual(failure('There is no data of this user.'));
   }, 15_000);
 });
 
@@ -185,13 +186,16 @@ describe('planning doctor', () => {
     const sandbox = await startSandbox();
     const secret = 'a secret of thirty-two bytes or more';
     const set = (more: Record<string, string>) =>
-      createCommandLine({
-        DATABASE_URL: databaseUrl,
-        AUTH_SECRET: secret,
-        CARRIER_URL: sandbox.url,
-        CARRIER_API_KEY: 'test-key',
-        ...more,
-      });
+      createCommandLine(
+        {
+          DATABASE_URL: databaseUrl,
+          AUTH_SECRET: secret,
+          CARRIER_URL: sandbox.url,
+          CARRIER_API_KEY: 'test-key',
+          ...more,
+        },
+        { isProcess: true },
+      );
     const beside = new SqliteDatabase(databaseUrl.slice('file:'.length));
     beside.run('PRAGMA journal_mode = WAL');
     beside.run('BEGIN IMMEDIATE');
@@ -222,18 +226,18 @@ describe('planning doctor', () => {
     const notDatabase = join(temporaryFolder(), 'notes.txt');
     await Bun.write(notDatabase, 'This is no database. '.repeat(100));
     const failures: [Record<string, string>, string, string][] = [
-      [{ CARRIER_API_KEY: 'wrong-key' }, 'carrier', 'CARRIER_API_KEY is refused'],
+      [{ CARRIER_API_KEY: 'wrong-key' }, 'carrier', 'the carrier rejects CARRIER_API_KEY'],
       [{ CARRIER_URL: 'http://127.0.0.1:1' }, 'carrier', 'CARRIER_URL cannot be reached (ECONNREFUSED)'],
       [{ DATABASE_URL: 'http://127.0.0.1:1' }, 'database', 'http://127.0.0.1:1 cannot be used (ECONNREFUSED)'],
       [
         { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: `${notDatabase}/replica.db` },
         'replica',
-        `${notDatabase}/replica.db is in a folder that cannot be written to (ENOTDIR)`,
+        `${notDatabase}/replica.db is in a folder that is not writable (ENOTDIR)`,
       ],
       [
         { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: notDatabase },
         'replica',
-        `${notDatabase} is no replica: move it away, or set another path`,
+        `${notDatabase} is not a replica: move it away, or set another path`,
       ],
       [
         { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_READ_URL: 'http://127.0.0.1:2' },

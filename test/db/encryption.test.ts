@@ -60,7 +60,7 @@ describe('database encryption', () => {
   ])(
     'exposes %s in its files, while written to, after kill -9, and in a backup',
     async (_, key, isShown) => {
-      const line = await createCommandLine({ ...key }, { isEmpty: true });
+      const line = await createCommandLine({ ...key }, { isEmpty: true, isProcess: true });
       const service = await startService({ cwd: line.cwd, environment: { ...key } });
       const saving = await load(service);
       const seen = new Set<string>();
@@ -146,7 +146,7 @@ describe('a start with encryption settings', () => {
   ])(
     'names the wrong setting with %s, and loses no acknowledged write of a killed service',
     async (_, key, other, reason) => {
-      const line = await createCommandLine({ ...key });
+      const line = await createCommandLine({ ...key }, { isProcess: true });
       const writer = startWorker(line.databaseUrl, 'pairs', 'w', { ...key });
       await writer.until(20);
       const acknowledged = (await writer.stop()).length;
@@ -155,7 +155,10 @@ describe('a start with encryption settings', () => {
       const { exitCode, stderr, stdout } = await start(line.cwd, other);
       expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
       expect(stderr).toContain(reason);
-      const elsewhere = await createCommandLine({ ...other, DATABASE_URL: line.databaseUrl }, { isEmpty: true });
+      const elsewhere = await createCommandLine(
+        { ...other, DATABASE_URL: line.databaseUrl },
+        { isEmpty: true, isProcess: true },
+      );
       for (const args of cases([['user', 'show', 'w-1-a'], ['backup', 'b.db'], ['doctor'], ['migrate'], ['seed']], 3)) {
         const ended = await elsewhere.planning(...args);
         expect(ended.exitCode).toBe(1);
@@ -208,7 +211,7 @@ describe('a backup of an encrypted database', () => {
   });
 
   test('restores only with its key, and is refused when a page is damaged', async () => {
-    const line = await createCommandLine(encrypted);
+    const line = await createCommandLine(encrypted, { isProcess: true });
     const backup = join(line.cwd, 'backup.db');
     expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0, stderr: '' });
     const oddly = "it's 100% a?key=x#1 &.db";
@@ -216,7 +219,7 @@ describe('a backup of an encrypted database', () => {
     expect(statSync(join(line.cwd, oddly)).size).toBe(statSync(backup).size);
     const before = readFileSync(join(line.cwd, 'data/planning.db'));
     const restoreWith = async (key: object, file: string) => {
-      const other = await createCommandLine({ ...key }, { isEmpty: true });
+      const other = await createCommandLine({ ...key }, { isEmpty: true, isProcess: true });
       const { exitCode, stderr } = await other.planning('restore', file, '--yes');
       return { exitCode, stderr, isThere: existsSync(join(other.cwd, 'data/planning.db')) };
     };
@@ -252,7 +255,7 @@ test('doctor reports whether the database is encrypted', async () => {
     [encrypted, 'it is encrypted'],
     [{}, 'it is not encrypted'],
   ] as const) {
-    const line = await createCommandLine({ ...key });
+    const line = await createCommandLine({ ...key }, { isProcess: true });
     expect((await line.planning('doctor')).stdout).toContain(`; ${words}`);
   }
 });

@@ -193,7 +193,7 @@ describe('C6 a start', () => {
     expect(exitCode).toBe(1);
     expect(stderr).toContain('AUTH_SECRET in .env is not read as it is written: write \\$ for each $');
     expect(stdout + stderr).not.toContain('ecret9');
-    const line = await createCommandLine();
+    const line = await createCommandLine({}, { isProcess: true });
     await line.write('.env', `DATABASE_ENCRYPTION_KEY=${base}#1\n`);
     const refused = await line.planning('migrate');
     expect(refused.exitCode).toBe(1);
@@ -204,7 +204,7 @@ describe('C6 a start', () => {
   test('C6 accepts the secret when it follows the message', async () => {
     const cwd = await folderOf({ '.env': `AUTH_SECRET='${key.replace('$', '\\$')}'\nRATE_LIMIT_PER_MINTE=5\n` });
     const service = await startService({ cwd });
-    const line = await createCommandLine({ AUTH_SECRET: key });
+    const line = await createCommandLine({ AUTH_SECRET: key }, { isProcess: true });
     const token = (await line.planning('token', '--sub', 'ada')).stdout.trim();
     const lists = await fetch(`${service.address}/v2/private/healthAndCare/`, {
       headers: { authorization: `Bearer ${token}` },
@@ -216,7 +216,7 @@ describe('C6 a start', () => {
   });
 
   test('C6 warns of a mistyped setting on standard error for a command', async () => {
-    const line = await createCommandLine({ DATABASE_ULR: 'file:other.db' });
+    const line = await createCommandLine({ DATABASE_ULR: 'file:other.db' }, { isProcess: true });
     const { stdout, stderr } = await line.planning('doctor');
     expect(stdout).toContain('DATABASE_ULR is not a setting of this service; the nearest is DATABASE_URL');
     expect(stderr).not.toContain('DATABASE_ULR');

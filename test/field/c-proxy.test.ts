@@ -80,7 +80,7 @@ describe('C5 a proxy in the environment', () => {
         CARRIER_API_KEY: 'test-key',
         OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url.origin,
       };
-      const line = await createCommandLine(environment, { isEmpty: true });
+      const line = await createCommandLine(environment, { isEmpty: true, isProcess: true });
       expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
       const service = await startService({ environment });
       expect((await apply(service.address, issuer.token)).status).toBe(200);
@@ -98,7 +98,10 @@ describe('C5 a proxy in the environment', () => {
     const service = await startService({ environment });
     expect((await apply(service.address, await service.token())).status).toBe(503);
     expect(proxy.calls[0]).toStartWith('POST http://carrier.example/applications HTTP/1.1');
-    const line = await createCommandLine({ ...environment, AUTH_JWKS_URL: 'https://issuer.example/keys' });
+    const line = await createCommandLine(
+      { ...environment, AUTH_JWKS_URL: 'https://issuer.example/keys' },
+      { isProcess: true },
+    );
     const { stdout, stderr } = await line.planning('doctor');
     expect(stdout).toContain(`carrier.example is called through ${proxy.host}\n`);
     expect(stdout).toContain(`issuer.example is called through ${proxy.host}\n`);

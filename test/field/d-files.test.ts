@@ -300,7 +300,7 @@ describe('dates that were exported as midnight of another time zone', async () =
       'A date without a time begins in America/New_York: write YYYY-MM-DD.';
     expect(await line.planning('import', 'activities', 'sold.csv', '--dry-run')).toEqual({
       exitCode: 0,
-      stdout: '2 good rows; nothing was stored (dry run).\n',
+      stdout: '2 valid rows; nothing was stored (dry run).\n',
       stderr: `warning: ${message}\n`,
     });
     const { stdout } = await line.planning('import', 'activities', 'sold.csv', '--dry-run', '--json');

@@ -202,7 +202,7 @@ describe('planning applications settle', () => {
     ]);
     const message = await planning('settle', id, '--number', 'canary', '--pricing', bad, '--yes');
     expect(message.split('\n').sort()).toEqual([
-      '  --number must be a whole number from 1 on',
+      '  --number must be a whole number from 1',
       '  pricing.0.coverage must be at least 0',
       '  pricing.0.terms.0.price must be at least 0.01',
       '  pricing.0.terms.0.riders must be a list',
@@ -225,7 +225,7 @@ describe('planning applications settle', () => {
     expect((await start('ada')).status).toBe(200);
     const file = await write('pricing.json', pricing);
     const message = await planning('settle', id, '--number', '7', '--pricing', file, '--yes');
-    expect(message).toBe('Nothing was settled: another application holds this number.');
+    expect(message).toBe('Nothing was settled: another application has this number.');
     expect(await stateOf(id)).toMatchObject({
       state: 'unknown',
       abandonedAt: expect.any(Number),
@@ -266,13 +266,13 @@ describe('planning applications settle', () => {
       ['settle', id, '--declined', 'declined', '--yes'],
       ['abandon', id, '--yes'],
     ]) {
-      expect(await planning(...command)).toMatch(/^The carrier is being asked about it now\. Try again in \d+ s\.$/);
+      expect(await planning(...command)).toMatch(/^A request to the carrier is in flight\. Try again in \d+ s\.$/);
     }
     expect(await planning('abandon', 'nothing', '--yes')).toBe('There is no application with this id.');
     await createPersonalDataStore(db).erase('ada', { operator: testOperator, now: testApp.now });
     const [erased] = await db.select().from(applications);
     expect(await planning('abandon', erased?.id ?? '', '--yes')).toBe(
-      'The person was erased, and the application closed.',
+      'The user was erased, and the application closed.',
     );
   });
 });

@@ -444,7 +444,7 @@ describe('a service in production', () => {
       const refused = await production.planning('audit', 'prune', '--yes');
       expect(refused).toMatchObject({ exitCode: 1, stdout: '' });
       expect(refused.stderr).toMatch(
-        /^The clock says .* 2190 days (after|before) the time of the audit trail\. Set the clock/,
+        /^The clock says .* 2190 days (after|before) the time of the audit log\. Set the clock/,
       );
       const today = new Date().toISOString().slice(0, 10);
       expect((await production.planning('audit', 'prune', '--yes', '--today', today)).exitCode).toBe(0);

@@ -36,7 +36,10 @@ async function database(kind: Kind): Promise<DatabasePlace> {
     await copyTemplate(place.url.slice('file:'.length), place.encryptionKey);
     return place;
   }
-  const { planning } = await createCommandLine({ DATABASE_URL: place.url, SEED_DEMO: 'false' }, { isEmpty: true });
+  const { planning } = await createCommandLine(
+    { DATABASE_URL: place.url, SEED_DEMO: 'false' },
+    { isEmpty: true, isProcess: true },
+  );
   expect(await planning('migrate')).toMatchObject({ exitCode: 0 });
   return place;
 }
@@ -118,7 +121,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
       const target = await emptyPlace(to);
       const { planning } = await createCommandLine(
         { ...settingsOf(source), ...targetSettingsOf(target) },
-        { isEmpty: true },
+        { isEmpty: true, isProcess: true },
       );
       const savers = await startSavers(source);
       const before = savers.acknowledged();
@@ -141,7 +144,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
   test('continues after SIGKILL, and copies a changed table again', async () => {
     const source = await filledFile();
     const target = await emptyPlace('libSQL server');
-    const { planning, start } = await createCommandLine({ ...settingsOf(source) }, { isEmpty: true });
+    const { planning, start } = await createCommandLine({ ...settingsOf(source) }, { isEmpty: true, isProcess: true });
     const stored = () => countUsers(target).catch(() => 0);
     const killed = start('copy', '--to', target.url);
     await until(async () => (await stored()) > 0);
@@ -150,13 +153,13 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     const before = await stored();
     expect(before).toBeLessThan(filledUsers);
 
-    const onTarget = await createCommandLine(settingsOf(target), { isEmpty: true });
+    const onTarget = await createCommandLine(settingsOf(target), { isEmpty: true, isProcess: true });
     expect(await onTarget.planning('migrate')).toMatchObject({
       exitCode: 1,
       stderr: expect.stringContaining(unfinished),
     });
     expect(await onTarget.planning('user', 'show', 'person-1')).toMatchObject({ exitCode: 1 });
-    const other = await createCommandLine({});
+    const other = await createCommandLine({}, { isProcess: true });
     change({ url: other.databaseUrl }, "UPDATE schema_compatibility SET database_id = 'other'");
     expect(await other.planning('copy', '--to', target.url)).toMatchObject({
       exitCode: 1,
@@ -177,7 +180,10 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     const source = await filledFile();
     const target = await emptyPlace('encrypted file');
     const path = target.url.slice('file:'.length);
-    const line = await createCommandLine({ ...settingsOf(source), ...targetSettingsOf(target) }, { isEmpty: true });
+    const line = await createCommandLine(
+      { ...settingsOf(source), ...targetSettingsOf(target) },
+      { isEmpty: true, isProcess: true },
+    );
     const killed = line.start('copy', '--to', target.url);
     await until(() => (statSync(`${path}.unfinished-copy`, { throwIfNoEntry: false })?.size ?? 0) > 1_000_000);
     killed.kill('SIGKILL');
@@ -219,7 +225,10 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     writeFileSync(join(folder, 'short'), 'canary');
     const to = (name: string) => ['--to', `file:${join(folder, name)}`];
     const run = async (environment: Record<string, string>, ...args: string[]) => {
-      const { planning } = await createCommandLine({ ...settingsOf(source), ...environment }, { isEmpty: true });
+      const { planning } = await createCommandLine(
+        { ...settingsOf(source), ...environment },
+        { isEmpty: true, isProcess: true },
+      );
       const { stdout, stderr, exitCode } = await planning('copy', ...args);
       expect(`${stdout}${stderr}`).not.toMatch(/horse|canary/);
       return exitCode === 0 ? 'done' : stderr.trim();
@@ -227,7 +236,7 @@ describe.skipIf(!hasSqld)('F16 planning copy', () => {
     expect(await run({}, ...to('a.db'), '--to-key-file', join(folder, 'key'))).toBe('done');
     expect((await contentOf({ url: `file:${join(folder, 'a.db')}`, encryptionKey: keys.right })).staff).toEqual([]);
     const target = { TARGET_DATABASE_ENCRYPTION_KEY: keys.right };
-    expect(await run(target, ...to('b.db'), '--to-key-file', join(folder, 'key'))).toContain('are both there');
+    expect(await run(target, ...to('b.db'), '--to-key-file', join(folder, 'key'))).toContain('are both set');
     expect(await run({}, ...to('b.db'), '--to-key-file', join(folder, 'short'))).toBe(
       'The content of --to-key-file must be at least 32 characters.',
     );
@@ -275,7 +284,7 @@ describe.skipIf(!hasSqld)('F1 a backup of a libSQL server', () => {
   test('restores by command and as a file in a data folder, when written under load', async () => {
     const source = await database('libSQL server');
     const savers = await startSavers(source);
-    const line = await createCommandLine(settingsOf(source), { isEmpty: true });
+    const line = await createCommandLine(settingsOf(source), { isEmpty: true, isProcess: true });
     const before = savers.acknowledged();
     expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0, stderr: '' });
     await savers.stop();
@@ -292,7 +301,7 @@ describe.skipIf(!hasSqld)('F1 a backup of a libSQL server', () => {
     const asFile = await startSqld({ databaseFile: backup });
     expect(await contentOf(asFile)).toEqual(content);
     const empty = await emptyPlace('libSQL server');
-    const { planning } = await createCommandLine(settingsOf(empty), { isEmpty: true });
+    const { planning } = await createCommandLine(settingsOf(empty), { isEmpty: true, isProcess: true });
     expect(await planning('restore', backup, '--yes')).toMatchObject({ exitCode: 0, stderr: '' });
     expect(await contentOf(empty)).toEqual(content);
     expect(await planning('restore', backup, '--yes')).toMatchObject({
@@ -334,7 +343,10 @@ async function databaseIdOf(place: DatabasePlace): Promise<unknown> {
 describe.skipIf(!hasSqld)('F14 an erasure on a libSQL server', () => {
   test('leaves bytes in the files of that server, but not in a copy on a new server or its replica', async () => {
     const [before, after] = [await startSqld(), await startSqld()];
-    const line = await createCommandLine({ DATABASE_URL: before.url, SEED_DEMO: 'false' }, { isEmpty: true });
+    const line = await createCommandLine(
+      { DATABASE_URL: before.url, SEED_DEMO: 'false' },
+      { isEmpty: true, isProcess: true },
+    );
     expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
     const db = await openDatabase({ url: before.url, timeoutMs: 5_000 });
     await db.$client.execute(
@@ -385,7 +397,7 @@ describe('F17 a migration of a file', () => {
     for (const migrate of ['command', 'start'] as const) {
       const { path, backups, url } = await earlierDatabase();
       if (migrate === 'command') {
-        const { planning } = await createCommandLine({ DATABASE_URL: url }, { isEmpty: true });
+        const { planning } = await createCommandLine({ DATABASE_URL: url }, { isEmpty: true, isProcess: true });
         const { exitCode, stdout } = await planning('migrate');
         expect({ exitCode, stdout }).toEqual({
           exitCode: 0,
@@ -406,7 +418,7 @@ describe('F17 a migration of a file', () => {
   }, 60_000);
 
   test('F17 a repair makes a backup first, and none when there is nothing to repair', async () => {
-    const { planning, cwd } = await createCommandLine();
+    const { planning, cwd } = await createCommandLine({}, { isProcess: true });
     const folder = join(cwd, 'data');
     const backups = () => readdirSync(folder).filter((name) => name.includes('.before-migration-'));
     expect(await planning('migrate', '--repair')).toMatchObject({ exitCode: 0 });
@@ -430,16 +442,16 @@ describe('F17 a migration of a file', () => {
 
   test('F17 a migration makes no backup of a new database, or when the operator disables it', async () => {
     const flag = await earlierDatabase();
-    const { planning } = await createCommandLine({ DATABASE_URL: flag.url }, { isEmpty: true });
+    const { planning } = await createCommandLine({ DATABASE_URL: flag.url }, { isEmpty: true, isProcess: true });
     expect(await planning('migrate', '--no-backup')).toMatchObject({ exitCode: 0 });
     const setting = await earlierDatabase();
     const line = await createCommandLine(
       { DATABASE_URL: setting.url, DATABASE_MIGRATION_BACKUP: 'false' },
-      { isEmpty: true },
+      { isEmpty: true, isProcess: true },
     );
     expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
     expect([...flag.backups(), ...setting.backups()]).toEqual([]);
-    const fresh = await createCommandLine({}, { isEmpty: true });
+    const fresh = await createCommandLine({}, { isEmpty: true, isProcess: true });
     expect(await fresh.planning('migrate')).toMatchObject({ exitCode: 0 });
     expect(readdirSync(join(fresh.cwd, 'data')).filter((name) => name.includes('before'))).toEqual([]);
   }, 60_000);
@@ -478,7 +490,7 @@ describe('F23 a signal', () => {
       'CREATE TABLE ballast (bytes)',
       ...Array.from({ length: megabytes }, () => 'INSERT INTO ballast VALUES (randomblob(1000000))'),
     );
-    const line = await createCommandLine(settingsOf(source), { isEmpty: true });
+    const line = await createCommandLine(settingsOf(source), { isEmpty: true, isProcess: true });
     for (const [signal, code] of [
       ['SIGINT', 130],
       ['SIGTERM', 143],

@@ -112,7 +112,7 @@ describe('a development start in a terminal', () => {
 });
 
 test('F23 a long import ends after a signal with its exit code and keeps whole batches; the next run stores the rest', async () => {
-  const line = await createCommandLine(productionSettings);
+  const line = await createCommandLine(productionSettings, { isProcess: true });
   await line.write('staff.csv', 'id,role,firstName,lastName,managerId\nboss,salesManager,A,B,\n');
   const days = Array.from({ length: rows }, (_, index) => String((index % 28) + 1).padStart(2, '0'));
   const activities = days.map((day, index) => `a${index},boss,quote,1.00,2026-03-${day}`);

@@ -3,8 +3,8 @@ import { copyFileSync, mkdirSync, readdirSync, readFileSync, statSync, writeFile
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import type { Command } from 'commander';
+import { type CommandName, partsOf, settingsFor } from '../../src/cli/context';
 import { createProgram } from '../../src/cli/main';
-import { type CommandName, partsOf, settingsFor } from '../../src/cli/settings';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { demoCemeteries, demoStaff } from '../../src/modules/demo-data/store';
@@ -131,11 +131,11 @@ describe('F2 demo data', () => {
     const doctor = await planning('doctor');
     expect(doctor.exitCode).toBe(1);
     expect(doctor.stdout).toMatch(
-      /^failed +demo data +the database is marked for development, and holds 12 demo cemeteries, 5 demo staff, \d+ demo activities: run `planning demo remove`$/m,
+      /^failed +demo data +the database is marked for development, and has 12 demo cemeteries, 5 demo staff, \d+ demo activities: run `planning demo remove`$/m,
     );
     const before = await rowsIn(databasePath);
     const dryRun = await planning('demo', 'remove', '--dry-run');
-    expect(dryRun.stdout).toContain(`${databasePath} holds 12 demo cemeteries, 5 demo staff,`);
+    expect(dryRun.stdout).toContain(`${databasePath} has 12 demo cemeteries, 5 demo staff,`);
     expect((await planning('demo', 'remove')).stderr).toContain('Nothing was removed');
     expect(await rowsIn(databasePath)).toEqual(before);
     expect((await planning('demo', 'remove', '--yes')).stdout).toContain('no longer marked for development');
@@ -158,7 +158,7 @@ describe('F2 demo data', () => {
       "UPDATE staff SET first_name = 'Ours' WHERE id = 'demo-counselor-4'",
     );
     expect((await planning('doctor')).stdout).toMatch(
-      /^failed +demo data +the database holds 11 demo cemeteries, 1 demo/m,
+      /^failed +demo data +the database has 11 demo cemeteries, 1 demo/m,
     );
     const removed = await planning('demo', 'remove', '--yes', '--json');
     expect(JSON.parse(removed.stdout)).toMatchObject({

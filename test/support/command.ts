@@ -1,33 +1,51 @@
 import { join } from 'node:path';
-import { createProgram } from '../../src/cli/main';
-import { OperatorError } from '../../src/errors';
+import { Readable, Writable } from 'node:stream';
+import { type Context, currentOperator } from '../../src/cli/context';
+import { runCommand } from '../../src/cli/main';
+import { lazy } from '../../src/shared/async';
 import { atEnd } from './cleanup';
 import { copyTemplate, temporaryFolder } from './database';
 import { programOf } from './program';
 import { type EndedProcess, runToEnd } from './run-to-end';
 
-/** Runs the command line in a temporary folder with a migrated and seeded database, or none if `isEmpty`. */
-export async function createCommandLine(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
+interface CommandLineOptions {
+  /** Without a database, instead of one that is migrated and seeded. */
+  readonly isEmpty?: boolean;
+  /** Runs each command in a process of its own, for tests of settings files, signals, locks and files of the process. */
+  readonly isProcess?: boolean;
+}
+
+/** Creates a folder with a database, and runs commands there: in this process unless `isProcess` is set. */
+export async function createCommandLine(
+  environment: Record<string, string> = {},
+  { isEmpty = false, isProcess = false }: CommandLineOptions = {},
+) {
   const cwd = temporaryFolder();
-  const program = await programOf('src/cli/main');
+  const databaseUrl = `file:${join(cwd, 'data/planning.db')}`;
   if (!isEmpty) await copyTemplate(join(cwd, 'data/planning.db'), environment.DATABASE_ENCRYPTION_KEY);
-  const start = (args: readonly string[]) =>
-    Bun.spawn([process.execPath, program, ...args], {
+  const program = isProcess ? await programOf('src/cli/main') : undefined;
+  const spawn = (args: readonly string[]) => {
+    if (program === undefined) throw new Error('Set isProcess to run a command in a process of its own');
+    return Bun.spawn([process.execPath, program, ...args], {
       cwd,
       env: { PATH: process.env.PATH, NODE_ENV: 'development', ...environment },
       stdout: 'pipe',
       stderr: 'pipe',
     });
+  };
   return {
     cwd,
-    databaseUrl: `file:${join(cwd, 'data/planning.db')}`,
-    /** Starts a command and returns the process. */
+    databaseUrl,
+    /** Starts a command in a process of its own and does not wait for it. */
     start(...args: string[]) {
-      const command = start(args);
+      const command = spawn(args);
       atEnd(() => command.kill('SIGKILL'));
       return command;
     },
-    planning: (...args: string[]): Promise<EndedProcess> => runToEnd(start(args)),
+    planning: async (...args: string[]): Promise<EndedProcess> =>
+      isProcess
+        ? runToEnd(spawn(args))
+        : runInProcess({ env: { DATABASE_URL: databaseUrl, ...environment }, cwd }, args),
     async write(name: string, content: string | Uint8Array): Promise<string> {
       await Bun.write(join(cwd, name), content);
       return name;
@@ -37,21 +55,44 @@ export async function createCommandLine(environment: Record<string, string> = {}
 
 export type CommandLine = Awaited<ReturnType<typeof createCommandLine>>;
 
-/** The error message of a command that fails, run in this process because that is faster. */
+/** Creates a context without a terminal, and collects what a command writes. */
+export function createTestContext({ env = {}, cwd = process.cwd() }: Partial<Pick<Context, 'env' | 'cwd'>> = {}) {
+  const [stdout, stderr] = [collectText(), collectText()];
+  const context: Context = {
+    env: { NODE_ENV: 'development', ...env },
+    cwd,
+    stdin: Readable.from([]),
+    stdout: stdout.stream,
+    stderr: stderr.stream,
+    operator: lazy(currentOperator),
+    exitCode: 0,
+    onSignals: () => () => undefined,
+    exit: (code) => {
+      throw new Error(`The command exits with ${code}`);
+    },
+  };
+  return { context, stdout: stdout.read, stderr: stderr.read };
+}
+
+function collectText() {
+  let text = '';
+  const stream = new Writable({
+    write(chunk, _, done) {
+      text += String(chunk);
+      done();
+    },
+  });
+  return { stream, read: () => text };
+}
+
+async function runInProcess(surroundings: Pick<Context, 'env' | 'cwd'>, args: string[]): Promise<EndedProcess> {
+  const { context, stdout, stderr } = createTestContext(surroundings);
+  const exitCode = await runCommand(context, args);
+  return { exitCode, stdout: stdout(), stderr: stderr() };
+}
+
+/** The message of a command that fails, without its last line break; `the command succeeded` for one that does not. */
 export async function refusalOf(environment: Record<string, string>, ...args: string[]): Promise<string> {
-  const set = { NODE_ENV: 'development', ...environment };
-  const before = Object.keys(set).map((name) => [name, process.env[name]] as const);
-  Object.assign(process.env, set);
-  try {
-    await createProgram().parseAsync(['bun', 'planning', ...args]);
-  } catch (error) {
-    if (error instanceof OperatorError) return error.message;
-    throw error;
-  } finally {
-    for (const [name, value] of before) {
-      if (value === undefined) delete process.env[name];
-      else process.env[name] = value;
-    }
-  }
-  return 'the command succeeded';
+  const { exitCode, stderr } = await runInProcess({ env: environment, cwd: process.cwd() }, args);
+  return exitCode === 0 ? 'the command succeeded' : stderr.trimEnd();
 }

@@ -3,6 +3,7 @@ import type * as v from 'valibot';
 import { importRows, type RowsImport } from '../../src/cli/import';
 import type { Database } from '../../src/db/client';
 import { OperatorError } from '../../src/errors';
+import { createTestContext } from './command';
 import { temporaryFolder } from './database';
 
 /** Runs an import in this process, because a process for each case is slow. */
@@ -18,14 +19,14 @@ export async function importContent<Schema extends v.GenericSchema>(
 ) {
   const path = join(temporaryFolder(), name);
   await Bun.write(path, content);
-  const faults: string[] = [];
+  const { context, stderr } = createTestContext();
   const source = { db, path, config: { reportTimeZone: timeZone } };
-  const options = { dryRun, as: 'tester' };
+  const faults = () => stderr().split('\n').slice(0, -1);
   try {
-    const { counts, warnings } = await importRows(rowsImport, source, options, (fault) => faults.push(fault));
-    return { counts, warnings, refusal: '', faults };
+    const { counts, warnings } = await importRows(context, rowsImport, source, { dryRun, as: 'tester' });
+    return { counts, warnings, refusal: '', faults: faults() };
   } catch (error) {
     if (!(error instanceof OperatorError)) throw error;
-    return { counts: undefined, warnings: [], refusal: error.message, faults };
+    return { counts: undefined, warnings: [], refusal: error.message, faults: faults() };
   }
 }

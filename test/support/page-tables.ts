@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import * as v from 'valibot';
+import { partsOf, settingsFor } from '../../src/cli/context';
 import { createProgram } from '../../src/cli/main';
-import { partsOf, settingsFor } from '../../src/cli/settings';
 import { Settings } from '../../src/config/settings';
 import { problemKinds } from '../../src/shared/problems';
 import { createTestApp } from './app';
@@ -86,4 +86,13 @@ function commandsOf(parent: Command, path: readonly string[] = []): { command: C
     const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
     return [...(isGroup ? [] : [{ command, name: name.join(' ') }]), ...commandsOf(command, name)];
   });
+}
+
+if (import.meta.main) {
+  for (const path of pagePaths) {
+    const page = await Bun.file(join(root, path)).text();
+    const written = await withTables(page);
+    if (written !== page) await Bun.write(join(root, path), written);
+  }
+  process.exit();
 }

@@ -60,7 +60,7 @@ export async function createProduction(
   const sandbox = await startSandbox(() => new Date());
   const all = { ...productionSettings, CARRIER_URL: sandbox.url, ...environment };
   const settings = Object.fromEntries(Object.entries(all).filter(([key]) => !without.includes(key)));
-  const line = await createCommandLine(settings, { isEmpty });
+  const line = await createCommandLine(settings, { isEmpty, isProcess: true });
   return {
     ...line,
     sandbox,
