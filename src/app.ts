@@ -48,13 +48,13 @@ import { createUserStore } from './modules/users/store';
 import { createReadRecord, createWrittenVersions } from './modules/users/versions';
 import { calendarDateAt } from './shared/calendar';
 
-/** How many queries in a row the longest answer waits for. */
-const longestQueries = 6;
+/** The most consecutive queries of one response. */
+const maxQueries = 6;
 const idleSeconds = 10;
 
 type ServeConfig = Pick<AppDeps['config'], 'carrier' | 'database' | 'publicUrl' | 'requestTimeoutMs'>;
 
-/** How Bun serves the app. */
+/** The options of Bun's server. */
 export function serveOptions({
   config,
   log,
@@ -62,30 +62,30 @@ export function serveOptions({
   newRequestId,
 }: Pick<AppDeps, 'log' | 'newRequestId'> & Partial<Pick<AppDeps, 'metrics'>> & { config: ServeConfig }) {
   const { carrier, database, publicUrl, requestTimeoutMs } = config;
-  const longestAnswerMs = (carrier.attempts + 1) * carrier.timeoutMs + longestQueries * database.timeoutMs;
+  const longestResponseMs = (carrier.attempts + 1) * carrier.timeoutMs + maxQueries * database.timeoutMs;
   return {
-    // Counts anew from a whole request and from an answer, not from each byte, so it cuts whoever sends a head slowly
-    // too; a slow body is answered before.
-    idleTimeout: Math.ceil(Math.max(longestAnswerMs, requestTimeoutMs) / 1000) + idleSeconds,
-    // Two services on one port would share its requests silently.
+    // Bun restarts it at a complete request and at a response, not at each byte. It ends slow request heads too; slow bodies
+    // get a response earlier.
+    idleTimeout: Math.ceil(Math.max(longestResponseMs, requestTimeoutMs) / 1000) + idleSeconds,
+    // Otherwise two services on one port would silently share its requests.
     reusePort: false,
-    // What escapes the error handler (a header that cannot be sent, `throw null`) would show Bun's own page.
+    // Errors that bypass the error handler (an invalid header, `throw null`) would otherwise show Bun's own page.
     development: false,
-    // Larger bodies are refused by our own check, after the token's and with a problem body.
+    // `readJsonBody` has the limit. It runs after authentication and responds with a problem.
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     error(error: unknown) {
       const requestId = newRequestId();
       log.error({ requestId, problem: 'internal-error', ...describeError(error) }, 'request failed');
       metrics?.requestCrashed();
-      const answer = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
-      answer.headers.set('x-request-id', requestId);
-      for (const [name, value] of Object.entries(responseHeaders(publicUrl))) answer.headers.set(name, value);
-      return answer;
+      const response = problemResponse(new AppError('internal-error'), new Request('http://localhost/'), requestId);
+      response.headers.set('x-request-id', requestId);
+      for (const [name, value] of Object.entries(responseHeaders(publicUrl))) response.headers.set(name, value);
+      return response;
     },
   };
 }
 
-/** The models that the documentation names. */
+/** The named schemas of the OpenAPI document. */
 const models = {
   ApplicationsBody,
   Cemetery,
@@ -127,13 +127,13 @@ export function createServices(deps: AppDeps) {
   };
 }
 
-/** The whole service as one Elysia app. It never listens: see main.ts. */
+/** The service as one Elysia app, which main.ts starts. */
 export function createApp(deps: AppDeps, services = createServices(deps)) {
   const routeTable = createRouteTable();
   const cors = createCors(deps.config);
   const docs = createDocs(deps, models);
   const problemPages = createProblemPages(deps, routeTable);
-  const limitVisitor = ({ request, server, set }: RateLimitedRequest) =>
+  const limitAnonymous = ({ request, server, set }: RateLimitedRequest) =>
     deps.rateLimits?.takeAnonymous({ request, server, set });
 
   const whyUnwritable = createWriteProbe(deps.db.$client);
@@ -148,10 +148,10 @@ export function createApp(deps: AppDeps, services = createServices(deps)) {
       ...serveOptions(deps),
       routes: sentTargetRoutes((request): Response | Promise<Response> => app.fetch(request)),
     },
-    // Else the path begins further right under a `Host` of less than four letters.
+    // Otherwise Elysia finds a wrong path behind a `Host` of fewer than four characters.
     handler: { standardHostname: false },
   })
-    // The first readiness check then has a result, also while the database hangs.
+    // The first readiness check then has a result even if the database hangs.
     .onStart(() => void whyUnwritable())
     .headers(responseHeaders(deps.config.publicUrl))
     .use(createRequestContext(deps, cors))
@@ -160,7 +160,7 @@ export function createApp(deps: AppDeps, services = createServices(deps)) {
     .use(rawQuery)
     .use(createHealthRoutes({ ...deps, whyUnwritable }))
     .use(createMetricsRoute({ ...deps, whyUnwritable, readFacts }))
-    .guard({ beforeHandle: limitVisitor }, (pages) =>
+    .guard({ beforeHandle: limitAnonymous }, (pages) =>
       pages.use(problemPages.plugin).use(docs.plugin).use(createDemoPage(deps)),
     )
     .use(iconRoutes)

@@ -8,7 +8,7 @@ import type { Log } from './log';
 import type { Carrier } from './shared/carrier';
 import type { Metrics, Tracing } from './telemetry/events';
 
-/** What the app touches outside itself. Everything else it makes from these. */
+/** The external dependencies of the app. */
 export interface AppDeps {
   readonly config: Pick<
     Config,
@@ -19,11 +19,11 @@ export interface AppDeps {
     readonly database: Pick<Config['database'], 'timeoutMs'>;
   };
   readonly carrier: Carrier;
-  /** Takes all writes, and the reads that must see them. */
+  /** For writes, and for reads that must see them. */
   readonly db: Database;
-  /** What may be read as it was a moment ago: the replica, and `db` where there is none or it cannot answer. */
+  /** For reads that may be slightly stale: the replica with fallback to `db`, or `db`. */
   readonly reads: Database;
-  /** The replica alone, if there is one. */
+  /** The replica without fallback. */
   readonly replica: Database | undefined;
   /** Wall clock of records and dates. A demo may freeze it. */
   readonly clock: () => Date;
@@ -34,55 +34,54 @@ export interface AppDeps {
   readonly verifyToken: VerifyToken;
   /** False while a JWKS gives no key to check tokens with. */
   readonly hasTokenKeys: () => boolean;
-  /** Undefined unless the start made its own key: a page may show them to whoever runs the service on their machine. */
+  /** Defined only if the start generated the key. Pages show them only in a browser on this machine. */
   readonly demoTokens: DemoTokens | undefined;
-  /** Undefined when they are off. */
+  /** Undefined if limits are off. */
   readonly rateLimits: RateLimits | undefined;
   readonly log: Log;
   readonly newId: () => string;
   readonly newRequestId: () => string;
-  /** Base of every absolute link, without a last slash; known once the service listens. */
+  /** The base of absolute links, without a trailing slash; known once the service listens. */
   readonly publicUrl: () => string;
   readonly lifecycle: Lifecycle;
-  /** Undefined, like `tracing`, where nobody has asked for it. */
   readonly metrics: Metrics | undefined;
   readonly tracing: Tracing | undefined;
 }
 
-/** What the process tells the app of itself, and hears from it. */
+/** State of the process that the app reports to health checks and clients. */
 export interface Lifecycle {
   isDraining: boolean;
-  /** The database file or its disk is lost: no save is acknowledged until the process is restarted. */
+  /** The database file or its disk is lost. No save is acknowledged until a restart. */
   hasLostDisk: boolean;
-  /** What happened to the file or the disk. */
+  /** The event that was detected, as a sentence without a final stop. */
   lossReason?: string | undefined;
-  /** How an operator gets the service to save again. */
+  /** Instructions for the operator. */
   lossRemedy?: string | undefined;
   onRequestWhileDraining(): void;
 }
 
-/** What tells where a connection comes from: Bun's server, or nothing where no server listens. */
+/** The server, which knows the addresses of connections. */
 export interface AddressSource {
   requestIP(request: Request): { readonly address: string } | null;
 }
 
-/** What of a request decides about its limit, and where the answer says how much is left. */
+/** A request whose response reports the remaining quota in its headers. */
 export interface RateLimitedRequest {
   readonly request: Request;
   readonly server: AddressSource | null;
   readonly set: Pick<Context['set'], 'headers'>;
 }
 
-/** Every method throws AppError `rate-limited` when nothing is left. */
+/** Every method throws AppError `rate-limited` if the quota is used up. */
 export interface RateLimits {
-  /** A request of somebody whose token is verified; counted once, however often it is asked about. */
-  takeAuthenticated(callerId: string, exchange: RateLimitedRequest): void;
-  /** The stricter limit of starting an application, on top of that. */
-  takeCoverage(callerId: string, exchange: RateLimitedRequest): void;
-  /** A private request without a token that can be verified. */
-  takeUnauthenticated(exchange: RateLimitedRequest): void;
-  /** Asked before a token that was never seen is verified; counts nothing. */
-  requireUnauthenticated(exchange: RateLimitedRequest): void;
-  /** A request for what is public, or not there. */
-  takeAnonymous(exchange: RateLimitedRequest): void;
+  /** Counts a request with a verified token. */
+  takeAuthenticated(clientId: string, context: RateLimitedRequest): void;
+  /** Counts a request to start an application, which has a second, stricter limit. */
+  takeCoverage(clientId: string, context: RateLimitedRequest): void;
+  /** Counts a private request without a valid token. */
+  takeUnauthenticated(context: RateLimitedRequest): void;
+  /** Checks the quota before the verification of a token that is not cached; counts nothing. */
+  requireUnauthenticated(context: RateLimitedRequest): void;
+  /** Counts a request for a public or missing path. */
+  takeAnonymous(context: RateLimitedRequest): void;
 }

@@ -1,6 +1,6 @@
 import { type ProblemSlug, problemKinds } from './shared/problems';
 
-/** One broken rule. `pointer` is a JSON pointer into the body, or the name of a query parameter. */
+/** One broken rule. `pointer` is a JSON pointer into the body or the name of a query parameter. */
 export interface FieldError {
   readonly pointer: string;
   readonly rule: string;
@@ -8,8 +8,8 @@ export interface FieldError {
 }
 
 /**
- * A failure whose text may be shown to the caller. `detail` must never hold a value that the caller sent,
- * SQL, or the text of a library; the private reason goes into `cause`.
+ * An error with a public text. `detail` must not contain a value from the request, SQL, or a message of a library; these
+ * belong in `cause`.
  */
 export class AppError extends Error {
   override readonly name = 'AppError';
@@ -40,7 +40,7 @@ export class AppError extends Error {
   }
 }
 
-/** A mistake that the operator can correct. A process prints the message alone and exits with 1. */
+/** An error that the operator can correct. The process prints only its message and exits with 1. */
 export class OperatorError extends Error {
   override readonly name: string = 'OperatorError';
 }
@@ -50,7 +50,7 @@ export function errorCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
 }
 
-/** Every error from `error` down its chain of causes, the outermost first. */
+/** The error and its chain of causes, the outermost first. */
 export function* causeChain(error: unknown): Generator<Error> {
   const seen = new Set<unknown>();
   for (let current = error; current instanceof Error && !seen.has(current); current = current.cause) {

@@ -1,25 +1,24 @@
 import { write } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import pino from 'pino';
 import { causeChain } from './errors';
 import { type LogFields, listedFields } from './log-fields';
+import { withTimeout } from './shared/async';
 import { packageRoot } from './shared/build';
 import type { CompletedRequest } from './telemetry/events';
 
-/** What waits for a reader who stalls or a disk that is full; what exceeds it is dropped. */
+/** Lines that exceed this buffer are dropped, as with a stalled reader or a full disk. */
 const maxWaitingCharacters = 16 * 1024 * 1024;
 const retryMs = 100;
 
 interface LogOutput {
   write(line: string): void;
-  /** Ends when all that was written is out, or after `patienceMs`. */
-  flush(patienceMs: number): Promise<void>;
+  /** Resolves when all lines are written, or after `timeoutMs`. */
+  flush(timeoutMs: number): Promise<void>;
 }
 
 /**
- * Writes lines to a file descriptor off the thread that serves requests, those of one turn of the event loop together.
- * It never stands still, unlike pino's own destination, which waits on the thread for a full disk at exits and fatal
- * lines: what cannot be written is tried again for as long as there is room for it.
+ * Writes lines to a file descriptor without blocking the event loop, also on a full disk. The lines of one turn of the
+ * event loop share a write. A failed write is retried every 100 ms.
  */
 export function openLogOutput(descriptor: number): LogOutput {
   let waiting = '';
@@ -42,7 +41,7 @@ export function openLogOutput(descriptor: number): LogOutput {
         unwritten = unwritten.subarray(written);
         writeOut();
       } else if (error.code === 'EPIPE' || error.code === 'EBADF') {
-        // Nobody will ever read it.
+        // The reader has gone.
         unwritten = new Uint8Array();
         waiting = '';
         writeOut();
@@ -60,97 +59,90 @@ export function openLogOutput(descriptor: number): LogOutput {
       isBusy = true;
       setImmediate(writeOut);
     },
-    flush(patienceMs) {
-      if (!isBusy) return Promise.resolve();
+    async flush(timeoutMs) {
+      if (!isBusy) return;
       const idle = new Promise<void>((resolve) => {
         onIdle = resolve;
       });
-      return Promise.race([idle, Bun.sleep(patienceMs)]);
+      await withTimeout(idle, timeoutMs, () => undefined);
     },
   };
 }
 
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 type LogLevel = (typeof logLevels)[number];
+type LineLevel = Exclude<LogLevel, 'silent'> | 'fatal';
 
-/** A text of the program's own: one that is put together at run time is of no such type. */
-type Fixed<Text extends string> = Record<never, never> extends Record<Text, 1> ? never : Text;
+/** Accepts a string literal and refuses a string that is built at run time, which could hold personal data. */
+type Literal<Text extends string> = Record<never, never> extends Record<Text, 1> ? never : Text;
 
-/** Writes one line of a fixed text and listed fields; never throws. */
 interface Write {
-  <Text extends string>(message: Fixed<Text>): void;
-  <Text extends string>(fields: LogFields, message: Fixed<Text>): void;
+  <Text extends string>(message: Literal<Text>): void;
+  <Text extends string>(fields: LogFields, message: Literal<Text>): void;
 }
 
 interface RequestLine extends CompletedRequest {
-  /** Of the request's trace, while there are traces. */
   readonly traceId?: string | undefined;
   /** The origin of the sending page if CORS_ORIGINS does not list it. */
   readonly refusedOrigin?: string | undefined;
 }
 
-export interface Log extends Readonly<Record<'debug' | 'info' | 'warn' | 'error' | 'fatal', Write>> {
-  /** The one line of a request, at the level `info`. */
+/** Never throws: logging must not fail a request. */
+export interface Log extends Readonly<Record<LineLevel, Write>> {
+  /** Writes the line of a completed request at level `info`. */
   request(line: RequestLine): void;
-  /** Whether lines of that level are written, for fields that take long to make. */
+  /** Guards fields that are expensive to compute. */
   readonly isDebug: boolean;
-  /** Writes the summaries of repeated lines that are due, at a stop. */
+  /** Writes the pending counts of repeated lines. */
   summarize(): void;
 }
 
-type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
-
 /**
- * One JSON object a line on standard output, or to `destination`, of listed fields alone (src/log-fields.ts).
+ * Writes one JSON object per line, with the fields of src/log-fields.ts only.
  *
- * @param summaryMs how often repeated warnings and errors of one kind are summarised
+ * @param summaryMs interval of the counts of repeated warnings and errors
  */
 export function createLog(
   level: LogLevel,
-  destination: pino.DestinationStream = openLogOutput(1),
+  output: Pick<LogOutput, 'write'> = openLogOutput(1),
   summaryMs = 10_000,
 ): Log {
-  const lines = pino(
-    {
-      level,
-      base: null,
-      timestamp: pino.stdTimeFunctions.isoTime,
-      formatters: { level: (label) => ({ level: label }) },
-    },
-    destination,
-  );
-  const repeats = limitRepeats((label, fields, message) => lines[label](fields, message), summaryMs);
-  const writer =
-    (label: Level) =>
-    (first: LogFields | string, message = ''): void => {
-      if (!lines.isLevelEnabled(label)) return;
+  const isEnabled = (label: LineLevel) =>
+    level !== 'silent' && (label === 'fatal' || logLevels.indexOf(label) >= logLevels.indexOf(level));
+  const writeLine = (label: LineLevel, content: object) =>
+    output.write(`{"level":"${label}","time":"${new Date().toISOString()}",${JSON.stringify(content).slice(1)}\n`);
+  const print = (label: LineLevel, fields: object, msg: string) => writeLine(label, { ...fields, msg });
+  const repeats = limitRepeats(print, summaryMs);
+  const writer = (label: LineLevel): Write => {
+    if (!isEnabled(label)) return () => undefined;
+    return (first: LogFields | string, message: string = '') => {
       try {
         const fields = typeof first === 'string' ? {} : listedFields(first);
         const text = typeof first === 'string' ? first : message;
-        // An operator looks up the request of an internal error and the application of an error by their ids.
+        // Operators look up the request of an internal error and the application of an error by their ids.
         const hasId = fields.problem === 'internal-error' || (label === 'error' && fields.application !== undefined);
-        const isLimited = (label === 'warn' || label === 'error') && !hasId;
-        if (isLimited) repeats.write(label, fields, text);
-        else lines[label](fields, text);
+        if ((label === 'warn' || label === 'error') && !hasId) repeats.write(label, fields, text);
+        else print(label, fields, text);
       } catch {
-        // Logging must never fail a request.
+        // See Log.
       }
     };
-  const isRequestLogged = lines.isLevelEnabled('info');
+  };
+  const isRequestLogged = isEnabled('info');
   return {
     debug: writer('debug'),
     info: writer('info'),
     warn: writer('warn'),
     error: writer('error'),
     fatal: writer('fatal'),
-    isDebug: lines.isLevelEnabled('debug'),
+    isDebug: isEnabled('debug'),
     summarize: repeats.summarize,
     request(line) {
       if (!isRequestLogged) return;
       try {
-        destination.write(printRequest(line));
+        writeLine('info', requestContent(line));
       } catch {
-        // As above.
+        // See Log.
       }
     },
   };
@@ -165,7 +157,7 @@ const maxRepeatedKinds = 1_000;
  * Writes the first line of a kind at once, and then one line with the count of the others every `summaryMs`. A line at
  * the level `info` says that it has ended, once there was none for that long.
  */
-function limitRepeats(write: (label: Level, fields: ListedFields, message: string) => void, summaryMs: number) {
+function limitRepeats(write: (label: LineLevel, fields: ListedFields, message: string) => void, summaryMs: number) {
   const kinds = new Map<string, { summarize(isLast: boolean): void; note(): void }>();
   const open = (kind: string, label: 'warn' | 'error', fields: ListedFields, message: string) => {
     const { requestId: _, frames: __, application: ___, ...shared } = fields;
@@ -206,7 +198,7 @@ function limitRepeats(write: (label: Level, fields: ListedFields, message: strin
 }
 
 /** Lines of one kind differ in ids alone. The place counts where no problem is named. */
-function kindOfLine(label: Level, fields: ListedFields, message: string): string {
+function kindOfLine(label: LineLevel, fields: ListedFields, message: string): string {
   const { requestId: _, frames, application: __, durationMs: ___, ...shared } = fields;
   const place = fields.problem === undefined && Array.isArray(frames) ? frames[0] : undefined;
   return JSON.stringify([label, message, shared, place]);
@@ -218,18 +210,18 @@ const requestIdShape = /^[\w-]{1,64}$/;
 /** The origins that browsers send. */
 const originShape = /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/[\w.:[\]-]{1,100})$/;
 
-/** By hand, as it is written once a request; whatever is put between quotes has been seen to need no escaping. */
-function printRequest(line: RequestLine): string {
-  const { requestId, traceId, refusedOrigin, method, route = 'none', status, durationMs } = line;
-  return `{"level":"info","time":"${new Date().toISOString()}","requestId":"${
-    requestIdShape.test(requestId) ? requestId : 'none'
-  }"${traceId === undefined || !requestIdShape.test(traceId) ? '' : `,"traceId":"${traceId}"`},"method":"${methodShape.test(method) ? method : 'none'}","route":"${
-    routeShape.test(route) ? route : 'none'
-  }","status":${Number.isFinite(status) ? status : 0},"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0}${
-    refusedOrigin === undefined
-      ? ''
-      : `,"refusedOrigin":"${originShape.test(refusedOrigin) ? refusedOrigin : 'unlisted'}"`
-  },"msg":"request"}\n`;
+/** Checked without valibot, because it runs for each request. */
+function requestContent({ requestId, traceId, refusedOrigin, method, route, status, durationMs }: RequestLine) {
+  return {
+    requestId: requestIdShape.test(requestId) ? requestId : 'none',
+    traceId: traceId !== undefined && requestIdShape.test(traceId) ? traceId : undefined,
+    method: methodShape.test(method) ? method : 'none',
+    route: route !== undefined && routeShape.test(route) ? route : 'none',
+    status: Number.isFinite(status) ? status : 0,
+    durationMs: Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0,
+    refusedOrigin: refusedOrigin === undefined || originShape.test(refusedOrigin) ? refusedOrigin : 'unlisted',
+    msg: 'request',
+  };
 }
 
 const root = fileURLToPath(packageRoot);

@@ -1,6 +1,6 @@
 import { isatty } from 'node:tty';
 import { createApp, createServices } from './app';
-import { keptDevelopmentSecret } from './auth/signing';
+import { readDevelopmentSecret } from './auth/signing';
 import { createTokenVerifier } from './auth/verifier';
 import { describeConfigError, loadSettings } from './config/env-files';
 import { namesSecretFile } from './config/secrets';
@@ -55,7 +55,7 @@ async function start(): Promise<void> {
   const sources = loadSettings(process.env, { execArgv: process.execArgv, envFile: flags.envFile, isDemo: flags.demo });
   excludeLoopback(process.env);
   const demo = flags.demo ? await openDemo(flags.now) : undefined;
-  const readSettings = () => readConfig(process.env, keptDevelopmentSecret());
+  const readSettings = () => readConfig(process.env, readDevelopmentSecret());
   const config = demo?.config ?? readSettings();
   // A closed terminal ends what a developer started in it.
   const endsOnHangUp = isAtTerminal && !config.isProduction && !namesSecretFile(process.env);

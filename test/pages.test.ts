@@ -80,7 +80,7 @@ describe('each page', () => {
     expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
   });
 
-  test.each(pages)('$path has the tables of its sources; `bun run docs:tables` writes them', async ({ text }) => {
+  test.each(pages)('$path has the tables of its sources; `bun run docs:write` writes them', async ({ text }) => {
     expect(text).toBe(await withTables(text));
   });
 });

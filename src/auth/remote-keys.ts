@@ -13,7 +13,7 @@ import { AppError } from '../errors';
 import { fetchKeySet, type KeySet, KeySetError } from './key-set';
 
 const refreshAfterMs = 10 * 60_000;
-/** How long keys stay in use that cannot be refreshed, so that a short outage signs no user out. */
+/** Keys that cannot be refreshed stay in use for this time, so that a short outage signs no user out. */
 const staleAfterMs = 60 * 60_000;
 /** The shortest interval between fetches for tokens without a matching key. */
 const cooldownMs = 30_000;

@@ -3,14 +3,14 @@ import { chmodSync, existsSync, linkSync, mkdirSync, readFileSync, rmSync, write
 import { dirname } from 'node:path';
 import { SignJWT } from 'jose/jwt/sign';
 
-export const keptSecretPath = 'data/development-auth-secret';
+export const developmentSecretPath = 'data/development-auth-secret';
 
-/** The secret that an earlier start in development has made in this folder, if any. */
-export function keptDevelopmentSecret(): string | undefined {
-  return existsSync(keptSecretPath) ? readFileSync(keptSecretPath, 'utf8') : undefined;
+/** The secret of an earlier start in this folder; undefined if there is none. */
+export function readDevelopmentSecret(): string | undefined {
+  return existsSync(developmentSecretPath) ? readFileSync(developmentSecretPath, 'utf8') : undefined;
 }
 
-/** Signs an HS256 token for `id` that is good for `ttlSeconds` from `now`. */
+/** Signs an HS256 token for `id` that expires `ttlSeconds` after `now`. */
 export function signToken(options: {
   secret: string;
   issuer: string | undefined;
@@ -36,22 +36,22 @@ export function signToken(options: {
 
 const demoTokenTtlSeconds = 2 * 365 * 24 * 60 * 60;
 
-/** The HS256 secret of a development machine: made by whoever asks first, kept for every later start. */
+/** The HS256 secret for development. The first call generates it, and later starts in this folder reuse it. */
 export function developmentSecret(): string {
-  const known = keptDevelopmentSecret();
-  if (known !== undefined) return known;
-  mkdirSync(dirname(keptSecretPath), { recursive: true, mode: 0o700 });
-  const draft = `${keptSecretPath}.${process.pid}`;
+  const existing = readDevelopmentSecret();
+  if (existing !== undefined) return existing;
+  mkdirSync(dirname(developmentSecretPath), { recursive: true, mode: 0o700 });
+  const draft = `${developmentSecretPath}.${process.pid}`;
   writeFileSync(draft, randomBytes(32).toString('base64url'), { mode: 0o600 });
   try {
-    // A link never replaces a file, so of two processes that start at once both read the same key.
-    linkSync(draft, keptSecretPath);
+    // A link never replaces a file, so two processes that start at the same time read the same secret.
+    linkSync(draft, developmentSecretPath);
   } catch (error) {
     if (!isErrno(error, 'EEXIST')) throw error;
   } finally {
     rmSync(draft, { force: true });
   }
-  return readFileSync(keptSecretPath, 'utf8');
+  return readFileSync(developmentSecretPath, 'utf8');
 }
 
 export interface DemoTokens {
@@ -59,7 +59,7 @@ export interface DemoTokens {
   readonly 'demo-manager': string;
 }
 
-/** Signs the tokens that the start prints, and leaves them in a file that its owner alone can read. */
+/** Signs the demo tokens and writes them to a file that only its owner can read. */
 export async function writeDemoTokens(
   path: string,
   claims: Omit<Parameters<typeof signToken>[0], 'id' | 'roles' | 'ttlSeconds' | 'now'>,

@@ -54,7 +54,7 @@ function namesAudience(payload: JWTPayload, claim: string, audience: string): bo
   return Array.isArray(value) ? value.includes(audience) : value === audience;
 }
 
-/** Reasons to refuse a token, with the text for the caller, which names the failed check and no value. */
+/** Reasons to refuse a token, with the text of the response, which names the failed check and no value. */
 export const tokenRefusals = {
   malformed: 'The token is not a signed JWT whose payload is a JSON object.',
   algorithm: 'The `alg` of the token is not one that this service accepts.',
@@ -92,14 +92,14 @@ function refusalBy(error: unknown): TokenRefusal {
   return error instanceof JOSEError ? 'malformed' : 'key';
 }
 
-/** Who sent a request, as the token says. */
+/** The claims of a valid token. */
 export interface AuthenticatedClient {
   readonly id: string;
   readonly roles: readonly string[];
 }
 
 /**
- * @param onUnseen called before the signature of a token is checked that has never passed; it may throw to refuse that
+ * @param onUnseen runs before the signature check of a token that has never passed; it may throw to prevent the check
  * @throws AppError `unauthenticated` or `auth-keys-unavailable`
  */
 export type VerifyToken = (token: string, onUnseen?: () => void) => Promise<AuthenticatedClient>;
@@ -125,7 +125,6 @@ export interface TokenSettings {
   readonly rolesClaim: string;
 }
 
-/** Observations about tokens, for the operator. */
 export interface TokenWatch extends KeysWatch {
   readonly onRefused?: (reason: TokenRefusal) => void;
   /** Called once if the first valid tokens all lack the claim for roles. */
@@ -136,15 +135,15 @@ export interface TokenWatch extends KeysWatch {
 const signedJwt = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 const clockToleranceSeconds = 5;
 const cachedTokens = 10_000;
-/** How long a revoked key may go on working for a token already seen. */
+/** For this time, a revoked key still works for a cached token. */
 const cacheTtlMs = 60_000;
 
 /** Tokens without the claim for roles after which its name is probably wrong. */
 const tokensWithoutRoles = 100;
 
 /**
- * Checks bearer tokens against the configured key. A token that passed is remembered, for a minute and never past
- * its `exp`: a signature check costs more than everything else in a light request.
+ * Verifies bearer tokens with the configured key. A verified token is cached for a minute, and never after its `exp`, because
+ * a signature check costs more than the rest of a light request.
  *
  * @param clock decides whether a token has expired
  * @param monotonicMs decides how old a cached token or key set is
@@ -171,7 +170,7 @@ export async function createTokenVerifier(
     if (leftWithoutRoles === 0) watch.onRolesMissing?.();
   };
   const createCache = () =>
-    new LRUCache<string, { caller: AuthenticatedClient; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
+    new LRUCache<string, { client: AuthenticatedClient; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
   let cache = createCache();
 
   const verify: VerifyToken = async (token, onUnseen) => {
@@ -180,7 +179,7 @@ export async function createTokenVerifier(
     const seen = cache;
     const known = seen.get(token);
     if (known !== undefined && now.getTime() < known.expiresAtMs) {
-      if (monotonicMs() - known.seenAtMs < cacheTtlMs) return known.caller;
+      if (monotonicMs() - known.seenAtMs < cacheTtlMs) return known.client;
     }
     if (known === undefined) onUnseen?.();
     seen.delete(token);
@@ -205,10 +204,10 @@ export async function createTokenVerifier(
 
     const roles = rolesIn(payload, settings.rolesClaim);
     if (known === undefined) countRoles(roles);
-    const caller = { id: subject.output, roles: roles ?? [] };
+    const client = { id: subject.output, roles: roles ?? [] };
     const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
-    seen.set(token, { caller, seenAtMs: monotonicMs(), expiresAtMs });
-    return caller;
+    seen.set(token, { client, seenAtMs: monotonicMs(), expiresAtMs });
+    return client;
   };
   return Object.assign(verify, {
     hasKeys: () => check.remote?.hasKeys() ?? true,

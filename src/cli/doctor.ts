@@ -4,7 +4,7 @@ import { Command } from 'commander';
 import { decodeJwt } from 'jose/jwt/decode';
 import * as v from 'valibot';
 import { type DescribedKey, fetchKeySet, KeySetError } from '../auth/key-set';
-import { developmentSecret, keptDevelopmentSecret } from '../auth/signing';
+import { developmentSecret, readDevelopmentSecret } from '../auth/signing';
 import { createTokenVerifier, rolesIn } from '../auth/verifier';
 import { settingSources } from '../config/env-files';
 import { type Config, readConfig } from '../config/settings';
@@ -39,7 +39,7 @@ export function doctorCommand(context: Context): Command {
     .option('--json', 'print the findings as JSON', false)
     .addHelpText('after', '\nThe command changes no data. The exit code is 1 if a check failed.')
     .action(async (options: DoctorOptions) => {
-      const config = readConfig(context.env, keptDevelopmentSecret());
+      const config = readConfig(context.env, readDevelopmentSecret());
       const findings = [
         ...settingsFindings(config),
         ...proxyFindings(config, context),

@@ -49,7 +49,7 @@ export function createCors({ corsOrigins, publicUrl }: Pick<AppDeps['config'], '
     refusedOrigin,
 
     /** The response to the preflight request of an allowed page, whatever the path. */
-    answerPreflight(request: Request): Response | undefined {
+    preflightResponse(request: Request): Response | undefined {
       if (!isPreflight(request) || !isAllowed(request.headers.get('origin') ?? '')) return undefined;
       const asked = askedHeaders(request);
       return new Response(null, {

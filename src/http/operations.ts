@@ -3,11 +3,11 @@ import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import { currentSecret } from '../config/secrets';
 import type { Database } from '../db/client';
-import { beforeDeadline } from '../db/errors';
 import { schemaFit, unfitDetail } from '../db/schema-gate';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { logFields } from '../log-fields';
+import { cached, withTimeout } from '../shared/async';
 import { buildIdentity } from '../shared/build';
 import type { DatabaseFacts } from '../telemetry/events';
 import { problems } from './problem-response';
@@ -23,11 +23,11 @@ const Ready = v.object({
 });
 
 interface HealthDeps extends Pick<AppDeps, 'reads' | 'lifecycle' | 'hasTokenKeys'> {
-  /** Returns the code of the failure that keeps the database from taking writes. */
+  /** The code of the error that prevents writes; undefined if writes succeed. */
   readonly whyUnwritable: () => Promise<string | undefined>;
 }
 
-/** Routes for probes: liveness, which asks no database, and readiness. */
+/** Liveness and readiness probes. */
 export function createHealthRoutes({ reads, lifecycle, hasTokenKeys, whyUnwritable }: HealthDeps) {
   const readiness = async (): Promise<v.InferOutput<typeof Ready>> => {
     if (lifecycle.isDraining) throw new AppError('shutting-down');
@@ -63,7 +63,7 @@ export function createHealthRoutes({ reads, lifecycle, hasTokenKeys, whyUnwritab
           ...problems('malformed-request', 'database-unavailable', 'auth-keys-unavailable', 'shutting-down'),
         },
         detail: {
-          summary: 'Check that reads are served on a schema that fits, and whether writes are',
+          summary: 'Check that the service can read, and whether it can write',
           description:
             'Send no requests to an instance that fails this check. `OPTIONS /` and `OPTIONS /health/ready` run it without a body.',
           operationId: 'getReadiness',
@@ -88,14 +88,14 @@ async function requireFit({ $client }: Database): Promise<void> {
   if (fit !== 'fit') throw new AppError('database-unavailable', { detail: unfitDetail[fit] });
 }
 
-/** A scrape is answered whatever the database does. */
+/** A scrape returns in time also if the database is slow. */
 const patienceMs = 500;
-const factsKeptForMs = 5_000;
+const factsTtlMs = 5_000;
 
 interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycle'> {
   readonly config: Pick<AppDeps['config'], 'metricsToken'>;
   readonly readFacts: () => Promise<DatabaseFacts>;
-  /** Returns the code of the failure that keeps the database from taking writes. */
+  /** The code of the error that prevents writes; undefined if writes succeed. */
   readonly whyUnwritable: () => Promise<string | undefined>;
 }
 
@@ -105,8 +105,14 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
   if (metrics === undefined || config.metricsToken === undefined) return plugin;
   const { metricsToken: source } = config;
   const expected = () => digest(`Bearer ${currentSecret(source)}`);
-  const facts = keptForAWhile(database.readFacts);
-  // A scrape that waits no longer reports the last result, and before the first one that writes are unavailable.
+  const facts = cached({
+    ttlMs: factsTtlMs,
+    load: async () => ({
+      current: await withTimeout(database.readFacts(), patienceMs, () => undefined).catch(() => undefined),
+    }),
+    onReloadFailure: () => undefined,
+  });
+  // The last result; a scrape does not wait longer than `patienceMs` for a new one.
   let isWritable = false;
   const probe = async () => {
     isWritable = (await database.whyUnwritable()) === undefined;
@@ -118,11 +124,11 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
         rateLimits?.takeUnauthenticated({ request, server, set });
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }
-      const probing = beforeDeadline(probe(), patienceMs).catch(() => undefined);
-      const [currentFacts] = await Promise.all([facts(), probing]);
+      const probing = withTimeout(probe(), patienceMs, () => undefined).catch(() => undefined);
+      const [{ current }] = await Promise.all([facts(), probing]);
       const text = await metrics.print({
         inFlight: server?.pendingRequests ?? 0,
-        database: currentFacts,
+        database: current,
         isWritable: !lifecycle.hasLostDisk && isWritable,
         hasLostDatabase: lifecycle.hasLostDisk,
       });
@@ -133,22 +139,7 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
   return plugin;
 }
 
-/** Of one length, so that comparing them takes one time. */
+/** Digests have one length, as `timingSafeEqual` requires. */
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
-}
-
-/** Reads once for all scrapes of a few seconds; undefined while that fails or takes too long. */
-function keptForAWhile(read: () => Promise<DatabaseFacts>): () => Promise<DatabaseFacts | undefined> {
-  let reading: Promise<DatabaseFacts> | undefined;
-  let last: { readonly facts: DatabaseFacts | undefined; readonly atMs: number } | undefined;
-  return async () => {
-    if (last !== undefined && performance.now() - last.atMs < factsKeptForMs) return last.facts;
-    reading ??= read().finally(() => {
-      reading = undefined;
-    });
-    const facts = await beforeDeadline(reading, patienceMs).catch(() => undefined);
-    last = { facts, atMs: performance.now() };
-    return facts;
-  };
 }

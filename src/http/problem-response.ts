@@ -10,7 +10,7 @@ import type { Cors } from './cors';
 import { pathOf, requestIdOf } from './request-context';
 
 export const Problem = v.object({
-  type: v.pipe(v.string(), v.description('A page that explains this kind of problem')),
+  type: v.pipe(v.string(), v.description('The path of the page that explains this kind of problem')),
   title: v.string(),
   status: v.number(),
   detail: v.string(),
@@ -21,7 +21,7 @@ export const Problem = v.object({
   errors: v.optional(
     v.pipe(
       v.array(v.object({ pointer: v.string(), rule: v.string(), message: v.string() })),
-      v.description('Every broken rule, by JSON pointer into the body or name of a query parameter'),
+      v.description('Each broken rule, with the JSON pointer of the field or the name of the query parameter'),
     ),
   ),
 });
@@ -47,7 +47,7 @@ export const bodyProblems = [
   'unsupported-media-type',
 ] as const satisfies ProblemSlug[];
 
-/** What any address may answer, whether it is a route's or not. */
+/** Problems that every path may return, with or without a route. */
 export const problemsAnywhere = [
   'route-not-found',
   'method-not-allowed',
@@ -58,7 +58,7 @@ type ProblemResponses<Slug extends ProblemSlug> = {
   readonly [Status in (typeof problemKinds)[Slug]['status']]: typeof Problem;
 };
 
-/** The `response` entries of a route for all that it may refuse or fail with, by status. */
+/** The `response` entries of a route for its problems, by status. */
 export function problems<const Slug extends ProblemSlug>(...slugs: Slug[]): ProblemResponses<Slug>;
 export function problems(...slugs: ProblemSlug[]): Record<number, typeof Problem> {
   const byStatus = Map.groupBy(slugs, (slug) => problemKinds[slug].status);
@@ -67,7 +67,7 @@ export function problems(...slugs: ProblemSlug[]): Record<number, typeof Problem
   );
 }
 
-/** Which problems an entry that `problems` has made stands for; none for another. */
+/** The problems of a `response` entry that `problems` created; none for other entries. */
 export function slugsOf(response: unknown): readonly ProblemSlug[] {
   return v.is(DocumentedProblem, response) ? response.slugs : [];
 }
@@ -76,7 +76,7 @@ const DocumentedProblem = v.object({
   slugs: v.array(v.custom<ProblemSlug>(isProblemSlug)),
 });
 
-/** The body of RFC 9457 with the contract's own words `code` and `http_code`. */
+/** The body of RFC 9457 with the contract's members `code` and `http_code`. */
 export function toProblem(error: AppError, request: Request, requestId: string): Problem {
   const kind = problemKinds[error.slug];
   return {
@@ -92,51 +92,48 @@ export function toProblem(error: AppError, request: Request, requestId: string):
   };
 }
 
-/**
- * Turns whatever was thrown into a problem body. It must be mounted before every module: a hook applies only to
- * routes that come after it.
- */
+/** Converts errors to problem responses. It must come before every module, because a hook applies only to later routes. */
 export function createErrorHandler(
   { log, rateLimits }: Pick<AppDeps, 'log' | 'rateLimits'>,
   { routeTable, cors }: { routeTable: RouteTable; cors: Cors },
 ) {
-  /** The refusal of somebody who has asked too often for what is not there. */
-  const visitorFailure = (exchange: RateLimitedRequest): AppError | undefined => {
+  /** The error if the client has requested too many missing paths. */
+  const limitFailure = (context: RateLimitedRequest): AppError | undefined => {
     try {
-      rateLimits?.takeAnonymous(exchange);
+      rateLimits?.takeAnonymous(context);
       return undefined;
     } catch (error) {
       return toAppError(error);
     }
   };
 
-  return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function answerProblem(context) {
+  return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function respondWithProblem(context) {
     const { error, request, server, set } = context;
     const requestId = requestIdOf(set);
     let failure: AppError;
     if (error instanceof NotFoundError) {
-      const preflight = cors.answerPreflight(request);
+      const preflight = cors.preflightResponse(request);
       if (preflight !== undefined) {
         set.status = preflight.status;
         return preflight;
       }
       failure =
-        visitorFailure({ request, server, set }) ??
+        limitFailure({ request, server, set }) ??
         notFound(routeTable.allowedMethods(pathOf(request)), cors.preflightRefusal(request));
     } else {
       failure = toAppError(error);
     }
     const kind = problemKinds[failure.slug];
-    // A probe during a stop finds no fault.
-    const isFault = kind.status >= 500 && failure.slug !== 'shutting-down';
-    if (isFault) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
+    // A probe during a stop is expected to fail.
+    const isServerError = kind.status >= 500 && failure.slug !== 'shutting-down';
+    if (isServerError) log.error({ requestId, problem: failure.slug, ...describeError(error) }, 'request failed');
     else if (log.isDebug) log.debug({ requestId, problem: failure.slug, ...refusalOf(failure) }, 'request refused');
     set.status = kind.status;
     return problemResponse(failure, request, requestId);
   });
 }
 
-/** Lists broken rules and the failed token check. Pointers are left out, because callers choose field names. */
+/** The broken rules or the failed token check. No pointers, because clients choose field names. */
 function refusalOf(failure: AppError) {
   if (failure.errors !== undefined) return { rules: [...new Set(failure.errors.map(({ rule }) => rule))] };
   const { reason, cause } = failure;
@@ -166,7 +163,7 @@ export function notFound(allowedMethods: readonly string[], detail?: string): Ap
     : new AppError('method-not-allowed', { ...options, headers: { allow: allowedMethods.join(', ') } });
 }
 
-/** Decides by class, never by `code`: any error may carry a `code` that looks like one of Elysia's. */
+/** Decides by class, never by `code`: any error may have a `code` that looks like one of Elysia's. */
 function toAppError(error: unknown): AppError {
   for (const cause of causeChain(error)) if (cause instanceof AppError) return cause;
   const failure = findDatabaseError(error);
@@ -176,7 +173,7 @@ function toAppError(error: unknown): AppError {
   return new AppError(failure?.isUnavailable ? 'database-unavailable' : 'internal-error', { cause: error });
 }
 
-/** The methods of every path, for 405 and `Allow`; Elysia itself answers 404 to a wrong method. */
+/** The methods of every path, for 405 and `Allow`. Elysia itself returns 404 for a wrong method. */
 export interface RouteTable {
   fill(routes: readonly { method: string; path: string }[]): void;
   allowedMethods(path: string): string[];
@@ -187,7 +184,7 @@ export function createRouteTable(): RouteTable {
   return {
     fill(routes) {
       for (const { method, path } of routes) {
-        // For probes only.
+        // OPTIONS routes exist only for probes.
         if (method === 'OPTIONS') continue;
         const segments = segmentsOf(path);
         const key = segments.join('/');
@@ -198,9 +195,9 @@ export function createRouteTable(): RouteTable {
       }
     },
     allowedMethods(path) {
-      const asked = segmentsOf(path);
+      const sent = segmentsOf(path);
       const methods = [...methodsByPattern.values()]
-        .filter(({ segments }) => segments.length === asked.length && segments.every(matches(asked)))
+        .filter(({ segments }) => segments.length === sent.length && segments.every(matches(sent)))
         .flatMap((pattern) => [...pattern.methods]);
       return [...new Set(methods)].sort();
     },
@@ -211,6 +208,6 @@ function segmentsOf(path: string): string[] {
   return path.replace(/\/$/, '').split('/');
 }
 
-function matches(asked: readonly string[]) {
-  return (segment: string, index: number) => segment.startsWith(':') || segment === asked[index];
+function matches(sent: readonly string[]) {
+  return (segment: string, index: number) => segment.startsWith(':') || segment === sent[index];
 }

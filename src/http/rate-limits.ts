@@ -6,19 +6,18 @@ import type { AddressSource, RateLimitedRequest, RateLimits } from '../deps';
 import { AppError } from '../errors';
 import { addToHeader } from './response';
 
-/** How far into a window a caller is. */
 interface Usage {
   readonly isOver: boolean;
   readonly remaining: number;
-  /** Until all of the quota is there again. */
+  /** Until the whole quota is available again. */
   readonly resetsInSeconds: number;
 }
 
 interface RateWindows {
-  /** Counts one request of a caller, unless nothing is left. */
+  /** Counts one request, unless the quota is used up. */
   take(key: string, quota: number): Usage;
   /** Counts nothing. */
-  look(key: string, quota: number): Usage;
+  peek(key: string, quota: number): Usage;
 }
 
 interface Window {
@@ -27,17 +26,16 @@ interface Window {
 }
 
 /**
- * Windows of time, one a caller, each of which begins with the first request in it. At most `maxCallers` are
- * remembered, and those that ask are remembered longest: to have one's own forgotten takes as many other callers, of
- * whom each has a quota already.
+ * One time window for each key, which begins with the first request in it. Keeps the `maxKeys` most recently used: to evict
+ * one, a client needs as many other keys, each of which has a quota already.
  */
 export function createRateWindows(options: {
   readonly windowMs: number;
-  readonly maxCallers: number;
+  readonly maxKeys: number;
   readonly nowMs: () => number;
 }): RateWindows {
-  const { windowMs, maxCallers, nowMs } = options;
-  const windows = new LRUCache<string, Window>({ max: maxCallers });
+  const { windowMs, maxKeys, nowMs } = options;
+  const windows = new LRUCache<string, Window>({ max: maxKeys });
 
   const find = (key: string, now: number): Window | undefined => {
     const window = windows.get(key);
@@ -61,7 +59,7 @@ export function createRateWindows(options: {
       if (!isOver) window.used += 1;
       return usage(window, quota, now, isOver);
     },
-    look(key, quota) {
+    peek(key, quota) {
       const now = nowMs();
       const window = find(key, now);
       return usage(window, quota, now, window !== undefined && window.used >= quota);
@@ -69,14 +67,12 @@ export function createRateWindows(options: {
   };
 }
 
-/** The caller as far as addresses go, where the connection tells none. */
 const unknownAddress = 'unknown';
 
 /**
- * The network that a request comes from, as one text: the connection's own address, or with `trustedProxyCount` the
- * one that stands so many hops from the right end of `X-Forwarded-For`. What stands further left was sent by the
- * caller, who could write any number of addresses there; a list that is too short or holds something else there is
- * not believed either.
+ * The network of the client: the address of the connection, or with `trustedProxyCount` the entry at this position from the
+ * right end of `X-Forwarded-For`. Clients can forge all entries to the left of it. If that entry is missing or is no
+ * address, the address of the connection counts.
  */
 export function clientNetwork(request: Request, source: AddressSource | null, trustedProxyCount: number): string {
   if (trustedProxyCount > 0) {
@@ -88,18 +84,15 @@ export function clientNetwork(request: Request, source: AddressSource | null, tr
 }
 
 /**
- * Returns an IPv4 address unchanged, also if it is written as IPv6 (mapped, or translated by RFC 6052). Returns the first 64
- * bits of other IPv6 addresses, because one household may use all the rest. Some proxies add a port.
+ * Returns an IPv4 address unchanged, also in the form of IPv6 (mapped, or translated by RFC 6052), and the /64 prefix of
+ * other IPv6 addresses, because one household may use all the rest. Some proxies add a port.
  */
 export function networkOf(text: string): string | undefined {
   const address = addressOf(/^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text);
   if (address === undefined) return undefined;
   if (address instanceof ipaddr.IPv4) return address.toString();
   if (address.range() === 'rfc6052') return address.toByteArray().slice(12).join('.');
-  return `${address.parts
-    .slice(0, 4)
-    .map((part) => part.toString(16))
-    .join(':')}::/64`;
+  return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/64`)}/64`;
 }
 
 function isLoopbackAddress(text: string): boolean {
@@ -112,22 +105,22 @@ function addressOf(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
 }
 
 const windowSeconds = 60;
-/** Of each kind, and for each policy that they meet: about 20 MB when all are there. */
-const maxCallers = 100_000;
-/** Starting an application costs a call of the carrier; a person who corrects a form sends a few a minute. */
+/** For each kind of client and each policy; about 20 MB if all are in use. */
+const maxKeys = 100_000;
+/** Starting an application costs a call of the carrier. A person who corrects a form sends a few a minute. */
 const coverageShare = 20;
 
 /**
- * Limits per caller and minute, of this instance alone; undefined when they are off. Whoever is signed in is known by the
- * token and meets no limit of an address, so that nobody who shares the address can lock them out. Strangers and
- * visitors are counted apart, so that no amount of page views keeps a new token from being verified.
+ * Limits of this instance for each client and minute; undefined if they are off. An authenticated client is identified by
+ * its token, so that others at its address cannot lock it out. Unauthenticated and anonymous requests have separate quotas,
+ * so that page views never prevent the verification of a new token.
  */
 export function createRateLimits(
   { perMinute, trustedProxyCount }: Config['rateLimit'],
   monotonicMs: () => number,
 ): RateLimits | undefined {
   if (perMinute === 0) return undefined;
-  const options = { windowMs: windowSeconds * 1000, maxCallers, nowMs: monotonicMs };
+  const options = { windowMs: windowSeconds * 1000, maxKeys, nowMs: monotonicMs };
   const bySubject = createRateWindows(options);
   const byNetwork = createRateWindows(options);
   const usual = createPolicy('default', perMinute);
@@ -135,25 +128,25 @@ export function createRateLimits(
 
   const admit = (policy: Policy, windows: RateWindows, key: string, { set }: RateLimitedRequest) =>
     policy.apply(windows.take(key, policy.quota), set);
-  const subjectKey = ({ name }: Policy, callerId: string) => `${name} ${callerId}`;
-  const networkKey = (kind: 'stranger' | 'visitor', { request, server }: RateLimitedRequest) =>
+  const subjectKey = ({ name }: Policy, clientId: string) => `${name} ${clientId}`;
+  const networkKey = (kind: 'unauthenticated' | 'anonymous', { request, server }: RateLimitedRequest) =>
     `${kind} ${clientNetwork(request, server, trustedProxyCount)}`;
 
   return {
     takeAuthenticated: (clientId, context) => admit(usual, bySubject, subjectKey(usual, clientId), context),
-    takeCoverage: (callerId, exchange) => admit(coverage, bySubject, subjectKey(coverage, callerId), exchange),
-    takeUnauthenticated: (exchange) => admit(usual, byNetwork, networkKey('stranger', exchange), exchange),
-    requireUnauthenticated(exchange) {
-      const usage = byNetwork.look(networkKey('stranger', exchange), usual.quota);
-      if (usage.isOver) usual.apply(usage, exchange.set);
+    takeCoverage: (clientId, context) => admit(coverage, bySubject, subjectKey(coverage, clientId), context),
+    takeUnauthenticated: (context) => admit(usual, byNetwork, networkKey('unauthenticated', context), context),
+    requireUnauthenticated(context) {
+      const usage = byNetwork.peek(networkKey('unauthenticated', context), usual.quota);
+      if (usage.isOver) usual.apply(usage, context.set);
     },
-    takeAnonymous: (exchange) => admit(usual, byNetwork, networkKey('visitor', exchange), exchange),
+    takeAnonymous: (context) => admit(usual, byNetwork, networkKey('anonymous', context), context),
   };
 }
 
 type Policy = ReturnType<typeof createPolicy>;
 
-/** A limit as the answers tell it (draft-ietf-httpapi-ratelimit-headers). */
+/** A limit with its response headers (draft-ietf-httpapi-ratelimit-headers). */
 function createPolicy(name: string, quota: number) {
   const header = `"${name}";q=${quota};w=${windowSeconds}`;
   return {
@@ -170,7 +163,7 @@ function createPolicy(name: string, quota: number) {
 
 export function overLimit(name: string, resetsInSeconds: number): AppError {
   return new AppError('rate-limited', {
-    detail: `The caller has used up the limit "${name}" of this minute. Nothing was done.`,
+    detail: `The client has used up the limit "${name}" of this minute. The request had no effect.`,
     headers: { 'retry-after': String(resetsInSeconds) },
   });
 }
@@ -178,23 +171,22 @@ export function overLimit(name: string, resetsInSeconds: number): AppError {
 const loopbackName = /^(localhost|.+\.localhost|127(\.\d{1,3}){3}|\[::1\])$/;
 const forwardersHeader = /^(forwarded|via|x-forwarded-.+|x-real-ip)$/;
 
-/** Whether a host, as an address writes it, means this machine wherever it is asked. */
+/** Whether the host of a URL is a name of this machine on every machine. */
 export function isLoopbackName(name: string): boolean {
   return loopbackName.test(name.toLowerCase());
 }
 
 /**
- * Whether a page was asked for by a browser on this machine that knows it by a name of this machine, or by PUBLIC_URL:
- * only there may it hold tokens. A name alone proves nothing: whoever reaches the port can send any. Nor does a
- * connection from this machine alone: a stranger's page whose name leads here (DNS rebinding) is of the same origin as
- * this service, so it could read whatever that name is answered, and a tunnel ends here but begins somewhere else.
+ * Whether a browser on this machine requested a page under a name of this machine or PUBLIC_URL. Only such a page may
+ * contain tokens. The name alone proves nothing, because any client can send it. The loopback address alone proves nothing
+ * either: the domain of a hostile page may resolve to this machine (DNS rebinding), and a tunnel may end here.
  */
 export function isForThisMachine(
   request: Request,
   server: AddressSource | null,
   publicUrl: string | undefined,
 ): boolean {
-  // A page of another origin that may read answers sends one.
+  // A page of another origin that may read responses sends this header.
   if (request.headers.has('origin')) return false;
   if ([...request.headers.keys()].some((name) => forwardersHeader.test(name))) return false;
   if (!isLoopbackAddress(server?.requestIP(request)?.address ?? '')) return false;

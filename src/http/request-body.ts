@@ -4,7 +4,7 @@ import { AppError } from '../errors';
 import { withTimeout } from '../shared/async';
 import { findFieldErrors, type Naming } from '../shared/field-errors';
 
-/** Far above the needs of any valid body. */
+/** No valid body comes near these limits. */
 const maxDepth = 32;
 const maxFields = 200;
 const maxValues = 10_000;
@@ -15,12 +15,12 @@ const isStructure = new Uint8Array(256);
 for (const byte of [quote, comma, openList, closeList, openObject, closeObject]) isStructure[byte] = 1;
 
 /**
- * Checks the bytes of a JSON text before it is parsed. Compared with other texts of the same size, the parser takes a
- * hundred times as long for deep values, for objects of many fields and for integer field names.
+ * Checks the structure of a JSON text before it is parsed. Compared with other texts of the same size, the parser takes a
+ * hundred times as long for deep values, for objects with many fields and for integer field names.
  *
  * @throws AppError `invalid-input`
  */
-function requireModestJson(bytes: Uint8Array): void {
+function requireLimits(bytes: Uint8Array): void {
   const fields = new Uint16Array(maxDepth + 1);
   const isObject = new Uint8Array(maxDepth + 1);
   let depth = 0;
@@ -34,7 +34,7 @@ function requireModestJson(bytes: Uint8Array): void {
     } else if (byte === openList || byte === openObject) {
       depth += 1;
       values += 1;
-      if (depth > maxDepth) throw immodest('max_depth', `must not be nested deeper than ${maxDepth} levels`);
+      if (depth > maxDepth) throw limitExceeded('max_depth', `must not be nested deeper than ${maxDepth} levels`);
       fields[depth] = 1;
       isObject[depth] = byte === openObject ? 1 : 0;
     } else if (byte === closeList || byte === closeObject) {
@@ -44,14 +44,14 @@ function requireModestJson(bytes: Uint8Array): void {
       const count = (fields[depth] ?? 0) + 1;
       fields[depth] = count;
       if (isObject[depth] === 1 && count > maxFields) {
-        throw immodest('max_fields', `must have at most ${maxFields} fields in one object`);
+        throw limitExceeded('max_fields', `must have at most ${maxFields} fields in one object`);
       }
     }
-    if (values > maxValues) throw immodest('max_values', `must have at most ${maxValues} values`);
+    if (values > maxValues) throw limitExceeded('max_values', `must have at most ${maxValues} values`);
   }
 }
 
-function immodest(rule: string, message: string): AppError {
+function limitExceeded(rule: string, message: string): AppError {
   return new AppError('invalid-input', { errors: [{ pointer: '', rule, message }] });
 }
 
@@ -61,7 +61,7 @@ const chunksOf = (limitBytes: number) => 256 + Math.ceil(limitBytes / 1_024);
 
 interface BodyLimits {
   readonly limitBytes: number;
-  /** From now until all of it has arrived. */
+  /** For the whole body, from now on. */
   readonly timeoutMs: number;
 }
 
@@ -77,7 +77,7 @@ export async function readJsonBody(request: Request, limits: BodyLimits): Promis
 }
 
 function parseJson(bytes: Uint8Array): unknown {
-  requireModestJson(bytes);
+  requireLimits(bytes);
   try {
     return JSON.parse(utf8.decode(bytes));
   } catch (error) {
@@ -99,7 +99,7 @@ async function readBytes(request: Request, { limitBytes, timeoutMs }: BodyLimits
   }
 }
 
-/** Most bodies are there already, and need no timer. */
+/** Most bodies have already arrived and need no timer. */
 async function inTime(bytes: Promise<Uint8Array>, timeoutMs: number): Promise<Uint8Array> {
   if (Bun.peek.status(bytes) !== 'pending') return bytes;
   return withTimeout(bytes, timeoutMs, () => {
@@ -138,7 +138,7 @@ function inTooManyChunks(limitBytes: number): AppError {
 }
 
 export function tooLate(): AppError {
-  // What is still to come of the body would be taken for the next request.
+  // The rest of the body would be parsed as the next request.
   return new AppError('request-timeout', { headers: { connection: 'close' } });
 }
 
@@ -162,8 +162,8 @@ function isUtf8Json(type: string): boolean {
   }
 }
 
-/** A schema that throws. What it documents is known by identity. */
-type RefusingSchema<Schema extends v.GenericSchema> = Omit<Schema, '~standard'> & {
+/** A schema that throws instead of returning issues. The documentation finds the models by identity in `documents`. */
+type ThrowingSchema<Schema extends v.GenericSchema> = Omit<Schema, '~standard'> & {
   readonly documents: Schema;
   readonly '~standard': {
     readonly version: 1;
@@ -173,24 +173,24 @@ type RefusingSchema<Schema extends v.GenericSchema> = Omit<Schema, '~standard'> 
   };
 };
 
-/** The `body` of a route. Faults are named by JSON pointer. */
-export function requestBody<Schema extends v.GenericSchema>(schema: Schema): RefusingSchema<Schema> {
-  return refusing(schema, 'pointer');
+/** The `body` of a route. Errors have JSON pointers. */
+export function requestBody<Schema extends v.GenericSchema>(schema: Schema): ThrowingSchema<Schema> {
+  return throwing(schema, 'pointer');
 }
 
-/** The `query` or `params` of a route. Faults are named by the parameter. */
-export function requestParameters<Schema extends v.GenericSchema>(schema: Schema): RefusingSchema<Schema> {
-  return refusing(schema, 'parameter');
+/** The `query`, `params` or `headers` of a route. Errors have parameter names. */
+export function requestParameters<Schema extends v.GenericSchema>(schema: Schema): ThrowingSchema<Schema> {
+  return throwing(schema, 'parameter');
 }
 
-/** The `query` of a route without parameters. Unknown parameters are refused, as unknown fields are. */
+/** The `query` of a route without parameters; it refuses unknown ones. */
 export const noParameters = requestParameters(v.strictObject({}));
 
 /**
- * The schema, but whatever breaks it is thrown as `invalid-input`. Left alone, Elysia would write the value and every
- * issue into its own error's message, which takes seconds of the one thread for a small body with many faults.
+ * Throws `invalid-input`. Elysia's own error has a message with the value and every issue, which blocks the thread for
+ * seconds for a small body with many errors.
  */
-function refusing<Schema extends v.GenericSchema>(schema: Schema, naming: Naming): RefusingSchema<Schema> {
+function throwing<Schema extends v.GenericSchema>(schema: Schema, naming: Naming): ThrowingSchema<Schema> {
   return {
     ...schema,
     documents: schema,

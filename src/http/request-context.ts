@@ -21,10 +21,10 @@ type SentRequest = Request & { readonly params?: Readonly<Record<string, string>
  * target without a route of its own: another method, a trailing slash, or another spelling, which is refused.
  */
 export function sentTargetRoutes(handle: Handle) {
-  const answer = (request: SentRequest) => {
+  const respond = (request: SentRequest) => {
     const isProbe = request.url.startsWith('/') && isHealthProbe(request);
     if (!isAsResolved(request)) refused.add(request);
-    // Elysia finds no path in an address without a host.
+    // Elysia finds no path in a URL without a host.
     return handle(isProbe ? new Request(`http://localhost${request.url}`, request) : request);
   };
   const refuse = (request: Request) => {
@@ -33,9 +33,9 @@ export function sentTargetRoutes(handle: Handle) {
   };
   const routes: Record<string, Handle> = { '/*': refuse };
   for (let path = '/:s0', depth = 1; depth <= maxSegments; path += `/:s${depth}`, depth += 1) {
-    routes[path] = answer;
+    routes[path] = respond;
     // The first matches a trailing slash, the second an empty segment.
-    routes[`${path}/*`] = answer;
+    routes[`${path}/*`] = respond;
     routes[`${path}//*`] = refuse;
   }
   return routes;
@@ -70,19 +70,18 @@ function unescaped(segment = ''): string {
 }
 
 const requestIdHeader = 'x-request-id';
-/** Anything else in the header is ignored: it would go into logs and, with a line break, past the error handler. */
+/** Other values are ignored: they would appear in logs, and a line break would bypass the error handler. */
 const requestIdShape = /^[\w-]{8,64}$/;
-/** A caller may send any word. */
+/** A client may send any word as the method. */
 const methods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 
-/** The id of the request that is answered so. */
 export function requestIdOf({ headers }: Context['set']): string {
   return String(headers[requestIdHeader] ?? '');
 }
 
 /**
- * Gives every request an id that its answer and its one log line carry. The line names the route pattern, never
- * the address, which may hold personal data.
+ * Gives each request an id, which its response and its one log line contain. The line has the route pattern, never the
+ * URL, which may contain personal data.
  */
 export function createRequestContext(
   {
@@ -121,7 +120,7 @@ export function createRequestContext(
       if (isOddTarget(request)) throw new AppError('route-not-found');
     })
     .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
-      // Nothing may throw here: it would end the process (elysia#1474).
+      // An exception here would end the process (elysia#1474).
       const { startedAtMs = Number.NaN, requestId = '' } = begun.get(request) ?? {};
       const method = methods.has(request.method) ? request.method : 'other';
       const status = Number(set.status ?? 200);
@@ -145,7 +144,7 @@ function withTwoHosts(): AppError {
   return new AppError('malformed-request', { detail: 'The request has more than one Host header.' });
 }
 
-/** The path that was asked. A `Host` header of any shape, or none, reaches `request.url`, which `new URL` may refuse. */
+/** The path of the request. `new URL` refuses a `request.url` with a malformed or missing host. */
 export function pathOf({ url }: Request): string {
   return /^(?:[a-z]+:\/\/[^/]*)?(\/[^?]*)/.exec(url)?.[1] ?? '/';
 }
@@ -175,7 +174,7 @@ export const rawQuery = new Elysia({ name: 'http.raw-query' })
       else if (typeof earlier === 'string') query[name] = [earlier, value];
       else earlier.push(value);
     }
-    // Elysia reads this function: a context that is passed on would have it parse cookies and headers every time.
+    // Elysia analyses this function. If it passed the context on, Elysia would parse cookies and headers each time.
     const wider: { query: Record<string, string | string[] | undefined> } = context;
     wider.query = query;
   });

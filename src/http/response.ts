@@ -5,10 +5,7 @@ import * as v from 'valibot';
 import { AppError } from '../errors';
 import { lazy } from '../shared/async';
 
-/**
- * The headers of every answer, a failure or a page as well, unless it says otherwise itself: nothing of an answer is
- * run, framed, guessed at, or kept by whoever passes it on.
- */
+/** The default headers of every response: no scripts, framing, MIME sniffing or caching. */
 export function responseHeaders(publicUrl: string | undefined): Record<string, string> {
   return {
     'cache-control': 'no-store',
@@ -38,7 +35,7 @@ const listElement = /[ \t]*(?:((?:W\/)?"[\x21\x23-\x7e\x80-\xff]*")[ \t]*)?(?:,|
 /** Suffixes that nginx, HAProxy, Apache, Caddy and Jetty add when they compress a response. */
 const codingMark = /(?:--?|;)(?:gzip|br|zstd|deflate)"$/;
 
-/** A tag of ours names a version and not the bytes that carry it, so that all of its forms are equal. */
+/** A tag identifies a version and not its bytes, so a weak tag and a tag with a coding suffix are equal to it. */
 function strongForm(tag: string): string {
   return tag.replace(/^W\//, '').replace(codingMark, '"');
 }
@@ -55,7 +52,7 @@ function parseList(header: string): TagList | undefined {
   return tags;
 }
 
-/** The conditions of a request that stores something. One that cannot be read is never met. */
+/** The conditions of a save. A malformed condition is never met. */
 export function readPreconditions({ headers }: Request): Preconditions {
   const [match, noneMatch] = [headers.get('if-match'), headers.get('if-none-match')];
   const ifNoneMatch = noneMatch === null ? undefined : parseList(noneMatch);
@@ -63,25 +60,25 @@ export function readPreconditions({ headers }: Request): Preconditions {
   return { ifMatch: match === null ? undefined : (parseList(match) ?? []), ifNoneMatch };
 }
 
-/** The tags of an `If-None-Match`: versions that the caller has seen. */
+/** The tags of `If-None-Match`: versions that the client has seen. */
 export function readIfNoneMatch({ headers }: Request): readonly string[] {
   const tags = parseList(headers.get('if-none-match') ?? '');
   return tags === undefined || tags === 'any' ? [] : tags;
 }
 
-/** @param tag of what is stored now; undefined for nothing */
+/** @param tag of the stored record; undefined if there is none */
 export function isPreconditionMet({ ifMatch, ifNoneMatch }: Preconditions, tag: string | undefined): boolean {
   const isListed = (list: TagList) => tag !== undefined && (list === 'any' || list.includes(tag));
   return (ifMatch === undefined || isListed(ifMatch)) && (ifNoneMatch === undefined || !isListed(ifNoneMatch));
 }
 
-/** @param tag of what is stored now; undefined for nothing */
+/** @param tag of the stored record; undefined if there is none */
 export function preconditionFailed(tag: string | undefined): AppError {
   return new AppError('precondition-failed', tag === undefined ? {} : { headers: { etag: tag } });
 }
 
 /**
- * Whether the caller of a GET already has what has this tag.
+ * Whether a GET or HEAD request already has the version with this tag.
  *
  * @throws AppError `precondition-failed`
  */
@@ -100,32 +97,29 @@ function tagParameter(name: 'If-Match' | 'If-None-Match', description: string) {
   return { name, in: 'header', required: false, schema: { type: 'string' }, description } as const;
 }
 
-/** The documentation of a route that reads what has an ETag. */
+/** The `parameters` of a route whose response has an ETag. */
 export const ifNoneMatchParameter = tagParameter(
   'If-None-Match',
-  'ETags that the caller has; the response is 304 without a body while one of them is current',
+  'ETags of cached versions; if one of them is current, the response is 304 without a body',
 );
 
-/** The documentation of a route that saves to the record. */
+/** The `parameters` of a route that saves to the record. */
 export const saveConditionParameters = [
-  tagParameter('If-Match', 'Save only while the record has one of these ETags, or any with `*`; else 412'),
+  tagParameter('If-Match', 'Save only if the record has one of these ETags, or exists with `*`; otherwise 412'),
   tagParameter(
     'If-None-Match',
-    'Save only while the record has none of these ETags; with `*`, create it only; else 412',
+    'Save only if the record has none of these ETags; with `*`, only create it; otherwise 412',
   ),
 ];
 
 const jsonMediaType = 'application/json;charset=utf-8';
-const constant = responseHeaders(undefined);
-/** Bun copies these for less than it makes them anew. */
-const constantHeaders = new Headers({ ...constant, 'content-type': jsonMediaType });
+const defaults = responseHeaders(undefined);
+/** Bun copies a Headers object faster than it creates one. */
+const defaultHeaders = new Headers({ ...defaults, 'content-type': jsonMediaType });
 
 /**
- * Answers JSON that is printed already, with the headers of every answer and all that are set by now; 304 without a body
- * to a GET whose `If-None-Match` holds the ETag among them.
- *
- * The last step of a handler that answers 200. It leaves no header in `set`: Elysia would make a second response to add
- * it, with the body of this one read as a stream.
+ * A response of serialized JSON with the default headers and those in `set`; 304 without a body if `If-None-Match` holds its
+ * ETag. It empties `set.headers`, because Elysia would otherwise copy the response and read its body as a stream.
  *
  * @throws AppError `precondition-failed` for a GET whose `If-Match` lacks the ETag
  */
@@ -137,46 +131,46 @@ export function jsonResponse(
   const isCurrent = isNotModified(request, given.etag);
   set.headers = {};
   if (isCurrent) set.status = 304;
-  const answer = new Response(isCurrent ? null : json, { status: isCurrent ? 304 : 200, headers: constantHeaders });
-  const { headers } = answer;
+  const response = new Response(isCurrent ? null : json, { status: isCurrent ? 304 : 200, headers: defaultHeaders });
+  const { headers } = response;
   for (const name in given) {
     const value = given[name];
-    if (value !== constant[name]) headers.set(name, String(value));
+    if (value !== defaults[name]) headers.set(name, String(value));
   }
   if (isCurrent) headers.delete('content-type');
-  return answer;
+  return response;
 }
 
-/** Answers with a body, compressed for whoever takes gzip: once, for the first of them. */
+/** Responses with a fixed body, which is compressed once, for the first client that accepts gzip. */
 export function createGzipResponse(body: Blob) {
   const compressed = lazy(async () => promisify(gzip)(await body.bytes()));
   return async ({ headers: sent }: Request, headers: Readonly<Record<string, string>>): Promise<Response> =>
-    takesGzip(sent.get('accept-encoding') ?? '')
+    acceptsGzip(sent.get('accept-encoding') ?? '')
       ? new Response(await compressed(), { headers: { ...headers, 'content-encoding': 'gzip' } })
       : new Response(body, { headers });
 }
 
-function takesGzip(accepted: string): boolean {
+function acceptsGzip(accepted: string): boolean {
   return /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?(?:\s*[,;]|\s*$))/i.test(accepted);
 }
 
-/** Adds to a header that is a list, after what it holds already. */
+/** Appends to a header whose value is a list. */
 export function addToHeader(headers: Record<string, string | number | undefined>, name: string, value: string): void {
   const earlier = headers[name];
   headers[name] = earlier === undefined ? value : `${earlier}, ${value}`;
 }
 
-/** The contract's envelope `{code, http_code, data, tokens}`, which the reference options alone are wrapped in. */
+/** The schema of the contract's envelope. Only the reference lists use it. */
 export function Envelope<Data extends v.GenericSchema, Tokens extends v.GenericSchema>(data: Data, tokens: Tokens) {
   return v.object({ code: v.number(), http_code: v.number(), data, tokens });
 }
 
-/** Wraps a success. 100 is the contract's code for it. */
+/** 100 is the contract's code for success. */
 export function envelope<Data, Tokens>(data: Data, tokens: Tokens) {
   return { code: 100, http_code: 200, data, tokens };
 }
 
-/** A whole number in a query. */
+/** A query parameter that is a whole number. */
 export function wholeNumber(meaning: string, min: number, max: number) {
   return v.pipe(
     v.string(),
@@ -190,13 +184,12 @@ export function wholeNumber(meaning: string, min: number, max: number) {
   );
 }
 
-/** Query entries of every paged list. A page past the end is empty, not an error. */
+/** The query parameters of paged lists. A page past the end is empty, not an error. */
 export const pageQuery = {
   page: v.optional(wholeNumber('Page number from 1', 1, 1e15 - 1), '1'),
-  limit: v.optional(wholeNumber('Entries a page', 1, 1000), '10'),
+  limit: v.optional(wholeNumber('Entries per page', 1, 1000), '10'),
 };
 
-/** Elysia's own types lose that a route's schemas are valibot's. */
 export function isValibotSchema(value: unknown): value is v.GenericSchema {
   return typeof value === 'object' && value !== null && 'kind' in value && value.kind === 'schema' && '~run' in value;
 }

@@ -430,7 +430,7 @@ describe('dataOf', () => {
     expect(failure).toBeInstanceOf(CallFailure);
     expect(failure).toMatchObject({
       name: 'CallFailure',
-      message: 'There is no record yet (user-not-found)',
+      message: 'User not found (user-not-found)',
       error: { slug: 'user-not-found', status: 404 },
     });
   });

@@ -167,7 +167,7 @@ describe.skipIf(noBrowser !== undefined)('demo page in a browser', () => {
 
       await db.$client.execute('ALTER TABLE activities RENAME TO away');
       await page.getByLabel('Month', { exact: true }).selectOption({ index: 3 });
-      await page.getByRole('alert').getByText('The database does not answer').waitFor();
+      await page.getByRole('alert').getByText('Database unavailable').waitFor();
     },
     hangTimeoutMs,
   );

@@ -54,7 +54,7 @@ const walkDocs = lazy(async () => {
   const saved = await send('/v2/private/user/profile');
 
   await page.setViewportSize({ width: 390, height: 844 });
-  await page.getByLabel('Token of').selectOption('demo-manager');
+  await page.getByRole('button', { name: 'demo-manager' }).click();
   await page.evaluate(`location.hash = 'tag/sales/GET/v2/private/user/salesManager/monthly-glance'`);
   const barTop = await page.evaluate(`document.querySelector('.token').getBoundingClientRect().top`);
   const glance = await send('/v2/private/user/salesManager/monthly-glance');
@@ -118,11 +118,10 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
   );
 
   test(
-    'documentation page sends the selected token, and the list clears when a token is typed',
+    'documentation page sends a typed token until a demo token is selected again',
     async () => {
       const { page } = await openDocs();
       const path = '/v2/private/user';
-      const list = page.getByLabel('Token of');
       const open = async () => {
         // The page opens the operation of the URL fragment.
         await page.evaluate(`location.hash = 'tag/user-object/GET/v2/private/user'`);
@@ -141,24 +140,15 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
           : token;
       };
       await page.setViewportSize({ width: 1280, height: 900 });
-
-      const isChangedByHand = () => until(async () => (await list.inputValue()) === '');
       // The responses do not matter here.
       await page.route(`**${path}`, (route) => route.fulfill({ json: {} }));
 
-      await list.selectOption('demo-user');
       await open();
       await page.getByRole('dialog').getByLabel('Bearer Token').fill('typed-by-hand');
-      await isChangedByHand();
       await close();
       expect(await senderOf()).toBe('typed-by-hand');
-      await list.selectOption('demo-user');
-      expect([await senderOf(), await list.inputValue()]).toEqual(['demo-user', 'demo-user']);
-
-      await page.getByLabel('Bearer Token').first().fill('');
-      await isChangedByHand();
-      await list.selectOption('demo-manager');
-      expect([await senderOf(), await list.inputValue()]).toEqual(['demo-manager', 'demo-manager']);
+      await page.getByRole('button', { name: 'demo-user' }).click();
+      expect(await senderOf()).toBe('demo-user');
     },
     hangTimeoutMs,
   );
@@ -192,14 +182,14 @@ describe.skipIf(noBrowser !== undefined)('in a real browser', () => {
       }
       await page.getByRole('link', { name: 'All problems' }).click();
       await page.getByRole('link', { name: 'carrier-declined' }).click();
-      expect(await page.title()).toBe('The carrier declines the application');
+      expect(await page.title()).toBe('Application declined');
       expect(complaints).toEqual([]);
     },
     hangTimeoutMs,
   );
 });
 
-test('documentation CSP denies by default and has a new nonce for each response', async () => {
+test('documentation CSP denies by default and allows scripts only with the nonce of the response', async () => {
   const { call } = await createTestApp();
   const policies = [await call('GET', '/swagger'), await call('GET', '/swagger')].map((response) => ({
     policy: response.headers.get('content-security-policy') ?? '',
@@ -207,9 +197,9 @@ test('documentation CSP denies by default and has a new nonce for each response'
   }));
   for (const { policy, text } of policies) {
     expect(policy).toStartWith("default-src 'none'; ");
-    expect(policy).not.toMatch(/unsafe|\*|https?:/);
+    expect(policy.replace("style-src 'unsafe-inline'", '')).not.toMatch(/unsafe|\*|https?:/);
     const nonce = /'nonce-([\w+/=]{20,})'/.exec(policy)?.[1] ?? '';
-    expect(text.split(`nonce="${nonce}"`).length - 1).toBe(text.match(/<(?:script|style)\b/g)?.length ?? 0);
+    expect(text.split(`nonce="${nonce}"`).length - 1).toBe(text.match(/<script\b/g)?.length ?? 0);
   }
   expect(policies[0]?.policy).not.toBe(policies[1]?.policy);
 });

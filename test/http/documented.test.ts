@@ -32,7 +32,7 @@ const saved = { method: 'POST', sentText: '{"firstName":"Ada"}', status: 200, he
 const valid: Exchange = { ...saved, text: JSON.stringify({ user }) };
 const problemBody = {
   type: '/problems/invalid-input',
-  title: 'Some fields are not valid',
+  title: 'Invalid input',
   status: 422,
   detail: 'Some',
   instance: '/v2/private/user/profile',

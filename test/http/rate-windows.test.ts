@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'bun:test';
 import { createRateWindows } from '../../src/http/rate-limits';
 
-function windowsAt(startMs: number, maxCallers = 1000) {
+function windowsAt(startMs: number, maxKeys = 1000) {
   const time = { nowMs: startMs };
-  return { time, windows: createRateWindows({ windowMs: 60_000, maxCallers, nowMs: () => time.nowMs }) };
+  return { time, windows: createRateWindows({ windowMs: 60_000, maxKeys, nowMs: () => time.nowMs }) };
 }
 
 describe('rate window', () => {
@@ -26,24 +26,24 @@ describe('rate window', () => {
     expect(windows.take('bob', 1).isOver).toBeFalse();
   });
 
-  test('is not consumed by a look', () => {
+  test('is not consumed by a peek', () => {
     const { windows } = windowsAt(0);
-    for (let count = 0; count < 3; count += 1) expect(windows.look('ada', 1).isOver).toBeFalse();
+    for (let count = 0; count < 3; count += 1) expect(windows.peek('ada', 1).isOver).toBeFalse();
     windows.take('ada', 1);
-    expect(windows.look('ada', 1)).toEqual({ isOver: true, remaining: 0, resetsInSeconds: 60 });
+    expect(windows.peek('ada', 1)).toEqual({ isOver: true, remaining: 0, resetsInSeconds: 60 });
   });
 });
 
 describe('rate windows of many keys', () => {
   test('use bounded memory for 1,000,000 keys', () => {
     const { windows } = windowsAt(0, 100_000);
-    const nextCallers = (count: number, kind: string) => {
+    const takeMany = (count: number, kind: string) => {
       for (let index = 0; index < count; index += 1) windows.take(`${kind} ${index}`, 600);
     };
-    nextCallers(200_000, 'first');
+    takeMany(200_000, 'first');
     Bun.gc(true);
     const fullBytes = process.memoryUsage.rss();
-    nextCallers(1_000_000, 'caller');
+    takeMany(1_000_000, 'second');
     Bun.gc(true);
     // A million stored keys would take twice as much; the rest is uncollected garbage.
     expect(process.memoryUsage.rss() - fullBytes).toBeLessThan(80 * 1024 * 1024);

@@ -1,3 +1,5 @@
+import { documentOfSources } from './traffic';
+
 /** The routes that save answers; each returns the whole user. */
 export const saveRoutes = [
   { method: 'POST', path: '/v2/private/ltc/lifetimeCare' },
@@ -6,8 +8,8 @@ export const saveRoutes = [
   { method: 'POST', path: '/v2/private/user/profile' },
 ] as const;
 
-/** Every private route of the contract. */
-export const privateRoutes = [
+/** The private routes that frontends rely on. A route that is added later need not be listed. */
+export const contractRoutes = [
   ...saveRoutes,
   { method: 'GET', path: '/v2/private/user' },
   { method: 'POST', path: '/v2/private/engine/matches' },
@@ -19,3 +21,6 @@ export const privateRoutes = [
   { method: 'GET', path: '/v2/private/user/salesManager/monthly-glance' },
   { method: 'GET', path: '/v2/private/healthAndCare/' },
 ] as const;
+
+/** Every private operation of the OpenAPI document. */
+export const privateRoutes = (await documentOfSources()).operations.filter(({ isPrivate }) => isPrivate);

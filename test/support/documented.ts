@@ -55,6 +55,8 @@ export interface DocumentedOperation {
   readonly name: string;
   readonly method: string;
   readonly path: string;
+  /** The path with the documented examples of its parameters. */
+  readonly target: string;
   readonly isPrivate: boolean;
   readonly parameters: readonly v.InferOutput<typeof Parameter>[];
   readonly body:
@@ -86,6 +88,7 @@ export function readDocument(json: unknown, validators: Validators): ServiceDocu
         name: `${method.toUpperCase()} ${path}`,
         method: method.toUpperCase(),
         path,
+        target: exampleTarget(path, operation.parameters),
         isPrivate: operation.security.length > 0,
         parameters: operation.parameters,
         body: json && {
@@ -99,6 +102,23 @@ export function readDocument(json: unknown, validators: Validators): ServiceDocu
     }),
   );
   return { operations, schemas: components.schemas };
+}
+
+/** The path of an operation with the documented examples of its parameters. */
+export function exampleTarget(
+  path: string,
+  parameters: readonly Pick<v.InferOutput<typeof Parameter>, 'name' | 'in' | 'example'>[],
+): string {
+  const examples = parameters.flatMap(({ name, in: place, example }) =>
+    example === undefined ? [] : [{ name, place, example }],
+  );
+  const filled = examples
+    .filter(({ place }) => place === 'path')
+    .reduce((target, { name, example }) => target.replace(`{${name}}`, encodeURIComponent(example)), path);
+  const query = new URLSearchParams(
+    examples.filter(({ place }) => place === 'query').map(({ name, example }) => [name, example]),
+  );
+  return query.size === 0 ? filled : `${filled}?${query}`;
 }
 
 /** Parses responses lazily, because most test processes need few of two hundred. */

@@ -87,12 +87,3 @@ function commandsOf(parent: Command, path: readonly string[] = []): { command: C
     return [...(isGroup ? [] : [{ command, name: name.join(' ') }]), ...commandsOf(command, name)];
   });
 }
-
-if (import.meta.main) {
-  for (const path of pagePaths) {
-    const page = await Bun.file(join(root, path)).text();
-    const written = await withTables(page);
-    if (written !== page) await Bun.write(join(root, path), written);
-  }
-  process.exit();
-}

@@ -15,7 +15,6 @@ export interface DocumentedRoute {
   };
 }
 
-/** What is documented. */
 export interface DocsSubject {
   readonly config: Pick<AppDeps['config'], 'publicUrl' | 'bodyLimitBytes'>;
   readonly models: Models;
@@ -30,14 +29,14 @@ export const scriptPath = '/swagger/scalar.js';
 export function introduction(base: string): string {
   const anywhere = problemsAnywhere.map((slug) => `[\`${slug}\`](${base}/problems/${slug})`).join(', ');
   return `
-The API leads from a person's answers to matched insurance products and an application at the carrier. Each step is one
-JSON request.
+The API matches a person's answers with insurance products and starts an application at the carrier. Each step is one JSON
+request.
 
 ## First call
 
-Every path below \`/v2/private/\` requires a JWT as \`Authorization: Bearer <token>\`. Its \`sub\` identifies the record.
-Paths and bodies cannot name another person. In development the start creates two tokens and prints the path of their
-file as \`tokens\`: \`demo-user\`, and \`demo-manager\`, which may read the sales report.
+Every path below \`/v2/private/\` requires a JWT as \`Authorization: Bearer <token>\`. Its \`sub\` identifies the record; no
+path or body can select another one. In development, the start creates tokens for \`demo-user\` and for \`demo-manager\`, who
+may read the sales report, and prints the path of their file as \`tokens\`.
 
 ## The journey
 
@@ -48,19 +47,19 @@ file as \`tokens\`: \`demo-user\`, and \`demo-manager\`, which may read the sale
 5. **Coverage**: \`POST /v2/private/ltc/totalCoverage\` or \`/life/totalCoverage\` starts the application.
 6. **User object**: \`GET /v2/private/user\` returns everything.
 
-Each save returns the whole user object, so a frontend needs no second request. A field that is left out does not change,
-\`null\` clears a field, and a list replaces the stored list. A save also accepts a section in the form of a response.
+Each save returns the whole user object. An omitted field does not change, \`null\` clears a field, and a list replaces the
+stored list. A save also accepts a section in the form of a response.
 
 Values are normalised. Each text is trimmed and composed (NFC). Invisible characters, such as U+200B, are removed from names
 and e-mail. Duplicate list items are removed. Numbers are rounded to two decimals. Query values and \`gender\` may have any
 case. Unknown fields and query parameters are refused with 422.
 
-## When it fails
+## Errors
 
-Every failure is \`application/problem+json\`. Use \`type\` or \`code\`, which never change, to choose your own text. A 422
-\`invalid-input\` lists all faults, each with the \`pointer\` of its field. Each operation lists its problems, and
-[a page for each](${base}/problems) explains the remedy. Every address may return ${anywhere}.
-Quote \`requestId\`, or the header \`X-Request-Id\`, to the operator of the service.
+Every error is \`application/problem+json\`. Use \`type\` or \`code\`, which never change, to choose your own text. A 422
+\`invalid-input\` lists all validation errors, each with the \`pointer\` of its field. Each operation lists its problems, and
+[a page for each](${base}/problems) explains the remedy. Every path may return ${anywhere}.
+Give the operator of the service the \`requestId\`, which is also the header \`X-Request-Id\`.
 
 ## Preventing lost updates
 
@@ -69,15 +68,15 @@ Each response to a change has the \`ETag\` of the record, and so has a 412 if th
 not changed. A save with \`If-None-Match: *\` only creates a record. A tag is unique across users, records and restarts. The
 forms of compressing proxies (\`W/"…"\`, \`"…-gzip"\`) are accepted. Conditions follow RFC 9110 §13, without dates.
 
-## Repeating
+## Retries
 
-Every save may be repeated. Repeated requests with the same person and data start one application only. Your own
-\`Idempotency-Key\` is also kept for a day. After a 409, 429, 502, 503 or 504, wait for the seconds in \`Retry-After\`.
+Every save may be retried. Requests with the same person and data start only one application. \`Idempotency-Key\` is also
+supported, for a day. After a 409, 429, 502, 503 or 504, wait for the seconds in \`Retry-After\`.
 
-## Limits
+## Rate limits
 
-If limits are on, \`RateLimit\` has the remaining requests of the minute, and \`RateLimit-Policy\` has the limit. Requests
-beyond it get 429. Starting an application has a stricter limit.
+If limits are on, \`RateLimit\` has the remaining requests of the minute and \`RateLimit-Policy\` the limit. Requests beyond it
+get 429. Starting an application has a stricter limit.
 `.trim();
 }
 
@@ -85,27 +84,26 @@ beyond it get 429. Starting an application has a stricter limit.
 export const tags = [
   {
     name: 'Profile',
-    description: 'Step 1. The person’s data. Age, state and health decide which products they may have.',
+    description: 'Step 1. The person’s data. Age, state and health decide which products are available.',
   },
-  { name: 'Long-term care', description: 'Step 2. The care that the person wants, its place and its cost.' },
-  { name: 'Deep dives', description: 'Step 3. Further answers for life insurance and lifetime care, in any order.' },
+  { name: 'Long-term care', description: 'Step 2. The care that the person prefers, its place and its cost.' },
+  { name: 'Deep dives', description: 'Step 3. Further answers on life insurance and lifetime care, in any order.' },
   {
     name: 'Matches',
-    description:
-      'Step 4. Products by score, the best first, with explanations; or a preview with hypothetical answers.',
+    description: 'Step 4. Products ordered by score, with explanations; or a preview for hypothetical answers.',
   },
   {
     name: 'Coverage',
-    description: 'Step 5. An application at the partner carrier, started once, with its number and pricing.',
+    description: 'Step 5. The application at the partner carrier, with its number and pricing. It starts only once.',
   },
   { name: 'User object', description: 'Step 6. All answers, matches and prices in one object.' },
   { name: 'Lists', description: 'Options for forms, and cemeteries.' },
-  { name: 'Sales', description: 'For sales managers: the sales of their team in a month.' },
-  { name: 'Operation', description: 'For monitoring. No token is needed.' },
+  { name: 'Sales', description: 'For sales managers: the sales of their team in one month.' },
+  { name: 'Operation', description: 'Health checks. They need no token.' },
 ];
 
 export const tagGroups = [
   { name: 'The journey', tags: ['Profile', 'Long-term care', 'Deep dives', 'Matches', 'Coverage', 'User object'] },
   { name: 'Lists and reports', tags: ['Lists', 'Sales'] },
-  { name: 'Watching it', tags: ['Operation'] },
+  { name: 'Operation', tags: ['Operation'] },
 ];

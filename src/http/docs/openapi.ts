@@ -9,7 +9,7 @@ import { exampleFailure, exampleRequestId } from './problem-pages';
 
 export const bearerScheme = 'bearer';
 
-/** The `components.schemas` of the document: the models, by name, and each problem that an operation answers. */
+/** The `components.schemas` of the document: the models, and each problem that an operation may return. */
 export function toSchemas(
   routes: readonly DocumentedRoute[],
   { models, base }: Pick<Material, 'models' | 'base'>,
@@ -24,17 +24,16 @@ function isDocumented({ hooks }: DocumentedRoute): boolean {
   return hooks.detail !== undefined && !hooks.detail.hide;
 }
 
-/** What the operations of the document are made with. */
 interface Material {
   readonly models: Models;
-  /** What the service has answered to the first example of a request, by the operation's id. */
-  readonly answers: Readonly<Record<string, unknown>>;
+  /** Recorded responses to the first example of each operation, by its id. */
+  readonly examples: Readonly<Record<string, unknown>>;
   /** The base of each link in a description. */
   readonly base: string;
   readonly bodyLimitBytes: number;
 }
 
-/** The `paths` of the document: every route that has a `detail` and is not hidden. */
+/** The `paths` of the document: each route that has a `detail` and is not hidden. */
 export function toPaths(
   routes: readonly DocumentedRoute[],
   material: Material,
@@ -47,23 +46,23 @@ export function toPaths(
   return paths;
 }
 
-/** A parameter is text on the wire; what it is to a caller stands in its model's metadata. */
+/** A query parameter is text, so its schema has the documented type as metadata. */
 const DocumentedAs = v.object({ description: v.string(), documentedAs: v.looseObject({ type: v.string() }) });
 
 const RequestExamples = v.optional(
   v.object({ content: v.object({ 'application/json': v.object({ examples: v.record(v.string(), v.unknown()) }) }) }),
 );
 
-/** Routes that answer with an ETag take one. */
+/** A route with such a parameter returns an ETag. */
 const TagParameter = v.object({ name: v.picklist(['If-Match', 'If-None-Match']) });
 
 function operation({ path, hooks }: DocumentedRoute, material: Material): Record<string, unknown> {
-  const { models, answers } = material;
+  const { models, examples } = material;
   const { parameters, requestBody, ...detail } = hooks.detail ?? {};
   const isPrivate = path.startsWith('/v2/private/');
   const hasTag = asArray(parameters).some((parameter) => v.is(TagParameter, parameter));
   const failsAfterSave = Object.values(hooks.response ?? {}).some((each) => slugsOf(each).includes('carrier-declined'));
-  const example = answers[String(detail.operationId)];
+  const example = examples[String(detail.operationId)];
   return {
     ...detail,
     security: isPrivate ? [{ [bearerScheme]: [] }] : [],
@@ -96,13 +95,13 @@ function operation({ path, hooks }: DocumentedRoute, material: Material): Record
 function success(status: string, schema: unknown, { models, example }: { models: Models; example: unknown }) {
   const description = STATUS_CODES[status] ?? status;
   if (!isValibotSchema(schema) || schema.type === 'void') return { description };
-  const examples = example === undefined ? {} : { examples: { answered: { value: example } } };
+  const examples = example === undefined ? {} : { examples: { response: { value: example } } };
   return { description, content: { 'application/json': { schema: jsonSchema(schema, models), ...examples } } };
 }
 
 type Failing = Pick<Material, 'models' | 'bodyLimitBytes'> & Pick<DocumentedRoute, 'path' | 'hooks'>;
 
-/** Each problem by its name, with the body that the service answers. */
+/** Each problem with an example that equals the response of the service. */
 function failure(status: string, schema: unknown, { models, path, ...met }: Failing) {
   const slugs = slugsOf(schema);
   const summary = (slug: ProblemSlug) => `\`${slug}\`: ${problemKinds[slug].title}.`;
@@ -134,13 +133,13 @@ interface HeaderUse {
 }
 
 const headerMeanings: Readonly<Record<string, string>> = {
-  'Cache-Control': 'Whether the answer may be kept, and for how long',
+  'Cache-Control': 'Whether and how long the response may be cached',
   ETag: 'The stored version, to send as `If-Match` or `If-None-Match`',
-  RateLimit: 'What is left of each policy, and the seconds until all of it is there again: `"default";r=599;t=42`',
-  'RateLimit-Policy': 'How many requests a caller has in how many seconds: `"default";q=600;w=60`',
-  'Retry-After': 'Seconds after which a repeat may succeed',
-  'WWW-Authenticate': 'How to sign in, and what is wrong with the token',
-  'X-Request-Id': 'The id of this request, which the log has too',
+  RateLimit: 'The remaining requests of each policy and the seconds until its reset: `"default";r=599;t=42`',
+  'RateLimit-Policy': 'The requests that a client may send in a window of seconds: `"default";q=600;w=60`',
+  'Retry-After': 'Seconds after which a retry may succeed',
+  'WWW-Authenticate': 'The authentication scheme, and the fault of the token',
+  'X-Request-Id': 'The id of this request, which is also in the log',
 };
 
 function headerDocs(status: number, has: HeaderUse): Record<string, object> {
@@ -195,13 +194,13 @@ function documentedForm(property: unknown): object {
 
 const WithExamples = v.looseObject({ examples: v.array(v.string()) });
 
-/** The schema alone: what it refers to stands under /components, and the dialect is the document's. */
+/** Without definitions and dialect, which the document has. */
 function jsonSchema(schema: v.GenericSchema, models: Models): object {
   const { $schema: _, $defs: __, ...own } = toJsonSchema(documented(schema), conversion(models));
   return own;
 }
 
-/** A request's schema is a copy that throws; the models are known by identity. */
+/** A request schema is a copy that throws; `definitions` finds models by identity. */
 function documented(schema: v.GenericSchema): v.GenericSchema {
   return 'documents' in schema && isValibotSchema(schema.documents) ? schema.documents : schema;
 }
@@ -210,10 +209,10 @@ function asArray(value: unknown): unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-/** Generators read a constant without a type as a text. */
+/** Generators read a constant without a type as text. */
 const ConstantType = v.picklist(['string', 'number', 'boolean']);
 
-/** Requests are documented as they are sent, before defaults and transforms; checks of our own have no JSON form. */
+/** Documents requests as they are sent, before defaults and transforms. Custom checks have no JSON form. */
 function conversion(models: Models) {
   return {
     target: 'draft-2020-12',

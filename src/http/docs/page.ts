@@ -6,23 +6,23 @@ import packageJson from '../../../package.json' with { type: 'json' };
 import type { DemoTokens } from '../../auth/signing';
 import { lazy } from '../../shared/async';
 import { createGzipResponse, isNotModified } from '../response';
-import answers from './examples.json' with { type: 'json' };
+import examples from './examples.json' with { type: 'json' };
 import { type DocsSubject, introduction, scriptPath, specPath, swaggerPath, tagGroups, tags } from './introduction';
 import { bearerScheme, toPaths, toSchemas } from './openapi';
 
-/** What the plugin’s types do not know. */
+/** The type of the plugin's options lacks this extension. */
 const groups = { 'x-tagGroups': tagGroups };
-
 const everyMethod = ['GET', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'HEAD', 'PATCH', 'TRACE', 'ALL', 'WS'];
+const PackageFile = v.object({ version: v.string() });
 
 /**
- * What the documentation serves, as an app that never listens. The plugin cannot read valibot schemas and fails on some
- * of them, so its own scan is off, and it is told the routes.
- *
- * @param scriptVersion of the page's program, so that a browser keeps that for as long as it is the same
+ * The responses of the documentation. The swagger plugin runs in an app that never listens, without its own scan of the
+ * routes, because it cannot read valibot schemas and throws for some of them.
  */
-export function createDocsPage({ config, models, routes }: DocsSubject, scriptVersion: string) {
-  const { publicUrl, bodyLimitBytes } = config;
+export async function createDocsResponses({ config: { publicUrl, bodyLimitBytes }, models, routes }: DocsSubject) {
+  const scalarPackage = import.meta.resolve('@scalar/api-reference/package.json');
+  const { version: scalarVersion } = v.parse(PackageFile, await Bun.file(new URL(scalarPackage)).json());
+  const scriptResponse = createGzipResponse(Bun.file(new URL('./dist/browser/standalone.js', scalarPackage)));
   const base = publicUrl ?? '';
   const info = {
     title: 'Personal planning service',
@@ -30,12 +30,12 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
     summary: packageJson.description,
     description: introduction(base),
   };
-  const app = new Elysia().use(
+  const plugin = new Elysia().use(
     swagger({
       path: swaggerPath,
       specPath,
       excludeMethods: everyMethod,
-      scalarCDN: `${scriptPath}?v=${scriptVersion}`,
+      scalarCDN: `${scriptPath}?v=${scalarVersion}`,
       documentation: {
         openapi: '3.1.0',
         info,
@@ -48,48 +48,78 @@ export function createDocsPage({ config, models, routes }: DocsSubject, scriptVe
               type: 'http',
               scheme: 'bearer',
               bearerFormat: 'JWT',
-              // Its beginning stands beside the field of the token.
               description:
-                'The list at the top of /swagger fills in a demo token. It works only in a browser on the machine of the ' +
-                'service. Other tokens are JWTs whose `sub` identifies the person.',
+                'On the machine of the service, the buttons at the top of /swagger fill in a demo token. Other tokens are ' +
+                'JWTs whose `sub` identifies the person.',
             },
           },
           schemas: toSchemas(routes, { models, base }),
         },
-        paths: toPaths(routes, { models, answers, base, bodyLimitBytes }),
+        paths: toPaths(routes, { models, examples, base, bodyLimitBytes }),
       },
     }),
   );
+  const read = async (path: string) => (await plugin.handle(new Request(`http://localhost${path}`))).text();
   const document = lazy(async () => {
-    const text = await (await app.handle(new Request(`http://localhost${specPath}`))).text();
-    return { tag: `"${Bun.hash(text).toString(36)}"`, answer: createGzipResponse(new Blob([text])) };
+    const text = await read(specPath);
+    return { tag: `"${Bun.hash(text).toString(36)}"`, respond: createGzipResponse(new Blob([text])) };
   });
+  const html = lazy(async () =>
+    (await read(swaggerPath)).replaceAll(info.description, info.summary).replace('<html>', '<html lang="en">'),
+  );
+
   return {
-    /** The page, ready to send with the tokens that it is given. */
-    async html(tokens: DemoTokens | undefined): Promise<string> {
-      const plain = await (await app.handle(new Request(`http://localhost${swaggerPath}`))).text();
-      return plain
-        .replaceAll(info.description, info.summary)
-        .replace('<html>', '<html lang="en">')
+    async pageResponse(tokens: DemoTokens | undefined): Promise<Response> {
+      const nonce = randomBytes(16).toString('base64');
+      const page = (await html())
+        .replace('<head>', '<head><script>globalThis.__zod_globalConfig = { jitless: true };</script>')
         .replace(
           /<script\s+id="api-reference"[\s\S]*?<\/script>/,
-          () => `<style>${style}</style>${tokenChoice(tokens)}<div id="reference"></div>`,
+          () => `<style>${style}</style>${tokenButtons(tokens)}<div id="reference"></div>`,
         )
-        .replace('</body>', () => `<script>${startScript(tokens)}</script></body>`);
+        .replace('</body>', () => `<script>${startScript(tokens)}</script></body>`)
+        .replaceAll('<script', `<script nonce="${nonce}"`);
+      return new Response(page, {
+        headers: {
+          'content-type': 'text/html; charset=utf-8',
+          'content-security-policy': pagePolicy(nonce, publicUrl),
+        },
+      });
     },
-    /** The document, or to whoever has it already, that it is the same. */
-    async document(request: Request): Promise<Response> {
-      const { tag, answer } = await document();
-      // One tag for it with and without compression is a weak one.
+    async documentResponse(request: Request): Promise<Response> {
+      const { tag, respond } = await document();
+      // A weak ETag, because the compressed form has the same one.
       const headers = { etag: `W/${tag}`, 'cache-control': 'no-cache' };
       if (isNotModified(request, tag)) return new Response(null, { status: 304, headers });
-      return answer(request, { ...headers, 'content-type': 'application/json;charset=utf-8' });
+      return respond(request, { ...headers, 'content-type': 'application/json;charset=utf-8' });
     },
+    /** The program of the page, which has five megabytes, or 1.4 compressed. */
+    scriptResponse: (request: Request): Promise<Response> =>
+      scriptResponse(request, {
+        'content-type': 'text/javascript; charset=utf-8',
+        'cache-control': request.url.endsWith(`?v=${scalarVersion}`)
+          ? 'public, max-age=31536000, immutable'
+          : 'public, max-age=3600',
+      }),
   };
 }
 
-/** Without the parts of the page that send the document, or what is asked about it, to another host. */
-const pageConfiguration = {
+function pagePolicy(nonce: string, publicUrl: string | undefined): string {
+  return [
+    "default-src 'none'",
+    `script-src 'nonce-${nonce}'`,
+    // Scalar sets styles in ways that no nonce covers.
+    "style-src 'unsafe-inline'",
+    "img-src 'self' data:",
+    `connect-src 'self'${publicUrl === undefined ? '' : ` ${publicUrl}`}`,
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ');
+}
+
+/** Turns off the features of Scalar that send the document or requests to another host. */
+const scalarConfiguration = {
   url: specPath,
   withDefaultFonts: false,
   telemetry: false,
@@ -102,14 +132,9 @@ const pageConfiguration = {
   defaultHttpClient: { targetKey: 'js', clientKey: 'fetch' },
 };
 
-const people = {
-  'demo-user': 'demo-user, who plans',
-  'demo-manager': 'demo-manager, who leads a sales team',
-} as const satisfies Record<keyof DemoTokens, string>;
-
 /**
- * Adjusts the theme's colors so that text has a contrast of 4.5 on each background. Fixes elements that overflow on a phone
- * or grow as long as the longest response. Sets the height of the top bar, which the page's program must know.
+ * Scalar overrides: text contrast of at least 4.5, no horizontal overflow on phones, a height limit for responses, and the
+ * height of the token bar.
  */
 const style = `
   .light-mode {
@@ -123,141 +148,40 @@ const style = `
   .response-card .scalar-card-content:not(.scalar-card-header) { max-height: 70vh; }
   .token {
     position: sticky; top: 0; z-index: 100; box-sizing: border-box; height: 2.75rem; padding: 0 1rem;
-    display: flex; align-items: center;
+    display: flex; align-items: center; gap: 0.5rem; white-space: nowrap;
     font: 0.875rem/1.5 system-ui, sans-serif; background: #1e293b; color: #fff;
   }
-  .token label { display: flex; align-items: center; gap: 0.5rem; min-width: 0; white-space: nowrap; }
-  .token select { font: inherit; min-width: 0; min-height: 1.75rem; }
+  .token button { font: inherit; min-height: 1.75rem; padding: 0 0.5rem; background: none; border: 1px solid #fff; border-radius: 0.25rem; color: #fff; }
 `;
 
-function tokenChoice(tokens: DemoTokens | undefined): string {
+function tokenButtons(tokens: DemoTokens | undefined): string {
   if (tokens === undefined) return '';
-  const options = Object.entries(people).map(([name, text]) => `<option value="${name}">${text}</option>`);
-  return `
-    <section class="token" aria-label="Demo token">
-      <label>Token of <select autocomplete="off">${options.join('')}<option value="" hidden>nobody here: changed by hand</option></select></label>
-    </section>`;
+  const buttons = Object.keys(tokens).map((name) => `<button type="button" value="${name}">${name}</button>`);
+  return `<section class="token" aria-label="Demo tokens">Use the token of ${buttons.join('')}</section>`;
 }
 
-/**
- * A token that is typed by hand is kept by the page's program before any that it is configured with, and nobody is told
- * of it: the list asks what is kept, and a choice starts the program anew.
- */
+/** A click on a button restarts Scalar, because it prefers a token that was typed to the configured one. */
 function startScript(tokens: DemoTokens | undefined): string {
   return `
     const tokens = ${inScript(tokens ?? {})};
-    const list = document.querySelector('.token select');
-    const scheme = ${inScript(bearerScheme)};
-    let auth;
-    const configured = (token) => ({
-      ...${inScript(pageConfiguration)},
-      plugins: [() => ({ name: 'token', extensions: [], hooks: { onInit: (given) => void ({ auth } = given) } })],
+    const start = (name) => Scalar.createApiReference('#reference', {
+      ...${inScript(scalarConfiguration)},
       authentication: {
-        preferredSecurityScheme: scheme,
-        ...(token && { securitySchemes: { [scheme]: { token } } }),
+        preferredSecurityScheme: '${bearerScheme}',
+        securitySchemes: { ${bearerScheme}: { token: tokens[name] ?? '' } },
       },
     });
-    const start = (token) => Scalar.createApiReference('#reference', configured(token));
-    const typedToken = () => {
-      const [secrets] = Object.values(auth.export()).map(({ secrets }) => secrets?.[scheme] ?? {});
-      const { 'x-scalar-secret-token': token, 'x-scalar-secret-cleared-fields': cleared } = secrets ?? {};
-      return token || cleared?.length > 0 ? token : undefined;
-    };
-    let reference = start(tokens[list?.value]);
-    if (list) {
-      let chosen = list.value;
-      list.addEventListener('change', () => {
-        chosen = list.value;
-        if (typedToken() === undefined) return reference.updateConfiguration(configured(tokens[chosen]));
+    let reference = start('demo-user');
+    for (const button of document.querySelectorAll('.token button')) {
+      button.addEventListener('click', () => {
         reference.destroy();
-        reference = start(tokens[chosen]);
+        reference = start(button.value);
       });
-      setInterval(() => {
-        const typed = typedToken();
-        const named = typed === undefined ? chosen : Object.keys(tokens).find((name) => tokens[name] === typed);
-        if (list.value !== (named ?? '')) list.value = named ?? '';
-      }, 300);
     }
   `;
 }
 
-/** As a literal that cannot end the script it stands in. */
+/** A JSON literal that cannot end the script element. */
 function inScript(value: unknown): string {
   return JSON.stringify(value).replaceAll('<', '\\u003c');
-}
-
-/**
- * Runs before the page's own program, which adds styles in ways that only `unsafe-inline` would allow, and would try
- * whether `eval` is allowed: styles are set by script instead, which a policy takes for the work of the script.
- */
-const shim = `
-globalThis.__zod_globalConfig = { jitless: true };
-(({ nonce }) => {
-  const { createElement } = document;
-  document.createElement = function (...given) {
-    const element = createElement.apply(this, given);
-    if (element instanceof HTMLStyleElement) element.nonce = nonce;
-    return element;
-  };
-  const { prototype } = Element;
-  const { setAttribute } = prototype;
-  prototype.setAttribute = function (name, value) {
-    if (name === 'style' && this.style) this.style.cssText = value;
-    else setAttribute.call(this, name, value);
-  };
-  const { get, set } = Object.getOwnPropertyDescriptor(prototype, 'innerHTML');
-  Object.defineProperty(prototype, 'innerHTML', {
-    configurable: true,
-    get,
-    set(html) {
-      set.call(this, String(html ?? '').replaceAll(' style="', ' data-style="'));
-      for (const element of (this.content ?? this).querySelectorAll('[data-style]')) {
-        element.style.cssText = element.dataset.style;
-      }
-    },
-  });
-})(document.currentScript);
-`;
-
-/** The documentation's page under a policy of its own: what it runs and how it looks is what this answer brought. */
-export function underPolicy(html: string, publicUrl: string | undefined): Response {
-  const nonce = randomBytes(16).toString('base64');
-  const page = html
-    .replaceAll(/<(script|style)(?=[\s>])/g, `<$1 nonce="${nonce}"`)
-    .replace('<head>', `<head><meta property="csp-nonce" content="${nonce}"><script nonce="${nonce}">${shim}</script>`);
-  const policy = [
-    "default-src 'none'",
-    `script-src 'nonce-${nonce}'`,
-    `style-src 'nonce-${nonce}'`,
-    "img-src 'self' data:",
-    `connect-src 'self'${publicUrl === undefined ? '' : ` ${publicUrl}`}`,
-    "base-uri 'none'",
-    "form-action 'none'",
-    "frame-ancestors 'none'",
-  ];
-  return new Response(page, {
-    headers: { 'content-type': 'text/html; charset=utf-8', 'content-security-policy': policy.join('; ') },
-  });
-}
-
-const PackageFile = v.object({ version: v.string() });
-
-/** The page's own program, from the package that makes it, so that the page loads nothing from another host. */
-export async function loadPageProgram() {
-  const packageFile = import.meta.resolve('@scalar/api-reference/package.json');
-  const { version } = v.parse(PackageFile, await Bun.file(new URL(packageFile)).json());
-  const answer = createGzipResponse(Bun.file(new URL('./dist/browser/standalone.js', packageFile)));
-
-  return {
-    version,
-    /** Five megabytes, or for whoever takes gzip 1.4. */
-    answer: (request: Request): Promise<Response> =>
-      answer(request, {
-        'content-type': 'text/javascript; charset=utf-8',
-        // The page asks for it with its version.
-        'cache-control': request.url.endsWith(`?v=${version}`)
-          ? 'public, max-age=31536000, immutable'
-          : 'public, max-age=3600',
-      }),
-  };
 }

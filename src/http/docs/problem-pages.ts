@@ -23,13 +23,13 @@ import { type DocumentedRoute, swaggerPath } from './introduction';
 /** The `requestId` of every problem that is shown as an example. */
 export const exampleRequestId = '0198c2f4-6b1e-7d3a-9c54-2f0a8e71b6d3';
 
-interface Met {
+interface ExampleContext {
   readonly hooks: DocumentedRoute['hooks'];
   readonly bodyLimitBytes: number;
 }
 
-/** Those that say more than their kind does. */
-const failures: Partial<Record<ProblemSlug, (met: Met) => AppError>> = {
+/** Problems whose detail is more specific than their meaning. */
+const failures: Partial<Record<ProblemSlug, (context: ExampleContext) => AppError>> = {
   'malformed-request': withTooManyParameters,
   'invalid-input': ({ hooks }) => refusalOf(hooks),
   'payload-too-large': ({ bodyLimitBytes }) => tooLarge(bodyLimitBytes),
@@ -39,12 +39,12 @@ const failures: Partial<Record<ProblemSlug, (met: Met) => AppError>> = {
   'rate-limited': () => overLimit('default', 60),
 };
 
-/** An example of a failure of a route, for the documentation. */
-export function exampleFailure(slug: ProblemSlug, met: Met): AppError {
-  return failures[slug]?.(met) ?? new AppError(slug);
+/** The error of an example in the documentation. */
+export function exampleFailure(slug: ProblemSlug, context: ExampleContext): AppError {
+  return failures[slug]?.(context) ?? new AppError(slug);
 }
 
-/** The response to unknown fields, or to bad parameters on routes without a body. */
+/** The error for an unknown field, or for invalid parameters if the route has no body. */
 function refusalOf({ body, query }: DocumentedRoute['hooks']): AppError {
   if (isValibotSchema(body)) return errorOf(() => body['~standard'].validate({ unknownField: true }));
   if (!isValibotSchema(query) || !('entries' in query)) return new AppError('invalid-input');
@@ -83,7 +83,7 @@ interface Subject {
   readonly config: Pick<AppDeps['config'], 'bodyLimitBytes'>;
 }
 
-/** The page behind each problem's `type`: what happened, and how to fix it; and one that lists them all. */
+/** The page at each problem's `type`, and the list of all problems. */
 export function createProblemPages({ config }: Subject, routeTable: RouteTable) {
   const { bodyLimitBytes } = config;
   let routes: readonly DocumentedRoute[] = [];
@@ -128,8 +128,8 @@ function indexPage(): string {
     'Problems',
     `<nav><a href="${swaggerPath}">Documentation</a></nav>
 <h1>Problems</h1>
-<p>Every failure is answered as <code>${problemMediaType}</code>. Decide by its <code>type</code> or <code>code</code>, which
-never change; the texts may.</p>
+<p>Every error response is <code>${problemMediaType}</code>. Its <code>type</code> and <code>code</code> never change; its
+texts may.</p>
 ${sections.join('\n')}`,
   );
 }
@@ -142,9 +142,9 @@ interface Known {
 
 function problemPage(slug: ProblemSlug, known: Known): string {
   const kind = problemKinds[slug];
-  const asked = routesThatAnswer(slug, known.routes);
-  const anywhere = problemsAnywhere.some((each) => each === slug) ? ['<li>Any address</li>'] : [];
-  const places = asked.map(({ method, path, hooks }) => {
+  const returning = routesThatReturn(slug, known.routes);
+  const anywhere = problemsAnywhere.some((each) => each === slug) ? ['<li>Any path</li>'] : [];
+  const places = returning.map(({ method, path, hooks }) => {
     const tag = [hooks.detail?.tags].flat()[0];
     const anchor = `tag/${String(tag).toLowerCase().replaceAll(' ', '-')}/${method}${path}`;
     return `<li><a href="${swaggerPath}#${anchor}"><code>${method} ${path}</code></a></li>`;
@@ -154,27 +154,27 @@ function problemPage(slug: ProblemSlug, known: Known): string {
     `<nav><a href="/problems">All problems</a> · <a href="${swaggerPath}">Documentation</a></nav>
 <h1>${kind.title}</h1>
 <p><code>${slug}</code> · HTTP ${kind.status} ${STATUS_CODES[kind.status]} · code ${kind.code}</p>
-<h2>What happened</h2>
+<h2>Meaning</h2>
 <p>${withCode(kind.meaning)}</p>
-<h2>How to fix it</h2>
+<h2>Remedy</h2>
 <p>${withCode(kind.remedy)}</p>
-${'advice' in kind ? `<h2>What to show the person</h2>\n<p>${withCode(kind.advice)}</p>\n` : ''}<h2>The answer</h2>
-<pre>${escaped(exampleAnswer(slug, asked[0], known))}</pre>
-<h2>Where it can happen</h2>
+${'advice' in kind ? `<h2>Message for the user</h2>\n<p>${withCode(kind.advice)}</p>\n` : ''}<h2>Example response</h2>
+<pre>${escaped(exampleResponse(slug, returning[0], known))}</pre>
+<h2>Returned by</h2>
 <ul>
 ${[...places, ...anywhere].join('\n')}
 </ul>`,
   );
 }
 
-function routesThatAnswer(slug: ProblemSlug, routes: readonly DocumentedRoute[]): DocumentedRoute[] {
+function routesThatReturn(slug: ProblemSlug, routes: readonly DocumentedRoute[]): DocumentedRoute[] {
   return routes.filter(({ hooks }) =>
     Object.values(hooks.response ?? {}).some((entry) => slugsOf(entry).includes(slug)),
   );
 }
 
-/** As the first route answers it that may; what any address may answer, as an address that does. */
-function exampleAnswer(slug: ProblemSlug, route: DocumentedRoute | undefined, known: Known): string {
+/** The response of the first route that returns the problem, or of a path without a matching route. */
+function exampleResponse(slug: ProblemSlug, route: DocumentedRoute | undefined, known: Known): string {
   const path = route?.path ?? (slug === 'method-not-allowed' ? '/v2/private/user' : '/v2/private/nowhere');
   const failure =
     route === undefined
