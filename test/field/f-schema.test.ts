@@ -298,7 +298,9 @@ describe('F5 migrate', () => {
     expect(repaired).toMatchObject({ exitCode: 0, stderr: '' });
     expect(repaired.stdout).toContain('Restored column applications.abandoned_at.');
     expect(repaired.stdout).toContain('Applied 0011_development_mark');
-    expect(await planning('doctor')).toMatchObject({ stdout: expect.stringMatching(/ok +schema +compatible with this build/) });
+    expect(await planning('doctor')).toMatchObject({
+      stdout: expect.stringMatching(/ok +schema +compatible with this build/),
+    });
     expect(cwd).not.toBe('');
   });
 });
