@@ -2,10 +2,8 @@ import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:
 import { resolve } from 'node:path';
 import { errorCode } from '../errors';
 import { isBundle } from '../shared/build';
-import type { Fault } from './production';
 import { ConfigError, Settings } from './settings';
-
-type Environment = Readonly<Record<string, string | undefined>>;
+import type { Environment, Fault } from './validators';
 
 /** A setting in a file. */
 interface Written {

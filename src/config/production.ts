@@ -1,23 +1,13 @@
-import { telemetryFaults } from './telemetry';
-import { isLoopback } from './validators';
-
-type Environment = Readonly<Record<string, string | undefined>>;
-
-/** A fault or a warning of a setting. */
-export interface Fault {
-  readonly key: string;
-  readonly rule: string;
-}
+import { type Environment, type Fault, isLoopback } from './validators';
 
 const authKeys = ['AUTH_SECRET', 'AUTH_PUBLIC_KEY', 'AUTH_JWKS_URL'] as const;
 
 const required = ['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN'] as const;
-/** Values that each deployment must choose itself: those in documents and in this repository are public. */
+/** Settings that must not have a value from a document or from this repository. */
 const own = [...required, 'AUTH_SECRET', 'DATABASE_AUTH_TOKEN', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN'] as const;
-/** Addresses that need TLS. */
 const withTls = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'CARRIER_URL'] as const;
-const drawn: ReadonlySet<string> = new Set(['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN']);
-/** Each is shared with another party, which must not learn a second one, such as the key that signs tokens. */
+const random: ReadonlySet<string> = new Set(['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN']);
+/** Secrets that are shared with different parties, so no two may be equal. */
 const secrets = [
   'AUTH_SECRET',
   'DATABASE_ENCRYPTION_KEY',
@@ -30,13 +20,12 @@ const secrets = [
 const placeholder =
   /^(?:[<$%{[].*|(?:change|replace)[-_ ]?(?:me|this|it).*|(?:your|example|dummy|placeholder)(?:[-_ ].*)?|demo(?:-chat(?:-token)?)?|secret|password|test|todo|tbd|x+|\*+|\.+|…)$/i;
 /** Settings that name a host, or that must equal a claim of a token. */
-const named = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL'] as const;
+const withHosts = ['PUBLIC_URL', 'AUTH_JWKS_URL', 'AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL'] as const;
 /** RFC 2606 and RFC 6761 reserve these names, and no public server has one. */
 const reservedName = /(?:^|\.)(?:example|invalid|test|example\.(?:com|net|org))\.?$/i;
-/** A random secret has more. */
 const leastDifferentCharacters = 10;
 
-/** The faults of settings that exclude or need each other, in any mode. */
+/** Faults of settings that exclude or need each other, in any mode. */
 export function combinationFaults(environment: Environment): Fault[] {
   return [...authFaults(environment), ...replicaFaults(environment), ...encryptionFaults(environment)];
 }
@@ -61,11 +50,18 @@ function replicaFaults(environment: Environment) {
 function encryptionFaults(environment: Environment) {
   const { DATABASE_ENCRYPTION_KEY, DATABASE_URL = 'file:', DATABASE_REPLICA_PATH } = environment;
   if (!DATABASE_ENCRYPTION_KEY || DATABASE_URL.startsWith('file:') || DATABASE_REPLICA_PATH !== undefined) return [];
-  const rule = 'has no use: a libSQL server encrypts its own files, and no replica is kept here';
+  const rule = 'has no effect: a libSQL server encrypts its own files, and there is no replica file';
   return [{ key: 'DATABASE_ENCRYPTION_KEY', rule }];
 }
 
-/** Everything that production refuses. Bad values are reported by the schema already. */
+/** The headers contain the key of the receiver. */
+function telemetryFaults({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_EXPORTER_OTLP_HEADERS: headers }: Environment) {
+  return headers !== undefined && endpoint?.startsWith('http:') && !isLoopback(endpoint)
+    ? [{ key: 'OTEL_EXPORTER_OTLP_ENDPOINT', rule: 'must be an https address in production, as there are headers' }]
+    : [];
+}
+
+/** Faults in production only. The schema reports invalid values. */
 export function productionFaults(environment: Environment, developmentSecret: string | undefined): Fault[] {
   const faults: Fault[] = required
     .filter((key) => environment[key] === undefined)
@@ -77,20 +73,20 @@ export function productionFaults(environment: Environment, developmentSecret: st
     const text = environment[key] ?? '';
     if (placeholder.test(text.trim())) {
       faults.push({ key, rule: 'must not be a demo value or a placeholder in production' });
-    } else if (drawn.has(key) && text.length >= 32 && new Set(text).size < leastDifferentCharacters) {
+    } else if (random.has(key) && text.length >= 32 && new Set(text).size < leastDifferentCharacters) {
       faults.push({ key, rule: 'must be random in production: it repeats a few characters' });
     }
   }
   if (developmentSecret !== undefined && environment.AUTH_SECRET === developmentSecret) {
-    faults.push({ key: 'AUTH_SECRET', rule: 'must not be the key of development, which signed the tokens in data/' });
+    faults.push({ key: 'AUTH_SECRET', rule: 'must not be the development key, which signed the tokens in data/' });
   }
   for (const [index, key] of secrets.entries()) {
     const other = secrets.slice(0, index).find((earlier) => environment[earlier] === environment[key]);
-    if (environment[key] && other !== undefined) faults.push({ key, rule: `must be another one than ${other}` });
+    if (environment[key] && other !== undefined) faults.push({ key, rule: `must differ from ${other}` });
   }
   for (const key of withTls) {
     const address = environment[key];
-    if (address !== undefined && isSentPlainly(address)) {
+    if (address !== undefined && isUnencrypted(address)) {
       faults.push({ key, rule: 'must be an https address in production' });
     }
   }
@@ -99,7 +95,7 @@ export function productionFaults(environment: Environment, developmentSecret: st
   return faults;
 }
 
-/** What is right in some places, and that an operator should have decided. */
+/** Settings that are right in some deployments only. */
 export function productionWarnings(environment: Environment, developmentSecret: string | undefined): Fault[] {
   const { DATABASE_URL, DATABASE_AUTH_TOKEN, DATABASE_ENCRYPTION_KEY, DATABASE_REPLICA_PATH, PUBLIC_URL } = environment;
   const isRemote = DATABASE_URL !== undefined && !DATABASE_URL.startsWith('file:');
@@ -112,7 +108,7 @@ export function productionWarnings(environment: Environment, developmentSecret: 
   }
   for (const key of ['DATABASE_URL', 'DATABASE_READ_URL'] as const) {
     const address = environment[key];
-    if (address !== undefined && isSentPlainly(address)) {
+    if (address !== undefined && isUnencrypted(address)) {
       warnings.push({ key, rule: 'is reached without TLS: use it in a private network only' });
     }
   }
@@ -125,9 +121,9 @@ export function productionWarnings(environment: Environment, developmentSecret: 
   if (PUBLIC_URL === undefined) {
     warnings.push({ key: 'PUBLIC_URL', rule: 'is not set: links lead to the address that the service listens on' });
   }
-  for (const key of named) {
+  for (const key of withHosts) {
     if (reservedName.test(hostOf(environment[key] ?? ''))) {
-      warnings.push({ key, rule: 'has a name that is reserved for examples and tests: replace it by your own' });
+      warnings.push({ key, rule: 'has a name that is reserved for examples and tests' });
     }
   }
   if (environment.TRUSTED_PROXY_COUNT === undefined && Number(environment.RATE_LIMIT_PER_MINUTE ?? 1) > 0) {
@@ -139,19 +135,19 @@ export function productionWarnings(environment: Environment, developmentSecret: 
   if (developmentSecret !== undefined) {
     warnings.push({
       key: 'NODE_ENV',
-      rule: 'is production, and data/ holds a key and tokens of development: remove them',
+      rule: 'is production, and data/ contains a development key and its tokens: remove them',
     });
   }
   return warnings;
 }
 
-/** The host of an address; the text itself if it is not an address. */
+/** Returns the host of an address, or the text itself if it is not an address. */
 function hostOf(text: string): string {
   return URL.canParse(text) ? new URL(text).hostname : text;
 }
 
-/** Whether what is sent to an address leaves the machine without TLS. */
-function isSentPlainly(address: string): boolean {
+/** Returns whether requests to an address leave the machine without TLS. */
+function isUnencrypted(address: string): boolean {
   if (!URL.canParse(address) || isLoopback(address)) return false;
   const { protocol, searchParams } = new URL(address);
   return protocol === 'http:' || protocol === 'ws:' || (protocol === 'libsql:' && searchParams.get('tls') === '0');

@@ -1,10 +1,7 @@
 import { readFileSync, statSync } from 'node:fs';
-import type { Fault } from './production';
-import { NonEmpty, setting } from './validators';
+import { type Environment, type Fault, NonEmpty, setting } from './validators';
 
-type Environment = Readonly<Record<string, string | undefined>>;
-
-/** The settings whose value may come from a file, which the setting with `_FILE` at its end names. */
+/** Settings whose value may be in a file, named by the setting with the suffix `_FILE`. */
 export const secretSettings = [
   'DATABASE_AUTH_TOKEN',
   'DATABASE_ENCRYPTION_KEY',
@@ -17,7 +14,7 @@ export const secretSettings = [
 ] as const;
 export type SecretSetting = (typeof secretSettings)[number];
 
-const inFile = (key: SecretSetting) => setting(NonEmpty, `a file that holds \`${key}\`, instead of it`);
+const inFile = (key: SecretSetting) => setting(NonEmpty, `file with the value of \`${key}\``);
 
 export const secretFileSettings = {
   DATABASE_AUTH_TOKEN_FILE: inFile('DATABASE_AUTH_TOKEN'),

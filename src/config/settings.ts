@@ -2,155 +2,102 @@ import { distance } from 'fastest-levenshtein';
 import * as v from 'valibot';
 import { OperatorError } from '../errors';
 import { logLevels } from '../log';
-import { combinationFaults, type Fault, productionFaults, productionWarnings } from './production';
+import { combinationFaults, productionFaults, productionWarnings } from './production';
 import { secretFileSettings, withSecretFiles } from './secrets';
-import { telemetrySettings, tracingOf } from './telemetry';
 import {
   BaseUrl,
   DatabaseUrl,
   EncryptionKey,
+  type Environment,
+  ExporterHeaders,
+  type Fault,
   FilePath,
   Flag,
   HttpUrl,
-  integerText,
+  integer,
   loopbackOrigins,
+  MetricsToken,
+  Mode,
   NonEmpty,
   Origin,
   OriginList,
   PublicKeyPem,
+  Ratio,
   RemoteDatabaseUrl,
   Secret,
   setting,
   TimeZone,
+  VisibleAscii,
 } from './validators';
 
-/**
- * Every setting with its default and meaning; the README's table is tested against it.
- * A key that is set but empty is an error, never the default.
- */
+const LogLevel = v.picklist(logLevels, `must be one of ${logLevels.join(', ')}`);
+
+/** All settings. An empty value is an error, never the default. docs/settings.md is tested against this table. */
 export const Settings = v.object({
-  NODE_ENV: setting(
-    v.picklist(['development', 'production'], 'must be development or production'),
-    '`production` refuses every insecure default, naming each; without it the bundle is in production, the sources are in `development`',
-  ),
+  NODE_ENV: setting(Mode, '`production` refuses insecure settings; the default is `production` in the bundle only'),
   HOST: setting(NonEmpty, 'address to listen on', '127.0.0.1'),
-  PORT: setting(integerText(0, 65_535), 'port to listen on; `0` takes a free one', '3000'),
-  PUBLIC_URL: setting(Origin, 'base of every absolute link that the service gives; else `http://HOST:PORT`'),
+  PORT: setting(integer(0, 65_535), 'port to listen on; `0` takes a free one', '3000'),
+  PUBLIC_URL: setting(Origin, 'base of absolute links; the default is `http://HOST:PORT`'),
   DATABASE_URL: setting(DatabaseUrl, '`file:PATH`, `http(s)://`, `libsql://` or `ws(s)://`', 'file:data/planning.db'),
   DATABASE_AUTH_TOKEN: setting(NonEmpty, 'token for a remote database'),
-  DATABASE_TIMEOUT_MS: setting(
-    integerText(50, 20_000),
-    'longest wait for any query, a lock included; past it 503',
-    '2000',
-  ),
-  DATABASE_READ_URL: setting(RemoteDatabaseUrl, 'a replica server to read from; writes go to a remote `DATABASE_URL`'),
-  DATABASE_REPLICA_PATH: setting(FilePath, 'or a file where this process keeps a replica of a remote `DATABASE_URL`'),
-  DATABASE_SYNC_INTERVAL_MS: setting(integerText(50, 3_600_000), 'how often that file is brought up to date', '1000'),
-  DATABASE_MIGRATION_BACKUP: setting(Flag, 'copy a database file that has data before it is migrated', 'true'),
-  DATABASE_ENCRYPTION_KEY: setting(
-    EncryptionKey,
-    'encrypts `file:` databases, their backups and the replica’s file; at least 32 characters',
-  ),
-  AUTH_SECRET: setting(
-    Secret,
-    'HS256 secret of tokens, at least 32 bytes; in development a key made once, kept in `data/`',
-  ),
+  DATABASE_TIMEOUT_MS: setting(integer(50, 20_000), 'time limit of a query, lock wait included; then 503', '2000'),
+  DATABASE_READ_URL: setting(RemoteDatabaseUrl, 'replica server to read from; writes go to a remote `DATABASE_URL`'),
+  DATABASE_REPLICA_PATH: setting(FilePath, 'or a file for a replica of a remote `DATABASE_URL` in this process'),
+  DATABASE_SYNC_INTERVAL_MS: setting(integer(50, 3_600_000), 'interval between the syncs of that file', '1000'),
+  DATABASE_MIGRATION_BACKUP: setting(Flag, 'copy a database file with data before its migration', 'true'),
+  DATABASE_ENCRYPTION_KEY: setting(EncryptionKey, 'encrypts files and backups of the database; 32 characters or more'),
+  AUTH_SECRET: setting(Secret, 'HS256 secret of tokens, 32 bytes or more; in development generated in `data/`'),
   AUTH_PUBLIC_KEY: setting(PublicKeyPem, 'or an SPKI PEM (EdDSA, ES256, RS256); line breaks may be written `\\n`'),
   AUTH_JWKS_URL: setting(HttpUrl, 'or the address of a JWKS; https in production'),
   AUTH_ISSUER: setting(NonEmpty, '`iss` that a token must have; required in production'),
-  AUTH_AUDIENCE: setting(NonEmpty, 'audience that a token must name; required in production'),
-  AUTH_AUDIENCE_CLAIM: setting(
-    NonEmpty,
-    'claim that must name the audience; `client_id` for access tokens of AWS Cognito',
-    'aud',
-  ),
-  AUTH_ROLES_CLAIM: setting(
-    NonEmpty,
-    'claim that holds roles: its exact name, else a path such as `realm_access.roles`',
-    'roles',
-  ),
-  CARRIER_URL: setting(BaseUrl, 'the partner carrier; in development the sandbox carrier inside the process'),
-  CARRIER_API_KEY: setting(
-    v.pipe(v.string(), v.regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters')),
-    'bearer token for the carrier; required in production',
-  ),
-  CARRIER_TIMEOUT_MS: setting(integerText(50, 8_000), 'longest wait for one attempt at the carrier', '5000'),
-  CARRIER_ATTEMPTS: setting(integerText(1, 5), 'attempts of one call, on the same reference', '3'),
-  CARRIER_BREAKER_FAILURES: setting(
-    integerText(1, 1000),
-    'failures in a row after which the carrier is left alone',
-    '5',
-  ),
-  CARRIER_BREAKER_MS: setting(
-    integerText(50, 10_000),
-    'how long it is left alone before one call tries it again',
-    '5000',
-  ),
-  CARRIER_APPLICATIONS_PER_DAY: setting(
-    integerText(0, 10_000),
-    'applications of one person that may be open or were started within 24 hours; past it 429; `0` sets no limit',
-    '20',
-  ),
-  SANDBOX_DATABASE_URL: setting(DatabaseUrl, 'the sandbox carrier’s own database', 'file:data/carrier-sandbox.db'),
-  CHAT_ID: setting(NonEmpty, '`tokens.chat-id` of the lists; a demo value in development, else required'),
-  CHAT_TOKEN: setting(NonEmpty, '`tokens.chat-token` of the lists; a demo value in development, else required'),
-  REPORT_TIME_ZONE: setting(TimeZone, 'IANA time zone of months and of ages', 'UTC'),
-  BODY_LIMIT_BYTES: setting(integerText(1024, 16_777_216), 'largest request body; 413 above', '262144'),
-  AUDIT_RETENTION_DAYS: setting(integerText(31, 36_500), 'how long the audit trail is kept; six years', '2192'),
-  REQUEST_TIMEOUT_MS: setting(
-    integerText(100, 25_000),
-    'how long a request body may take to arrive; past it 408',
-    '10000',
-  ),
-  CORS_ORIGINS: setting(
-    OriginList,
-    'origins whose pages may call, with commas between; without it none, in development any of `localhost`',
-  ),
-  RATE_LIMIT_PER_MINUTE: setting(
-    integerText(0, 1_000_000),
-    'requests of one caller; `0`, as in development, switches every rate limit off; `600` in production',
-  ),
-  TRUSTED_PROXY_COUNT: setting(integerText(0, 10), 'proxies in front that append to `X-Forwarded-For`', '0'),
-  DRAIN_MS: setting(
-    integerText(0, 600_000),
-    'how long after SIGTERM new requests are accepted while readiness fails; `0` in development, `15000` in production',
-  ),
-  SHUTDOWN_TIMEOUT_MS: setting(
-    integerText(0, 600_000),
-    'how long requests in flight may take to finish after `DRAIN_MS`',
-    '8000',
-  ),
-  LOG_LEVEL: setting(
-    v.picklist(logLevels, `must be one of ${logLevels.join(', ')}`),
-    logLevels.map((level) => `\`${level}\``).join(', '),
-    'info',
-  ),
-  ...telemetrySettings,
-  SEED_DEMO: setting(
-    Flag,
-    'store demo cemeteries, a sales team and a year of its activities, but only in a database that development created; `true` in development, refused in production',
-  ),
+  AUTH_AUDIENCE: setting(NonEmpty, 'audience that a token must have; required in production'),
+  AUTH_AUDIENCE_CLAIM: setting(NonEmpty, 'claim with the audience; `client_id` for AWS Cognito access tokens', 'aud'),
+  AUTH_ROLES_CLAIM: setting(NonEmpty, 'claim with the roles: its name, else a path as `realm_access.roles`', 'roles'),
+  CARRIER_URL: setting(BaseUrl, 'the partner carrier; in development the sandbox carrier of the process'),
+  CARRIER_API_KEY: setting(VisibleAscii, 'bearer token for the carrier; required in production'),
+  CARRIER_TIMEOUT_MS: setting(integer(50, 8_000), 'time limit of one attempt at the carrier', '5000'),
+  CARRIER_ATTEMPTS: setting(integer(1, 5), 'attempts of one call, with the same client reference', '3'),
+  CARRIER_BREAKER_FAILURES: setting(integer(1, 1000), 'consecutive failures that open the circuit breaker', '5'),
+  CARRIER_BREAKER_MS: setting(integer(50, 10_000), 'time until an open circuit breaker allows one call', '5000'),
+  CARRIER_APPLICATIONS_PER_DAY: setting(integer(0, 10_000), 'open and daily applications per user; `0`: any', '20'),
+  SANDBOX_DATABASE_URL: setting(DatabaseUrl, 'database of the sandbox carrier', 'file:data/carrier-sandbox.db'),
+  CHAT_ID: setting(NonEmpty, '`tokens.chat-id` of the lists; required in production'),
+  CHAT_TOKEN: setting(NonEmpty, '`tokens.chat-token` of the lists; required in production'),
+  REPORT_TIME_ZONE: setting(TimeZone, 'IANA time zone of months and ages', 'UTC'),
+  BODY_LIMIT_BYTES: setting(integer(1024, 16_777_216), 'largest request body; 413 above', '262144'),
+  AUDIT_RETENTION_DAYS: setting(integer(31, 36_500), 'retention of the audit log; the default is six years', '2192'),
+  REQUEST_TIMEOUT_MS: setting(integer(100, 25_000), 'time limit for a request body to arrive; then 408', '10000'),
+  CORS_ORIGINS: setting(OriginList, 'allowed origins, comma-separated; in development by default any of `localhost`'),
+  RATE_LIMIT_PER_MINUTE: setting(integer(0, 1_000_000), 'limit per client; `0`: none, as in development; else `600`'),
+  TRUSTED_PROXY_COUNT: setting(integer(0, 10), 'proxies in front that append to `X-Forwarded-For`', '0'),
+  DRAIN_MS: setting(integer(0, 600_000), 'delay of the stop after readiness fails; `15000` in production'),
+  SHUTDOWN_TIMEOUT_MS: setting(integer(0, 600_000), 'time limit for open requests after `DRAIN_MS`', '8000'),
+  LOG_LEVEL: setting(LogLevel, logLevels.map((level) => `\`${level}\``).join(', '), 'info'),
+  METRICS_TOKEN: setting(MetricsToken, 'bearer token of `GET /metrics`, 32 characters or more; without it 404'),
+  OTEL_EXPORTER_OTLP_ENDPOINT: setting(BaseUrl, 'OTLP receiver over HTTP, without `/v1/traces`; without it no traces'),
+  OTEL_EXPORTER_OTLP_HEADERS: setting(ExporterHeaders, '`name=value,…` for it, percent-encoded; needs https'),
+  OTEL_SERVICE_NAME: setting(NonEmpty, 'name of the service in traces', 'personal-planning-service'),
+  OTEL_TRACES_SAMPLER_ARG: setting(Ratio, 'ratio of exported traces, unless the client decides; `0` to `1`', '1'),
+  SEED_DEMO: setting(Flag, 'store demo data in a new database of development, by default; refused in production'),
   ...secretFileSettings,
 });
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** How a token's signature is checked. */
 export type AuthKey =
   | { readonly kind: 'secret'; readonly secret: string }
   | { readonly kind: 'public-key'; readonly pem: string }
   | { readonly kind: 'jwks'; readonly url: string }
-  /** Development only: a secret that the first start makes and keeps in `data/`. */
+  /** Development only: a secret in `data/`, generated by the first start. */
   | { readonly kind: 'development' };
 
 export type Config = ReturnType<typeof readConfig>;
 
-/** Settings that cannot be used, all at once; the message names each key and never its value. */
+/** All invalid settings. The message names each key and never its value. */
 export class ConfigError extends OperatorError {
   override readonly name = 'ConfigError';
-  readonly faults: readonly { readonly key: string; readonly rule: string }[];
+  readonly faults: readonly Fault[];
 
-  constructor(faults: readonly { readonly key: string; readonly rule: string }[]) {
+  constructor(faults: readonly Fault[]) {
     super(`These settings cannot be used:\n${faults.map(({ key, rule }) => `  ${key} ${rule}`).join('\n')}`);
     this.faults = faults;
   }
@@ -159,9 +106,9 @@ export class ConfigError extends OperatorError {
 /**
  * Reads the settings from an environment.
  *
- * @param developmentSecret the key of development that lies in `data/`, which production refuses
- * @param used the settings that are read and checked; all without it
- * @throws ConfigError that names every bad key
+ * @param developmentSecret the development key in `data/`, which production refuses
+ * @param used the settings to read and check; all by default
+ * @throws ConfigError that names every invalid key
  */
 export function readConfig(given: Environment, developmentSecret?: string, used?: readonly string[]) {
   const isUsed = (key: string) =>
@@ -191,7 +138,7 @@ export function readConfig(given: Environment, developmentSecret?: string, used?
     ],
     host: settings.HOST,
     port: settings.PORT,
-    /** Unset: the address that the service listens on, known once it does. */
+    /** The default is the address of the listening service. */
     publicUrl: settings.PUBLIC_URL?.replace(/\/+$/, ''),
     database: {
       url: settings.DATABASE_URL,
@@ -228,13 +175,13 @@ export function readConfig(given: Environment, developmentSecret?: string, used?
       perMinute: settings.RATE_LIMIT_PER_MINUTE ?? (settings.NODE_ENV === 'production' ? 600 : 0),
       trustedProxyCount: settings.TRUSTED_PROXY_COUNT,
     },
-    /** In production longer than the health checks of common load balancers need to notice. */
+    /** Long enough for the health checks of common load balancers. */
     drainMs: settings.DRAIN_MS ?? (settings.NODE_ENV === 'production' ? 15_000 : 0),
     shutdownTimeoutMs: settings.SHUTDOWN_TIMEOUT_MS,
     logLevel: settings.LOG_LEVEL,
     metricsToken: settings.METRICS_TOKEN,
     tracing: tracingOf(settings),
-    /** Undefined where nothing is set: a start in development then adds demo data, a command does not. */
+    /** If undefined, a start in development adds demo data, and a command does not. */
     seedDemo: settings.SEED_DEMO,
   };
 }
@@ -264,11 +211,17 @@ export function mistypedSettings(environment: Environment): Fault[] {
   });
 }
 
-/** Where to read from beside the database itself. */
 function replicaOf(settings: v.InferOutput<typeof Settings>) {
   const { DATABASE_READ_URL: url, DATABASE_REPLICA_PATH: path, DATABASE_SYNC_INTERVAL_MS: intervalMs } = settings;
   if (url !== undefined) return { kind: 'server', url } as const;
   return path === undefined ? undefined : ({ kind: 'file', path, intervalMs } as const);
+}
+
+function tracingOf(settings: v.InferOutput<typeof Settings>) {
+  const endpoint = settings.OTEL_EXPORTER_OTLP_ENDPOINT?.replace(/\/+$/, '');
+  if (endpoint === undefined) return undefined;
+  const { OTEL_EXPORTER_OTLP_HEADERS: headers = {}, OTEL_SERVICE_NAME: serviceName } = settings;
+  return { endpoint, headers, serviceName, ratio: settings.OTEL_TRACES_SAMPLER_ARG };
 }
 
 function authKey(settings: v.InferOutput<typeof Settings>): AuthKey {

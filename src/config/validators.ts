@@ -1,32 +1,45 @@
 import { createPublicKey } from 'node:crypto';
 import * as v from 'valibot';
 
-/** One setting: its schema, its description for the README's table, and its default. */
-export function setting<Form extends v.GenericSchema<string, unknown>>(
-  form: Form,
-  meaning: string,
-): v.OptionalSchema<Described<Form>, undefined>;
-export function setting<Form extends v.GenericSchema<string, unknown>>(
-  form: Form,
-  meaning: string,
-  fallback: string,
-): v.OptionalSchema<Described<Form>, string>;
-export function setting<Form extends v.GenericSchema<string, unknown>>(form: Form, meaning: string, fallback?: string) {
-  return v.optional(v.pipe(form, v.description(meaning)), fallback);
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** A fault or a warning of a setting. */
+export interface Fault {
+  readonly key: string;
+  readonly rule: string;
 }
 
-type Described<Form extends v.GenericSchema<string, unknown>> = v.SchemaWithPipe<
-  readonly [Form, v.DescriptionAction<v.InferOutput<Form>, string>]
+/** A setting: its schema, its description in docs/settings.md, and its default. */
+export function setting<Schema extends v.GenericSchema<string, unknown>>(
+  schema: Schema,
+  description: string,
+): v.OptionalSchema<Described<Schema>, undefined>;
+export function setting<Schema extends v.GenericSchema<string, unknown>>(
+  schema: Schema,
+  description: string,
+  fallback: string,
+): v.OptionalSchema<Described<Schema>, string>;
+export function setting<Schema extends v.GenericSchema<string, unknown>>(
+  schema: Schema,
+  description: string,
+  fallback?: string,
+) {
+  return v.optional(v.pipe(schema, v.description(description)), fallback);
+}
+
+type Described<Schema extends v.GenericSchema<string, unknown>> = v.SchemaWithPipe<
+  readonly [Schema, v.DescriptionAction<v.InferOutput<Schema>, string>]
 >;
 
+export const Mode = v.picklist(['development', 'production'], 'must be development or production');
 export const NonEmpty = v.pipe(v.string(), v.nonEmpty('must not be empty'));
 export const Flag = v.pipe(
   v.picklist(['true', 'false'], 'must be true or false'),
   v.transform((text) => text === 'true'),
 );
 
-/** A setting's text form: digits only, within bounds, so that `1e3`, `0x10` and an empty value are refused. */
-export function integerText(min: number, max: number) {
+/** Decimal digits only: refuses `1e3`, `0x10` and an empty value. */
+export function integer(min: number, max: number) {
   const rule = `must be a whole number from ${min} to ${max}`;
   return v.pipe(
     v.string(rule),
@@ -41,13 +54,13 @@ function isRemoteDatabase(url: string): boolean {
   return /^(https?|wss?|libsql):\/\/./.test(url) && URL.canParse(url);
 }
 
-/** One in the address would not reach a replica, and be where addresses are shown. */
+/** The service shows addresses, and a replica would not receive a token from one. */
 const withoutToken = v.check(
   (url: string) => !/[?&]authToken=/i.test(url),
   'must not hold authToken: set DATABASE_AUTH_TOKEN',
 );
 
-/** The client takes `file:` with an empty path or `:memory:` silently, and loses what is stored there. */
+/** The client accepts `file:` with an empty path or `:memory:`, and loses the data. */
 export const DatabaseUrl = v.pipe(
   v.string(),
   v.check(
@@ -63,7 +76,6 @@ export const RemoteDatabaseUrl = v.pipe(
   withoutToken,
 );
 
-/** Addresses of files hold no ?, # and %. */
 export const FilePath = v.pipe(
   v.string(),
   v.check((path) => /^(?![a-z]+:)[^?#%:][^?#%]*[^?#%/]$/i.test(path), 'must be the path of a file, without ?, # and %'),
@@ -78,12 +90,12 @@ export const Secret = v.pipe(
   v.check((text) => new TextEncoder().encode(text).byteLength >= 32, 'must be at least 32 bytes'),
 );
 
-/** The driver takes an empty or a short one without a word. */
+/** The driver accepts an empty or short key. */
 export const EncryptionKey = v.pipe(v.string(), v.minLength(32, 'must be at least 32 characters'));
 
 export const HttpUrl = v.pipe(v.string(), v.check(isHttpAddress, 'must be an http or https address'));
 
-/** Paths are appended to it, and its key has a setting of its own. */
+/** A base to which paths are appended. Credentials have their own settings. */
 export const BaseUrl = v.pipe(
   v.string(),
   v.check(
@@ -92,7 +104,6 @@ export const BaseUrl = v.pipe(
   ),
 );
 
-/** Links are made by appending a path. */
 export const Origin = v.pipe(
   v.string(),
   v.check(
@@ -123,10 +134,43 @@ function originOf(text: string): string | undefined {
   return v.is(Origin, text) && !text.includes('*') ? new URL(text).origin : undefined;
 }
 
+export const VisibleAscii = v.pipe(v.string(), v.regex(/^[\x21-\x7e]+$/, 'must be visible ASCII characters'));
+export const MetricsToken = v.pipe(
+  v.string(),
+  v.regex(/^[\x21-\x7e]{32,}$/, 'must be at least 32 visible ASCII characters'),
+);
+export const Ratio = v.pipe(
+  v.string(),
+  v.regex(/^(?:0|1|0\.\d{1,9}|1\.0{1,9})$/, 'must be a number from 0 to 1'),
+  v.transform(Number),
+);
+
+const headersShape = /^[\w.-]+=[\x21-\x2b\x2d-\x7e]*(?:,[\w.-]+=[\x21-\x2b\x2d-\x7e]*)*$/;
+
+/** The form of the OpenTelemetry specification. */
+export const ExporterHeaders = v.pipe(
+  v.string(),
+  v.check((text) => {
+    try {
+      return headersShape.test(text) && /^[\x20-\x7e]*$/.test(decodeURIComponent(text));
+    } catch {
+      return false;
+    }
+  }, 'must be name=value pairs with commas between, values percent-encoded'),
+  v.transform((text) =>
+    Object.fromEntries(
+      text.split(',').map((pair) => {
+        const end = pair.indexOf('=');
+        return [pair.slice(0, end), decodeURIComponent(pair.slice(end + 1))];
+      }),
+    ),
+  ),
+);
+
 export const TimeZone = v.pipe(
   v.string(),
   v.check((zone) => {
-    // The default needs no table of zones, which takes longer to load than all other settings to check.
+    // Spares the default the slow load of the time zones.
     if (zone === 'UTC') return true;
     try {
       return zone !== '' && new Intl.DateTimeFormat('en', { timeZone: zone }) !== undefined;
@@ -136,7 +180,7 @@ export const TimeZone = v.pipe(
   }, 'must be an IANA time zone such as America/New_York'),
 );
 
-/** A PEM may come from an environment that cannot hold line breaks, with `\n` written out. */
+/** Accepts `\n` for line breaks, which some environments cannot contain. */
 export const PublicKeyPem = v.pipe(
   v.string(),
   v.transform((text) => text.replaceAll('\\n', '\n')),
@@ -146,7 +190,7 @@ export const PublicKeyPem = v.pipe(
   ),
 );
 
-/** The one JWT algorithm that an SPKI PEM may be used with, or undefined for a key this service does not take. */
+/** Returns the only JWT algorithm for an SPKI PEM, or undefined for an unsupported key. */
 export function signatureAlgorithm(pem: string): 'EdDSA' | 'ES256' | 'RS256' | undefined {
   try {
     if (!pem.includes('BEGIN PUBLIC KEY')) return undefined;

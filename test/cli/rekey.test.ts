@@ -168,10 +168,10 @@ describe('planning rekey', () => {
     };
     for (const [key, reason] of [
       ['ab'.repeat(20), 'it repeats a few characters'],
-      [production.AUTH_SECRET, 'must be another one than AUTH_SECRET'],
+      [production.AUTH_SECRET, 'must differ from AUTH_SECRET'],
     ] as const) {
       const message = await refusalOf({ ...production, NEW_DATABASE_ENCRYPTION_KEY: key }, 'rekey', '--yes');
-      expect(message).toStartWith('Nothing was changed: as DATABASE_ENCRYPTION_KEY, the new key must be');
+      expect(message).toStartWith('Nothing was changed: as DATABASE_ENCRYPTION_KEY, the new key must ');
       expect(message).toContain(reason);
       expect(message).not.toContain(key);
     }
