@@ -132,7 +132,7 @@ describe('F12 a secret in a file', () => {
     'F12 causes an error when this user cannot read the file',
     async () => {
       const settings = inFiles({ AUTH_SECRET: values.AUTH_SECRET });
-      const program = `const { readConfig } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/config'))}); readConfig(process.env)`;
+      const program = `const { readConfig } = await import(${JSON.stringify(join(import.meta.dirname, '../../src/config/settings'))}); readConfig(process.env)`;
       chmodSync(join(settings.AUTH_SECRET_FILE ?? '', '..'), 0o755);
       const { stderr } = Bun.spawnSync(
         ['setpriv', '--reuid', '65534', '--clear-groups', process.execPath, '-e', program],
