@@ -8,7 +8,7 @@ const starts = 7;
 const giveUpMs = 20_000;
 const at = (path: string) => join(import.meta.dirname, path);
 
-/** Milliseconds from the start of the process to its first answer of 200. */
+/** Milliseconds from the start of the process to its first response with 200. */
 async function timeStart(program: string, environment: Record<string, string>, cwd: string): Promise<number> {
   const port = await freePort();
   const startedAtMs = performance.now();
@@ -20,18 +20,18 @@ async function timeStart(program: string, environment: Record<string, string>, c
   });
   try {
     while (performance.now() - startedAtMs < giveUpMs) {
-      const answer = await fetch(`http://127.0.0.1:${port}/health/ready`).catch(() => undefined);
-      if (answer?.status === 200) return performance.now() - startedAtMs;
+      const response = await fetch(`http://127.0.0.1:${port}/health/ready`).catch(() => undefined);
+      if (response?.status === 200) return performance.now() - startedAtMs;
       await Bun.sleep(1);
     }
-    throw new Error(`${program} did not answer`);
+    throw new Error(`${program} did not respond`);
   } finally {
     child.kill();
     await child.exited;
   }
 }
 
-/** A start on a migrated file, beside that of a bare app on the same framework, by turns. */
+/** Compares a start on a migrated file with the start of a bare Elysia app, alternately. */
 export async function compareStarts(report: (name: string) => void): Promise<Figure> {
   const cwd = temporaryFolder();
   const path = join(cwd, 'planning.db');

@@ -12,7 +12,7 @@ const body = JSON.stringify({
   email: 'ada%d@example.com',
 });
 
-/** New applications at the sandbox carrier, over HTTP, each with an identity of its own. */
+/** New applications at the sandbox carrier over HTTP, each with a distinct identity. */
 export async function measureCoverage(address: string, seconds: number): Promise<Figure> {
   const requests = await Promise.all(
     Array.from({ length: applicants }, async (_, index) => ({

@@ -10,14 +10,14 @@ interface Options {
   readonly seconds: number;
 }
 
-/** Their records are more than what SQLite keeps of a file, so that reads meet the cipher too. */
+/** More records than the SQLite page cache holds, so that reads decrypt pages. */
 const personCount = 1_000;
 const selections = Array.from({ length: 40 }, (_, id) => ({
   id,
   title: `Something of a hundred letters ${'x'.repeat(70)}`,
 }));
 
-/** Saves and reads of many people's records in an encrypted file, beside the same in one that is not. */
+/** Compares saves and reads of many records in an encrypted file with those in a plain file. */
 export async function compareEncryption(
   { rounds, seconds }: Options,
   report: (name: string) => void,

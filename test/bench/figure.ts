@@ -1,12 +1,12 @@
-/** What a comparison found, as one line of the table. */
+/** The result of a comparison: one line of the table. */
 export interface Figure {
   readonly name: string;
   readonly requestsPerSecond?: number;
   readonly p50Ms?: number;
   readonly p99Ms?: number;
-  /** Answers other than 2xx, and requests that got none. */
+  /** Responses other than 2xx, and requests without a response. */
   readonly errors?: number;
-  /** What it was measured beside, in the same run. */
+  /** The baseline measured in the same run. */
   readonly beside?: string;
   readonly value: number;
   readonly unit: '×' | 'µs' | 'ms' | 'MB' | '/s';

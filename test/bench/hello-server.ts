@@ -1,4 +1,4 @@
-/** The least that a service on this framework can be: what a start is measured beside. */
+/** A minimal server on the same framework, the baseline for the start time. */
 import { Elysia } from 'elysia';
 
 const app = new Elysia()

@@ -27,7 +27,7 @@ interface Case {
   readonly name: string;
   readonly connections: number;
   readonly load: Omit<Load, 'server'>;
-  /** What it is measured beside, and how many times as fast as that it must be. */
+  /** The compared loads, with the minimum ratio of the speeds. */
   readonly beside: readonly { readonly load: Load; readonly atLeast?: number }[];
 }
 
@@ -68,12 +68,12 @@ const cases: readonly Case[] = [
 interface HttpSettings {
   readonly rounds: number;
   readonly seconds: number;
-  /** Seconds before the first round: a runtime compiles what runs often, and takes thousands of requests to do so. */
+  /** Seconds of load before the first round, because the JIT compiler needs thousands of requests. */
   readonly warmUp: number;
   readonly report: (name: string) => void;
 }
 
-/** Loads the service and the others by turns, in one run; each ratio is the median of those of the rounds. */
+/** Loads the service and the other servers alternately; each ratio is the median over the rounds. */
 export async function compareServers(
   servers: Servers,
   { rounds, seconds, warmUp, report }: HttpSettings,
@@ -83,7 +83,7 @@ export async function compareServers(
     const headers = {
       authorization: await authorizationOf(userId),
       'content-type': 'application/json',
-      // The limit asks for no token, and has to know whom it serves.
+      // The limit server verifies no token and gets the user id directly.
       'x-user': userId,
     };
     return measure({

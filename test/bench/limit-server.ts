@@ -1,6 +1,6 @@
 /**
- * The least that a server on this runtime can do for the same requests: prepared statements of the built-in SQLite,
- * without full sync, token, validation or framework. What it reaches is the limit that the service is measured by.
+ * A minimal server for the same requests: prepared statements of the built-in SQLite, without fsync, token, validation
+ * or framework. Its speed is the upper limit for the service.
  */
 import { Database as SqliteDatabase } from 'bun:sqlite';
 
@@ -28,7 +28,7 @@ type Row = Readonly<Record<'id' | 'version' | 'created_at' | 'updated_at', strin
     >
   >;
 
-function answer(row: Row | null): Response {
+function response(row: Row | null): Response {
   if (row === null) return new Response(null, { status: 404 });
   const section = (text: string | null) => (text === null ? undefined : JSON.parse(text));
   const user = {
@@ -54,10 +54,10 @@ const server = Bun.serve({
       return new Response(lists, { headers: { 'content-type': 'application/json' } });
     }
     const userId = request.headers.get('x-user') ?? '';
-    if (pathname === '/v2/private/user') return answer(find.get(userId));
+    if (pathname === '/v2/private/user') return response(find.get(userId));
     const { selections, customSelections, ...answers } = await request.json();
     const patch = JSON.stringify({ ...answers, policySupport: { selections, customSelections } });
-    return answer(save.get(userId, patch, Date.now()));
+    return response(save.get(userId, patch, Date.now()));
   },
 });
 process.stdout.write(`http://127.0.0.1:${server.port}\n`);

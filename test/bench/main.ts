@@ -1,4 +1,4 @@
-/** `bun run bench --help`: speeds as ratios of what is measured in the same run. */
+/** The benchmark: speeds as ratios of baselines measured in the same run. */
 import { cpus } from 'node:os';
 import { Command, Option } from 'commander';
 import { toTable } from '../../src/cli/output';
@@ -32,9 +32,9 @@ const groups = [
 const count = (text: string) => Math.max(1, Math.trunc(Number(text)) || 1);
 const options = new Command('bench')
   .description(
-    'Loads the service and others by turns, and prints how they compare. Needs wrk, Node.js and a quiet machine.',
+    'Loads the service and other servers alternately and compares them. Needs wrk, Node.js and an idle machine.',
   )
-  .option('--rounds <count>', 'rounds of each case, of which the middle one counts', count, 3)
+  .option('--rounds <count>', 'rounds of each case; the median counts', count, 3)
   .option('--seconds <count>', 'seconds of each round', count, 5)
   .option('--warm-up <count>', 'seconds of load before the first round of a case', count, 6)
   .addOption(new Option('--only <groups...>', 'leave out the others').choices(groups))

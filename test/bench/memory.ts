@@ -9,7 +9,7 @@ const allRequests = 500_000;
 const secondsAtATime = 5;
 const body = JSON.stringify({ livingStatus: 'stayHome', customSelections: [{ title: 'My niece %d' }] });
 
-/** What the process holds after many requests of every kind, beside what it held after the first tenth of them. */
+/** Compares the memory after many requests of every kind with the memory after the first tenth of them. */
 export async function measureMemory(report: (name: string) => void): Promise<Figure[]> {
   const cwd = temporaryFolder();
   const path = join(cwd, 'planning.db');

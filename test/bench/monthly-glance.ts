@@ -13,7 +13,7 @@ const chunk = 5_000;
 const rounds = 1_100;
 const warmUpRounds = 100;
 
-/** The asked team's month of 1,000 activities, and so many of other teams and months. */
+/** A month of 1,000 activities of the measured team, and the given number of other teams and months. */
 async function createLedger(others: number): Promise<TestApp> {
   const testApp = await createTestApp();
   testApp.now = now;
@@ -49,7 +49,7 @@ async function createLedger(others: number): Promise<TestApp> {
     const beside = Array.from({ length: Math.min(chunk, others - from) }, (_, index) => {
       const at = from + index;
       const isOwnTeam = at % 20 === 0;
-      // Of the same team only other months, of the other teams every month.
+      // The same team gets only other months, the other teams get every month.
       const day = isOwnTeam ? (at * 7919) % 1_000 : (at * 7919) % 1_120;
       return activity(at, isOwnTeam ? 0 : 1 + (at % (teams - 1)), inThreeYears + day * dayMs);
     });
@@ -58,21 +58,21 @@ async function createLedger(others: number): Promise<TestApp> {
   return testApp;
 }
 
-/** The whole answer, and the query alone. */
+/** The duration of the whole request and of the query alone. */
 const measured = {
-  answer: async ({ call }: TestApp) => {
+  response: async ({ call }: TestApp) => {
     const { status } = await call('GET', '/v2/private/user/salesManager/monthly-glance?month=2026-03', {
       as: 'm0',
       roles: ['salesManager'],
     });
-    if (status !== 200) throw new Error(`The glance answered ${status}`);
+    if (status !== 200) throw new Error(`The glance returned ${status}`);
   },
   query: async ({ db }: TestApp) => {
     await createSalesStore(db).findTeamMonth('m0', { from: inMonth, until: inMonth + 31 * dayMs });
   },
 };
 
-/** How much slower a month's report is when 999,000 activities of other teams and months lie beside its 1,000. */
+/** The slow-down of a monthly report of 1,000 activities with 999,000 activities of other teams and months. */
 export async function compareLedgers(report: (name: string) => void): Promise<Figure[]> {
   report('storing 1,000,000 activities');
   const ledgers = { alone: await createLedger(0), beside: await createLedger(999_000) };
@@ -80,7 +80,7 @@ export async function compareLedgers(report: (name: string) => void): Promise<Fi
   for (const [what, measure] of Object.entries(measured)) {
     const times: Record<keyof typeof ledgers, number[]> = { alone: [], beside: [] };
     for (let round = 0; round < rounds; round += 1) {
-      // Side by side and in both orders, so that what else the machine does meets both.
+      // Alternating and in both orders, so that other load affects both equally.
       for (const which of round % 2 === 0 ? (['alone', 'beside'] as const) : (['beside', 'alone'] as const)) {
         const startedAtMs = performance.now();
         await measure(ledgers[which]);
@@ -91,7 +91,7 @@ export async function compareLedgers(report: (name: string) => void): Promise<Fi
       name: `glance, ${what}, beside 999,000 others`,
       p50Ms: median(times.beside),
       beside: `alone, ${median(times.alone).toFixed(2)} ms`,
-      // As a rate, like the other ratios.
+      // A rate, like the other ratios.
       value: median(times.alone) / median(times.beside),
       unit: '×',
       atLeast: 0.8,

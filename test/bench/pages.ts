@@ -13,7 +13,7 @@ const deepPage = 10_000;
 const deepReads = 100;
 const path = '/v2/private/cemetery/all';
 
-/** The service with so many cemeteries; its address. */
+/** Starts the service with the given number of cemeteries and returns its address. */
 async function startWith(count: number): Promise<string> {
   const folder = temporaryFolder();
   const file = join(folder, 'planning.db');
@@ -35,7 +35,7 @@ async function startWith(count: number): Promise<string> {
   return (await startServiceOn(file, folder)).address;
 }
 
-/** The first page of 150,000 cemeteries beside that of 12, and how long a page far behind takes. */
+/** Compares the first page of 150,000 cemeteries with that of 12, and measures a deep page. */
 export async function comparePages(
   { rounds, seconds }: { rounds: number; seconds: number },
   report: (name: string) => void,
@@ -66,8 +66,8 @@ export async function comparePages(
   const deep: number[] = [];
   for (let read = 0; read < deepReads; read += 1) {
     const startedAtMs = performance.now();
-    const answer = await fetch(`${addresses.many}${path}?page=${deepPage}`, { headers });
-    await answer.text();
+    const response = await fetch(`${addresses.many}${path}?page=${deepPage}`, { headers });
+    await response.text();
     deep.push(performance.now() - startedAtMs);
   }
   return [

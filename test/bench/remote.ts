@@ -7,7 +7,7 @@ import { type Figure, median } from './figure';
 const savers = 64;
 const measuredMs = 3_000;
 
-/** Saves a second that a libSQL server of its own takes from 64 concurrent savers, each of whom waits for its answer. */
+/** Saves per second of 64 concurrent writers on a libSQL server; each writer waits for its response. */
 async function measureSaves(open: typeof openDatabase | typeof openServiceDatabase): Promise<number> {
   const sqld = await startSqld();
   const settings = { url: sqld.url, timeoutMs: 20_000 };
@@ -32,7 +32,7 @@ async function measureSaves(open: typeof openDatabase | typeof openServiceDataba
     }
   };
   const saving = Promise.all(Array.from({ length: savers }, (_, index) => saver(`s${index}`)));
-  // A server may leave the last of many writers waiting that nobody comes after: it ends with the server.
+  // A server may never respond to the last of many writers; the timeout ends that wait.
   await Promise.race([saving, Bun.sleep(measuredMs + 500)]);
   saving.catch(() => undefined);
   await sqld.kill();
@@ -40,7 +40,7 @@ async function measureSaves(open: typeof openDatabase | typeof openServiceDataba
   return (saves / measuredMs) * 1000;
 }
 
-/** How much faster 64 concurrent savers are served by a libSQL server when their saves go in one batch. */
+/** The speed-up of group commit for 64 concurrent writers on a libSQL server. */
 export async function compareRemoteSaves(rounds: number, report: (name: string) => void): Promise<Figure[]> {
   if (!hasSqld) return [];
   const grouped: number[] = [];

@@ -18,8 +18,8 @@ const answers = {
 };
 
 /**
- * Reads of a record beside a libSQL server on the same machine: from an embedded replica, from a replica server, and
- * from the primary; and saves to it through four instances beside one.
+ * Compares reads from an embedded replica and from a replica server with reads from the primary, all on this machine,
+ * and saves through four instances with saves through one.
  */
 export async function compareReplicas({ rounds, seconds }: Options, report: (name: string) => void): Promise<Figure[]> {
   if (!hasSqld) return [];
@@ -34,7 +34,7 @@ export async function compareReplicas({ rounds, seconds }: Options, report: (nam
     start({}),
   ]);
   await callService(direct, '/v2/private/deepDives/lifeInsurance', person, { body: answers });
-  // Until both replicas have it.
+  // Both replicas need time to sync.
   await Bun.sleep(3_000);
 
   const authorization = await authorizationOf(person);

@@ -8,10 +8,10 @@ import { authorizationOf, startServiceOn } from './servers';
 
 const warmUpRequests = 1_000;
 const measured = { rounds: 5, requests: 20 };
-/** None may hold the one thread up for longer. */
+/** The maximum CPU time of one request. */
 const mostMicros = 5_000;
 
-/** Processor time of the service for requests that are made to cost much, beside a usual one of the same sender. */
+/** Compares the CPU time of expensive requests with that of an ordinary request. */
 export async function compareRequestCosts(report: (name: string) => void): Promise<Figure[]> {
   const cwd = temporaryFolder();
   const path = join(cwd, 'planning.db');
@@ -46,7 +46,7 @@ export async function compareRequestCosts(report: (name: string) => void): Promi
   return figures;
 }
 
-/** As many as one account could start on a day before there was a cap. */
+/** The number of applications that one account could start in a day without a cap. */
 async function storeApplications(path: string): Promise<void> {
   const { $client } = await openDatabase({ url: `file:${path}`, timeoutMs: 10_000 });
   await $client.execute(`INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state,

@@ -9,11 +9,11 @@ import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';
 
 const shippedCatalog = readShippedCatalog();
-/** Somebody whose answers are saved, and somebody who has 50 matches besides. */
+/** A user with saved answers, and one with saved answers and 50 matches. */
 export const people = ['answered', 'matched'] as const;
 export const peers = ['hono', 'fastify', 'express'] as const;
 export type ServerName = 'service' | 'limit' | (typeof peers)[number];
-/** Their addresses. */
+/** The address of each server. */
 export type Servers = Readonly<Record<ServerName, string>>;
 
 export interface Started {
@@ -40,7 +40,7 @@ export async function authorizationOf(userId: string): Promise<string> {
   return `Bearer ${await testToken({ id: userId, now: new Date() })}`;
 }
 
-/** Starts the service and what it is compared with, each on a file of its own with the same rows. */
+/** Starts the service and the compared servers, each on a copy of the same database. */
 export async function startServers(): Promise<Servers> {
   installPeers();
   const folder = temporaryFolder();
@@ -51,8 +51,8 @@ export async function startServers(): Promise<Servers> {
   for (const person of people) {
     const headers = { authorization: await authorizationOf(person), 'content-type': 'application/json' };
     const post = async (route: string, body: object) => {
-      const answer = await fetch(`${service}${route}`, { method: 'POST', headers, body: JSON.stringify(body) });
-      if (!answer.ok) throw new Error(`${route} answers ${answer.status}: ${await answer.text()}`);
+      const response = await fetch(`${service}${route}`, { method: 'POST', headers, body: JSON.stringify(body) });
+      if (!response.ok) throw new Error(`${route} returned ${response.status}: ${await response.text()}`);
     };
     for (const [route, body] of Object.entries(answers)) await post(route, body);
     if (person === 'matched') await post('/v2/private/engine/matches', {});
@@ -60,7 +60,7 @@ export async function startServers(): Promise<Servers> {
   const lists = join(folder, 'lists.json');
   const authorization = await authorizationOf(people[0]);
   await Bun.write(lists, await fetch(`${service}/v2/private/healthAndCare/`, { headers: { authorization } }));
-  const startBeside = async (name: keyof typeof programs) => {
+  const startPeer = async (name: keyof typeof programs) => {
     const copy = join(folder, `${name}.db`);
     for (const suffix of ['', '-wal']) copyFileSync(`${path}${suffix}`, `${copy}${suffix}`);
     const environment = { AUTH_SECRET: testSecret, NODE_ENV: 'production' };
@@ -68,14 +68,14 @@ export async function startServers(): Promise<Servers> {
   };
   return {
     service,
-    limit: await startBeside('limit'),
-    hono: await startBeside('hono'),
-    fastify: await startBeside('fastify'),
-    express: await startBeside('express'),
+    limit: await startPeer('limit'),
+    hono: await startPeer('hono'),
+    fastify: await startPeer('fastify'),
+    express: await startPeer('express'),
   };
 }
 
-/** The service on a database that is migrated, as a process of its own. */
+/** Starts the service as a process on a migrated database. */
 export function startServiceOn(databasePath: string, cwd: string): Promise<Started> {
   return start([process.execPath, at('../../src/main.ts')], serviceEnvironment(databasePath), cwd);
 }
@@ -110,23 +110,23 @@ async function start(
 }
 
 function installPeers(): void {
-  if (Bun.which('node') === null) throw new Error('Node.js is needed for the servers that are compared.');
+  if (Bun.which('node') === null) throw new Error('The compared servers need Node.js.');
   const cwd = at('peers');
   if (existsSync(join(cwd, 'node_modules'))) return;
-  process.stderr.write('Installing the servers that are compared …\n');
+  process.stderr.write('Installing the compared servers …\n');
   const { exitCode } = Bun.spawnSync([process.execPath, 'install', '--frozen-lockfile'], {
     cwd,
     stdio: ['ignore', 'ignore', 'inherit'],
   });
-  if (exitCode !== 0) throw new Error('The servers that are compared could not be installed.');
+  if (exitCode !== 0) throw new Error('The compared servers could not be installed.');
 }
 
-/** 50 products and 300 rules, made of those that are shipped, in place of them. */
+/** Replaces the catalogue with 50 products and 300 rules, derived from the shipped ones. */
 async function addLargeCatalog(path: string): Promise<void> {
   const shipped = shippedCatalog.products.toSorted((a, b) => b.rules.length - a.rules.length);
   const products = Array.from({ length: 50 }, (_, index) => {
     const product = shipped[index % shipped.length];
-    if (product === undefined) throw new Error('No product is shipped');
+    if (product === undefined) throw new Error('The shipped catalogue is empty');
     return { ...product, id: index + 1, rules: product.rules.slice(0, 6) };
   });
   const catalog = { ...shippedCatalog, products };

@@ -5,13 +5,13 @@ export interface Request {
   readonly path: string;
   readonly method?: 'GET' | 'POST';
   readonly headers: Readonly<Record<string, string>>;
-  /** Sent as it is; `%d` becomes a number that counts up, so that no two are the same. */
+  /** Sent unchanged, except that `%d` becomes a counter, so that all bodies differ. */
   readonly body?: string;
 }
 
 interface Load {
   readonly address: string;
-  /** Sent by turns. */
+  /** Sent alternately. */
   readonly requests: readonly Request[];
   readonly connections: number;
   readonly seconds: number;
@@ -22,11 +22,11 @@ export interface Measurement {
   readonly requestsPerSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Answers other than 2xx, and requests that got none. */
+  /** Responses other than 2xx, and requests without a response. */
   readonly errors: number;
 }
 
-/** Loads a server on loopback with wrk for some seconds. */
+/** Loads a server on loopback with wrk. */
 export async function measure({ address, requests, connections, seconds }: Load): Promise<Measurement> {
   const script = join(temporaryFolder(), 'request.lua');
   await Bun.write(script, luaOf(requests));
@@ -61,7 +61,7 @@ function luaOf(requests: readonly Request[]): string {
       return `function(count) return ${format(`(string.gsub(${text(body)}, "%%d", count))`)} end`;
     return `same(${format(body === undefined ? 'nil' : text(body))})`;
   });
-  // wrk knows the host only once it has begun.
+  // wrk knows the host only after its start.
   return `
 local count, makers = 0, nil
 local function same(request) return function() return request end end

@@ -68,12 +68,12 @@ describe.each(journeys)('journey $name', ({ name, program }) => {
     const printed = new Map(steps.map((step) => [step.slice(0, step.indexOf('\n')), step.slice(step.indexOf('\n'))]));
     expect([...printed.keys()].map((title) => title.replace(/ \(if.*/i, ''))).toEqual([
       'Save the profile',
-      'A field that breaks a rule is refused, and nothing is stored',
+      'An invalid field is rejected, and nothing is stored',
       'Save the long-term-care step, unless the record has changed since',
       'Save the life-insurance deep dive',
       'Save the lifetime-care deep dive',
-      'Match products to these answers, and say why',
-      'Start an application at the carrier, once however often it is sent',
+      'Match products with reasons',
+      'Start an application at the carrier, once for repeated requests',
       'List the applications',
       'Read it all back',
       'Read it again only if it has changed',
@@ -81,14 +81,12 @@ describe.each(journeys)('journey $name', ({ name, program }) => {
     const held = storedUser(await call('GET', '/v2/private/user', { as: name }));
     const { insurance, purchase } = held;
     const textOf = (title: string) => printed.get(title) ?? '';
-    expect(textOf('A field that breaks a rule is refused, and nothing is stored')).toMatch(
-      /\/heightCm[\s\S]*min_value/,
-    );
-    const matches = textOf('Match products to these answers, and say why');
+    expect(textOf('An invalid field is rejected, and nothing is stored')).toMatch(/\/heightCm[\s\S]*min_value/);
+    const matches = textOf('Match products with reasons');
     const { bestMatch, remainingMatches } = insurance.matches;
     expect(remainingMatches.length).toBeGreaterThan(5);
     for (const match of [bestMatch, ...remainingMatches]) expect(matches).toContain(match.productName);
-    const application = textOf('Start an application at the carrier, once however often it is sent');
+    const application = textOf('Start an application at the carrier, once for repeated requests');
     expect(application).toContain(`${purchase.partner?.appNumber}`);
     const applications = await call('GET', '/v2/private/user/applications', { as: name });
     for (const [title, value] of [
@@ -240,7 +238,7 @@ describe.skipIf(noBrowser !== undefined)('example page', async () => {
     service.process.kill('SIGKILL');
     await service.process.exited;
     await press('Save');
-    await notice.getByText('The service does not answer').waitFor();
+    await notice.getByText('The service does not respond').waitFor();
     await startService({
       environment: {
         AUTH_SECRET: `another than ${testSecret}`,

@@ -1,9 +1,9 @@
-// The whole journey with the typed client: profile, long-term-care step, both deep dives, matches, application, and back.
+// The whole journey with the typed client: profile, long-term-care step, both deep dives, matches and application.
 //
 //   npm run build:client && node test/examples/journey.mjs        (or: bun test/examples/journey.mjs)
 //   BASE=https://planning.example.com TOKEN=... node test/examples/journey.mjs
 //
-// Without TOKEN it is the demo user's, of the service or demo that was last started in this folder (npm start).
+// Without TOKEN it uses the demo user's token of the latest start in this folder (npm start).
 // @ts-check
 import { readFile, stat } from 'node:fs/promises';
 
@@ -18,7 +18,7 @@ const { createClient } = await import('personal-planning-service/client').catch(
 const baseUrl = process.env.BASE ?? 'http://127.0.0.1:3000';
 const client = createClient({
   baseUrl,
-  // Asked for each attempt, so that a token that has expired can be replaced here.
+  // Called for each attempt, so that an expired token can be replaced.
   token: async () => process.env.TOKEN ?? (await demoToken()),
 });
 
@@ -29,39 +29,36 @@ const saved = await client.saveProfile({
   heightCm: 165,
   weightKg: 61.5,
 });
-print('Save the profile', answered(saved).user.profile);
+print('Save the profile', dataOf(saved).user.profile);
 
 const refused = await client.saveProfile({ heightCm: 20 });
 if (refused.error === undefined) stop('A height of 20 cm was saved');
-print('A field that breaks a rule is refused, and nothing is stored', explain(refused.error));
+print('An invalid field is rejected, and nothing is stored', explain(refused.error));
 
 const ltc = await client.saveLtcLifetimeCare(
   { careFacilityType: 'inHome', relationshipStatus: 'married', careCosts: 4500, policyValue: 250_000 },
   { ifMatch: saved.etag },
 );
-print(
-  'Save the long-term-care step, unless the record has changed since (ifMatch)',
-  answered(ltc).user.ltc.lifetimeCare,
-);
+print('Save the long-term-care step, unless the record has changed since (ifMatch)', dataOf(ltc).user.ltc.lifetimeCare);
 
 const life = await client.saveLifeInsurance({
   livingStatus: 'stayHome',
   billsAndDebt: ['mortgage', 'cc'],
   customSelections: [{ title: 'My niece' }],
 });
-print('Save the life-insurance deep dive', answered(life).user.lifeInsurance);
+print('Save the life-insurance deep dive', dataOf(life).user.lifeInsurance);
 
 const care = await client.saveLifetimeCare({
   careFacilityType: 'assistedLiving',
   familyHistory: ['stroke'],
   hobbies: [{ id: 0, title: 'Gardening' }],
 });
-print('Save the lifetime-care deep dive', answered(care).user.lifetimeCare);
+print('Save the lifetime-care deep dive', dataOf(care).user.lifetimeCare);
 
-// A signal gives up: here after ten seconds, on a page when the person leaves.
+// The signal aborts the call after ten seconds; a page would abort it when the user leaves.
 const matched = await client.matchProducts({ explain: true }, { signal: AbortSignal.timeout(10_000) });
-const { bestMatch, remainingMatches } = answered(matched).user.insurance.matches ?? stop('There are no matches');
-print('Match products to these answers, and say why', {
+const { bestMatch, remainingMatches } = dataOf(matched).user.insurance.matches ?? stop('There are no matches');
+print('Match products with reasons', {
   bestMatch: bestMatch?.productName,
   score: bestMatch?.score,
   because: bestMatch?.explanation?.rules.filter(({ outcome }) => outcome === 'met').map(({ text }) => text),
@@ -76,19 +73,19 @@ const applicant = /** @type {const} */ ({
   state: 'VA',
   email: 'ada@example.com',
 });
-// One key for one application. Keep it where a reload of the page finds it: sent again, it starts nothing new.
+// One key for each application. Store it across page reloads: a repeat with the same key starts no second application.
 const idempotencyKey = crypto.randomUUID();
-const first = answered(await client.startLtcApplication(applicant, { idempotencyKey }));
-const again = answered(await client.startLtcApplication(applicant, { idempotencyKey }));
-print('Start an application at the carrier, once however often it is sent', {
+const first = dataOf(await client.startLtcApplication(applicant, { idempotencyKey }));
+const again = dataOf(await client.startLtcApplication(applicant, { idempotencyKey }));
+print('Start an application at the carrier, once for repeated requests', {
   appNumber: first.user.purchase.partner?.appNumber,
   sentAgain: again.user.purchase.partner?.appNumber,
 });
 
-print('List the applications', answered(await client.listApplications()).data.applications);
+print('List the applications', dataOf(await client.listApplications()).data.applications);
 
 const read = await client.getUser();
-print('Read it all back', answered(read).user);
+print('Read it all back', dataOf(read).user);
 
 if (read.etag !== undefined) {
   const newer = await client.getUser({ ifNoneMatch: read.etag });
@@ -96,19 +93,19 @@ if (read.etag !== undefined) {
 }
 
 /**
- * The data of a call that has to succeed.
+ * Returns the data of a successful call and exits otherwise.
  *
  * @template Data
  * @param {Result<Data>} result
  * @returns {Data}
  */
-function answered(result) {
+function dataOf(result) {
   if (result.error === undefined) return result.data;
   return stop(`${explain(result.error)} (request ${result.requestId})`);
 }
 
 /**
- * What to tell a person. `slug` tells every kind apart, and its members are known in each case.
+ * Returns a message for the user. `slug` determines the kind of error and its members.
  *
  * @param {ClientError} error
  * @returns {string}
@@ -118,15 +115,15 @@ function explain(error) {
     case 'invalid-input':
       return error.errors.map(({ pointer, rule, message }) => `${pointer} ${message} (${rule})`).join('\n');
     case 'unauthenticated':
-      return 'Sign in again: the token is not valid, or no longer.';
+      return 'Sign in again: the token is not valid or has expired.';
     case 'precondition-failed':
-      return 'Somebody else has changed it: look at it again.';
+      return 'The record was changed elsewhere: read it again.';
     case 'carrier-unavailable':
     case 'carrier-timeout':
       return `The carrier cannot be reached: try again in ${error.retryAfterSeconds ?? 60} seconds.`;
     case 'network-failure':
     case 'timed-out':
-      return 'The service cannot be reached: is it started (npm start)?';
+      return 'The service cannot be reached. Start it with: npm start';
     default:
       return 'title' in error ? `${error.title}: ${error.detail}` : error.slug;
   }
@@ -134,7 +131,7 @@ function explain(error) {
 
 /** @returns {Promise<string>} */
 async function demoToken() {
-  // A demo has a file of its own for its port.
+  // A demo writes a token file with its port in the name.
   const names = ['demo-tokens.json', `demo-${new URL(baseUrl).port}-tokens.json`];
   const found = [];
   for (const name of names) {
@@ -151,10 +148,10 @@ async function demoToken() {
 
 /**
  * @param {string} title
- * @param {unknown} answer
+ * @param {unknown} value
  */
-function print(title, answer) {
-  console.log(`\n== ${title}\n${typeof answer === 'string' ? answer : JSON.stringify(answer, null, 2)}`);
+function print(title, value) {
+  console.log(`\n== ${title}\n${typeof value === 'string' ? value : JSON.stringify(value, null, 2)}`);
 }
 
 /**

@@ -1,10 +1,10 @@
 #!/bin/sh
-# The whole journey by curl alone: profile, long-term-care step, both deep dives, matches, application, and back.
+# The whole journey with curl: profile, long-term-care step, both deep dives, matches and application.
 #
 #   sh test/examples/journey.sh
 #   BASE=https://planning.example.com TOKEN=... sh test/examples/journey.sh
 #
-# Without TOKEN it is the demo user's, of the service or demo that was last started in this folder (npm start).
+# Without TOKEN it uses the demo user's token of the latest start in this folder (npm start).
 set -eu
 
 BASE=${BASE:-http://127.0.0.1:3000}
@@ -19,16 +19,16 @@ stop() {
 }
 
 if [ -z "${TOKEN:-}" ]; then
-  # A demo has a file of its own for its port.
+  # A demo writes a token file with its port in the name.
   port=$(printf '%s\n' "$BASE" | sed -n 's|^[a-z]*://[^/]*:\([0-9]*\).*|\1|p')
   tokens=$(ls -t "$data/demo-tokens.json" "$data/demo-$port-tokens.json" 2>/dev/null | head -n 1)
   [ -r "$tokens" ] || stop 'Set TOKEN, or start the service in this folder first: npm start'
   TOKEN=$(sed -n 's/.*"demo-user": *"\([^"]*\)".*/\1/p' "$tokens")
 fi
-# In a file, since other users of a machine can read the arguments of a program.
+# The token is passed in a file, because other users can read the arguments of a process.
 printf 'Authorization: Bearer %s\n' "$TOKEN" >"$work/token"
 
-# call METHOD PATH [BODY [MORE OPTIONS OF CURL...]]: leaves $status, and the answer in $work/head and $work/body.
+# call METHOD PATH [BODY [CURL OPTIONS...]]: sets $status and writes the response to $work/head and $work/body.
 call() {
   method=$1 url=$BASE/v2/private$2 body=${3-}
   shift $(($# < 3 ? $# : 3))
@@ -36,10 +36,10 @@ call() {
   printf '%s %s\n' "$method" "$url"
   status=$(curl -sS --max-time 60 -X "$method" "$url" -H "@$work/token" "$@" \
     -D "$work/head" -o "$work/body" -w '%{http_code}') ||
-    stop "Nothing answers at $BASE: is the service started there (npm start)?"
+    stop "No response from $BASE. Start the service with: npm start"
 }
 
-# The same, for a call that has to succeed.
+# Like call, but exits unless the call succeeds.
 must() {
   call "$@"
   case $status in
@@ -48,18 +48,18 @@ must() {
   esac
 }
 
-# The answer, a line for each member. No text in JSON holds a bare quote, so nothing else looks like a name.
+# Prints the response with one member a line. JSON text has no unescaped quotes, so only names match.
 members() {
   { cat "$work/body" && echo; } | sed 's/\([{,]\)\("[A-Za-z_]*":\)/\1\
     \2/g' | sed -e '/^[[{]*$/d' -e 's/}[]},{]*$//' -e 's/,$//'
 }
 
-# value NAME: the first text or number of that name in the answer.
+# value NAME: prints the first text or number with this name in the response.
 value() {
   members | sed -n -e "s/^ *\"$1\":\"\([^\"]*\)\".*/\1/p" -e "s/^ *\"$1\":\([-0-9.]\{1,\}\).*/\1/p" | head -n 1
 }
 
-# show NAME...: the members of these names.
+# show NAME...: prints the members with these names.
 show() {
   members | grep -E "^ *\"($(echo "$*" | tr ' ' '|'))\":" || echo '    (none)'
 }
@@ -68,9 +68,9 @@ etag() {
   awk 'tolower($1) == "etag:" { sub(/\r$/, ""); print $2 }' "$work/head"
 }
 
-# What every refusal tells: its title, each field with the rule that it breaks, and the page that explains it.
+# Prints the title of a problem, its invalid fields with their rules, and the page that explains it.
 refusal() {
-  printf 'Refused with %s: %s\n%s\n' "$status" "$(value title)" "$(value detail)"
+  printf 'Rejected with %s: %s\n%s\n' "$status" "$(value title)" "$(value detail)"
   if [ "$(value code)" = 201 ]; then show pointer rule message; fi
   printf 'See %s\n' "$(value type | sed "s|^/|$BASE/|")"
 }
@@ -85,7 +85,7 @@ show firstName dateOfBirth state heightCm weightKg updatedAt
 saved=$(etag)
 echo "    ETag: $saved"
 
-step 'A field that breaks a rule is refused, and nothing is stored'
+step 'An invalid field is rejected, and nothing is stored'
 call POST /user/profile '{"heightCm":20}'
 [ "$status" = 422 ] || stop "Expected 422 and got $status"
 refusal
@@ -106,13 +106,13 @@ must POST /deepDives/lifetimeCare \
   '{"careFacilityType":"assistedLiving","familyHistory":["stroke"],"hobbies":[{"id":0,"title":"Gardening"}]}'
 show careFacilityType familyHistory
 
-step 'Match products to these answers, and say why'
+step 'Match products with reasons'
 must POST '/engine/matches?explain=true'
 members | sed -n -e '/"remainingMatches"/q' -e '/"bestMatch"/,$p'
-echo 'All of them, the best first:'
+echo 'All products, best first:'
 show productName score
 
-step 'Start an application at the carrier, once however often it is sent'
+step 'Start an application at the carrier, once for repeated requests'
 applicant='{"firstName":"Ada","lastName":"Byron","dateOfBirth":"1956-12-10","gender":"Female","state":"VA","email":"ada@example.com"}'
 key=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 must POST /ltc/totalCoverage "$applicant" -H "Idempotency-Key: $key"
@@ -120,7 +120,7 @@ show appNumber product coverage years price
 number=$(value appNumber)
 must POST /ltc/totalCoverage "$applicant" -H "Idempotency-Key: $key"
 [ "$(value appNumber)" = "$number" ] || stop 'There are two applications'
-echo "    Sent again, it is the same: $number"
+echo "    The repeated request returns the same number: $number"
 
 step 'List the applications'
 must GET /user/applications

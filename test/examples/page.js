@@ -1,4 +1,4 @@
-// What page.html does. The token stays in this module's memory: one that is stored is every script's of the origin.
+// The script of page.html. The token stays in memory, because every script of the origin can read stored tokens.
 // @ts-check
 import { createClient } from './client.js';
 
@@ -11,7 +11,7 @@ const numberNames = ['heightCm', 'weightKg'];
 
 /** @type {Client | undefined} */
 let client;
-/** @type {string | undefined} Of the record as it is on the page: a save overwrites nothing that nobody has seen. */
+/** @type {string | undefined} The ETag of the displayed record, so that a save overwrites no newer version. */
 let etag;
 
 const signIn = element('sign-in', HTMLFormElement);
@@ -28,12 +28,12 @@ onEvent(signIn, 'submit', async () => {
 
 onEvent(profile, 'submit', async () => {
   if (client === undefined) return;
-  const result = await client.saveProfile(formAnswers(), { ifMatch: etag });
+  const result = await client.saveProfile(formValues(), { ifMatch: etag });
   if (result.error === undefined) {
     show(result.data.user, result.etag);
     element('saved', HTMLElement).textContent = 'Saved';
   } else if ('errors' in result.error && result.error.errors.length > 0) {
-    showFaults(result.error.errors);
+    showErrors(result.error.errors);
   } else {
     if (result.error.slug === 'precondition-failed') await showRecord(client);
     refuse(result.error, result.requestId);
@@ -44,13 +44,13 @@ onEvent(element('match', HTMLButtonElement), 'click', async () => {
   if (client === undefined) return;
   const result = await client.matchProducts({ explain: true });
   if (result.error !== undefined) return refuse(result.error, result.requestId);
-  // An explained answer has no ETag: the record that the matches are stored in has.
+  // A response with explanations has no ETag; the record has one.
   await showRecord(client);
   showMatches(result.data.user);
 });
 
 /**
- * One thing at a time: a second press of a button is not a second save, which would be refused as outdated.
+ * Handles one event at a time: a second save with the same ETag would fail.
  *
  * @param {HTMLElement} target
  * @param {string} name
@@ -61,7 +61,7 @@ function onEvent(target, name, act) {
     event.preventDefault();
     if (isBusy) return;
     isBusy = true;
-    clearFaults();
+    clearErrors();
     await act().finally(() => {
       isBusy = false;
     });
@@ -83,7 +83,7 @@ async function showRecord(client) {
 function show(user, tag) {
   etag = tag;
   element('signed-in', HTMLElement).hidden = false;
-  // Its focus would be lost with it.
+  // Hiding the form would lose the focus.
   if (!signIn.hidden) element('firstName', HTMLInputElement).focus();
   signIn.hidden = true;
   const values = new Map(Object.entries(user?.profile ?? {}));
@@ -119,8 +119,8 @@ function showMatches(user) {
   );
 }
 
-/** The form as the service takes it: an empty field clears. */
-function formAnswers() {
+/** The form values for the API: an empty field becomes null, which removes the answer. */
+function formValues() {
   const entries = [...new FormData(profile)].map(([name, value]) => {
     const text = String(value).trim();
     if (text === '') return [name, null];
@@ -130,26 +130,26 @@ function formAnswers() {
 }
 
 /**
- * Each fault stands beside its field, which says so to those who do not see it; the first one gets the focus.
+ * Shows each error at its field, also for screen readers, and focuses the first one.
  *
  * @param {Extract<ClientError, { errors: unknown }>['errors']} errors
  */
-function showFaults(errors) {
+function showErrors(errors) {
   for (const { pointer, message } of errors) {
     const input = profile.elements.namedItem(pointer.slice(1));
     if (!(input instanceof HTMLInputElement)) continue;
-    const fault = made('p', `This ${message}.`);
-    fault.id = `${input.id}-fault`;
-    fault.className = 'fault';
+    const notice = made('p', `This ${message}.`);
+    notice.id = `${input.id}-error`;
+    notice.className = 'field-error';
     input.setAttribute('aria-invalid', 'true');
-    input.setAttribute('aria-describedby', fault.id);
-    input.after(fault);
+    input.setAttribute('aria-describedby', notice.id);
+    input.after(notice);
   }
   profile.querySelector('[aria-invalid]')?.closest('input')?.focus();
 }
 
-function clearFaults() {
-  for (const fault of profile.querySelectorAll('.fault')) fault.remove();
+function clearErrors() {
+  for (const notice of profile.querySelectorAll('.field-error')) notice.remove();
   for (const input of profile.querySelectorAll('input')) {
     input.removeAttribute('aria-invalid');
     input.removeAttribute('aria-describedby');
@@ -159,14 +159,14 @@ function clearFaults() {
 }
 
 /**
- * Says what has gone wrong, and where that is explained. Who is not known any more signs in again.
+ * Shows an error with a link to its page. After a 401 the user must sign in again.
  *
  * @param {ClientError} error
  * @param {string} requestId
  */
 function refuse(error, requestId) {
   if (error.slug === 'unauthenticated') {
-    // Nothing of the person stays on the page.
+    // Personal data must not stay on the page.
     show(undefined, undefined);
     signIn.hidden = false;
     element('signed-in', HTMLElement).hidden = true;
@@ -175,7 +175,7 @@ function refuse(error, requestId) {
   const notice = element('notice', HTMLElement);
   notice.replaceChildren(made('p', `${explain(error)} (request ${requestId})`));
   if (!('type' in error)) return;
-  const link = made('a', 'What does that mean?');
+  const link = made('a', 'Read about this problem');
   link.setAttribute('href', new URL(error.type, service).href);
   notice.append(link);
 }
@@ -184,13 +184,13 @@ function refuse(error, requestId) {
 function explain(error) {
   switch (error.slug) {
     case 'unauthenticated':
-      return 'The token is not valid, or no longer. Sign in again.';
+      return 'The token is not valid or has expired. Sign in again.';
     case 'precondition-failed':
-      return 'The record was changed elsewhere. This is how it stands now.';
+      return 'The record was changed elsewhere. The page shows the current version.';
     case 'rate-limited':
       return `Too many requests: try again in ${error.retryAfterSeconds ?? 60} seconds.`;
     case 'network-failure':
-      return `The service does not answer, or does not list this page in CORS_ORIGINS: ${service}`;
+      return `The service does not respond, or does not list this page in CORS_ORIGINS: ${service}`;
     default:
       return 'title' in error ? `${error.title}. ${error.detail}` : error.slug;
   }
@@ -198,7 +198,7 @@ function explain(error) {
 
 /**
  * @param {keyof HTMLElementTagNameMap} name
- * @param {string} text is shown as text, whatever is in it
+ * @param {string} text is shown as text, never as HTML
  */
 function made(name, text) {
   const made = document.createElement(name);
