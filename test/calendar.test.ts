@@ -22,7 +22,7 @@ describe('ageOn', () => {
 });
 
 describe('calendar date', () => {
-  test('is parsed exactly when it exists in the proleptic Gregorian calendar', () => {
+  test('parses exactly when it exists in the proleptic Gregorian calendar', () => {
     fc.assert(
       fc.property(fc.nat(9999), fc.nat(13), fc.nat(32), (year, month, day) => {
         const text = [String(year).padStart(4, '0'), String(month).padStart(2, '0'), String(day).padStart(2, '0')].join(

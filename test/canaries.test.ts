@@ -156,8 +156,8 @@ describe('findCanaries', () => {
   });
 });
 
-describe('personal data outside the database and the responses to its owner', () => {
-  test('is absent after success, rejections, carrier failures and database failures at log level debug', async () => {
+describe('personal data', () => {
+  test('stays in the database and the responses to its owner after success, rejections and failures at log level debug', async () => {
     const cwd = temporaryFolder();
     const service = await startService({ cwd, environment, hasErrorsInOutput: true });
     const { send, statuses } = createCanaryClient(service);
@@ -235,7 +235,7 @@ describe('personal data outside the database and the responses to its owner', ()
     expect(stored.flatMap((name) => findCanaries(readFileSync(join(cwd, 'data', name)))).length).toBeGreaterThan(5);
   }, 60_000);
 
-  test('is absent when the carrier echoes request data in any part of its response', async () => {
+  test('stays inside when the carrier echoes request data in any part of its response', async () => {
     const cwd = temporaryFolder();
     const carrier = { CARRIER_URL: startEchoCarrier(), CARRIER_API_KEY: canaryWord('key'), CARRIER_ATTEMPTS: '1' };
     const service = await startService({ cwd, environment: { ...environment, ...carrier }, hasErrorsInOutput: true });
@@ -250,7 +250,7 @@ describe('personal data outside the database and the responses to its owner', ()
     await expectNoneElsewhere(service, cwd);
   }, 60_000);
 
-  test('is in no file when encryption is on', async () => {
+  test('appears in no file when encryption is on', async () => {
     const cwd = temporaryFolder();
     const key = { DATABASE_ENCRYPTION_KEY: keys.right };
     const service = await startService({ cwd, environment: { ...environment, ...key }, hasErrorsInOutput: true });

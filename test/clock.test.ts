@@ -38,12 +38,12 @@ function tokenOf(key: CryptoKey, now: Date): Promise<string> {
   return token.setExpirationTime(new Date(now.getTime() + hourMs)).sign(key);
 }
 
-describe('clock jump', () => {
+describe('clock', () => {
   test.each([
     ['back by an hour', -hourMs],
     ['back by ten years', -10 * yearMs],
     ['forward by ten years', 10 * yearMs],
-  ])('%s loses no save and never decreases updatedAt', async (_, ms) => {
+  ])('jump %s loses no save and never decreases updatedAt', async (_, ms) => {
     const { carrier } = await startSandbox();
     const testApp = await createTestApp({ carrier: carrier() });
     const first = await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
@@ -74,7 +74,7 @@ describe('clock jump', () => {
     expect(before.ltc.lifetimeCare?.careCosts).toBe(2);
   });
 
-  test('back records audit events with the current time of the clock', async () => {
+  test('jump back records audit events with the current time of the clock', async () => {
     const testApp = await createTestApp();
     const realAtMs = testApp.now.getTime();
     jump(testApp, yearMs);
@@ -86,7 +86,7 @@ describe('clock jump', () => {
     expect(times.toSorted()).toEqual([realAtMs, realAtMs, realAtMs + yearMs]);
   });
 
-  test('back keeps the order and the numbers of a user’s applications', async () => {
+  test('jump back keeps the order and the numbers of a user’s applications', async () => {
     const { carrier } = await startSandbox();
     const testApp = await createTestApp({ carrier: carrier() });
     const start = async (lastName: string) =>
@@ -106,7 +106,7 @@ describe('clock jump', () => {
     }
   });
 
-  test('back does not keep the circuit open for longer than configured', async () => {
+  test('jump back does not keep the circuit open for longer than configured', async () => {
     let isBroken = true;
     const server = Bun.serve({
       port: 0,
@@ -128,7 +128,7 @@ describe('clock jump', () => {
     }
   });
 
-  test('back at the database does not extend the lease of a dead holder', async () => {
+  test('jump back at the database does not extend the lease of a dead holder', async () => {
     const { db } = await temporaryDatabase();
     expect(await acquireLease(db, 'reconciler', 'first', 30)).toBeTrue();
     expect(await acquireLease(db, 'reconciler', 'second', 30)).toBeFalse();

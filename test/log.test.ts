@@ -126,7 +126,7 @@ describe('request line', () => {
     [{ status: Number.NaN }, { status: 0 }],
     [{ durationMs: Number.NaN }, { durationMs: 0 }],
     [{ durationMs: Number.POSITIVE_INFINITY }, { durationMs: 0 }],
-  ])('is one line of JSON with safe values for %j', (sent, expected) => {
+  ])('has one line of JSON with safe values for %j', (sent, expected) => {
     const lines: string[] = [];
     loggingTo(lines).request({ ...request, ...sent });
     const { time, ...line } = only(lines);
@@ -134,7 +134,7 @@ describe('request line', () => {
     expect(line).toEqual({ level: 'info', ...request, durationMs: 1.24, msg: 'request', ...expected });
   });
 
-  test.each(['warn', 'error', 'silent'] as const)('is not written at %s', (level) => {
+  test.each(['warn', 'error', 'silent'] as const)('does not appear at level %s', (level) => {
     const lines: string[] = [];
     createLog(level, { write: (line) => lines.push(line) }).request(request);
     expect(lines).toEqual([]);
@@ -229,17 +229,14 @@ describe('standard output', () => {
     return { child, live };
   }
 
-  test.skipIf(process.platform !== 'linux')(
-    'on a full disk loses lines but fails no request and not the process',
-    async () => {
-      const { child, live } = await startWith(openSync('/dev/full', 'w'));
-      for (let count = 0; count < 20; count += 1) expect(await live()).toBe(200);
-      child.kill('SIGTERM');
-      expect(await child.exited).toBe(0);
-    },
-  );
+  test.skipIf(process.platform !== 'linux')('loses lines but fails no request on a full disk', async () => {
+    const { child, live } = await startWith(openSync('/dev/full', 'w'));
+    for (let count = 0; count < 20; count += 1) expect(await live()).toBe(200);
+    child.kill('SIGTERM');
+    expect(await child.exited).toBe(0);
+  });
 
-  test('with a closed reader loses lines but fails no request and not the process', async () => {
+  test('loses lines but fails no request with a closed reader', async () => {
     const { child, live } = await startWith('pipe');
     if (typeof child.stdout === 'number' || child.stdout === undefined) throw new Error('There is no pipe');
     await child.stdout.cancel();
@@ -249,7 +246,7 @@ describe('standard output', () => {
     expect(await new Response(child.stderr).text()).toBe('');
   });
 
-  test.skipIf(process.platform !== 'linux')('with a stalled reader uses bounded memory', async () => {
+  test.skipIf(process.platform !== 'linux')('uses bounded memory with a stalled reader', async () => {
     // 100 MB of lines that are never read.
     const child = Bun.spawn([process.execPath, join(import.meta.dirname, 'support/flood-log.ts')], {
       stdout: stalledPipe(),
@@ -260,7 +257,7 @@ describe('standard output', () => {
     expect(grownMb).toBeLessThan(80);
   });
 
-  test.skipIf(process.platform !== 'linux')('with a stalled reader delays neither requests nor the stop', async () => {
+  test.skipIf(process.platform !== 'linux')('delays neither requests nor the stop with a stalled reader', async () => {
     const { child, live } = await startWith(stalledPipe());
     for (let count = 0; count < 500; count += 1) await live();
     expect(await live()).toBe(200);

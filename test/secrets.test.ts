@@ -87,8 +87,8 @@ const tokenOf = () =>
     now: new Date(),
   });
 
-describe('secrets are not exposed', () => {
-  test('by a running service at log level debug with an unavailable carrier', async () => {
+describe('secrets', () => {
+  test('do not appear in responses, output and arguments of a running service at log level debug', async () => {
     const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
     const { statuses, output, seen } = await exposedBy({ environment: { ...settings, ...ofFile } }, await tokenOf());
     expect(statuses).toEqual([404, 503]);
@@ -101,7 +101,7 @@ describe('secrets are not exposed', () => {
     ['DATABASE_URL', `ws://${inAddress}@127.0.0.1:1`],
     ['AUTH_JWKS_URL', `http://${inAddress}@127.0.0.1:1/jwks?key=sesame-query`],
   ])(
-    'by a %s with credentials that is unreachable: %s',
+    'do not appear when %s has credentials and is unreachable: %s',
     async (key, address) => {
       const { AUTH_SECRET, DATABASE_ENCRYPTION_KEY, ...others } = secrets;
       const auth = key === 'AUTH_JWKS_URL' ? {} : { AUTH_SECRET };
@@ -122,7 +122,7 @@ describe('secrets are not exposed', () => {
     60_000,
   );
 
-  test('by a start that rejects a setting', async () => {
+  test('do not appear when a start rejects a setting', async () => {
     // The short form starts one real process.
     let isReal = true;
     for (const bad of [
@@ -146,7 +146,7 @@ describe('secrets are not exposed', () => {
     }
   }, 60_000);
 
-  test('by a failing command or by doctor', async () => {
+  test('do not appear in the output of failing commands and doctor', async () => {
     const { DATABASE_AUTH_TOKEN, ...ofFile } = secrets;
     const line = await createCommandLine(
       { ...settings, ...ofFile, NEW_DATABASE_ENCRYPTION_KEY: 'sesame-new' },
@@ -178,7 +178,7 @@ describe('secrets are not exposed', () => {
   }, 60_000);
 
   test.skipIf(!hasSqld || process.platform !== 'linux')(
-    'by the replica sync process, whose environment has no secrets, also with an .env file in the folder',
+    'do not appear in the environment of the replica sync process, also with an .env file in the folder',
     async () => {
       const sqld = await startSqld();
       const db = await openDatabase({ url: sqld.url, timeoutMs: 5000 });

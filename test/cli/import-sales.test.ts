@@ -360,13 +360,13 @@ describe('killed import', () => {
     expect(last).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: saves.length - 1 } } } });
   };
 
-  test('is completed by a second run during concurrent saves, on a file', async () => {
+  test('completes in a second run during concurrent saves, on a file', async () => {
     const { url } = await temporaryDatabase();
     check(await interruptedImport(url));
   }, 30_000);
 
   test.skipIf(!hasSqld || !isLong)(
-    'is completed by a second run during concurrent saves, on a libSQL server',
+    'completes in a second run during concurrent saves, on a libSQL server',
     async () => {
       const { url } = await startSqld();
       check(await interruptedImport(url));

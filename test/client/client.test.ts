@@ -54,25 +54,25 @@ const page =
 describe('retry', () => {
   const passing = ['application-in-progress', 'database-unavailable', 'carrier-timeout', 'carrier-bad-answer'] as const;
 
-  test.each(passing)('is sent after %s', async (slug) => {
+  test.each(passing)('follows %s', async (slug) => {
     const { arrived, client } = scriptedService(problem(slug, { 'retry-after': '0' }), ok);
     expect(await client().saveProfile({})).toMatchObject({ data: user, error: undefined });
     expect(arrived.length).toBe(2);
   });
 
-  test.each([429, 502, 503, 504])('is sent after a proxy page with status %d', async (status) => {
+  test.each([429, 502, 503, 504])('follows a proxy page with status %d', async (status) => {
     const { arrived, client } = scriptedService(page(status), ok);
     expect((await client().getUser()).error).toBeUndefined();
     expect(arrived.length).toBe(2);
   });
 
-  test('is sent after a broken connection', async () => {
+  test('follows a broken connection', async () => {
     const { arrived, client } = scriptedService(() => 'broken', ok);
     expect((await client().matchProducts()).error).toBeUndefined();
     expect(arrived.length).toBe(2);
   });
 
-  test('is not sent after permanent errors', async () => {
+  test('does not follow permanent errors', async () => {
     const passed: readonly string[] = Object.keys(problemKinds).filter((slug) => {
       const { status } = problemKinds[slug as keyof typeof problemKinds];
       return [408, 409, 429, 502, 503, 504].includes(status);
@@ -99,14 +99,14 @@ describe('retry', () => {
     for (const waitMs of await Promise.all(waits)) expect(waitMs).toBeGreaterThan(950);
   });
 
-  test('is not sent when Retry-After exceeds the deadline', async () => {
+  test('does not start when Retry-After exceeds the deadline', async () => {
     const { arrived, client } = scriptedService(problem('carrier-timeout', { 'retry-after': '3600' }), ok);
     const { error } = await client().startLtcApplication(applicant);
     expect(error).toMatchObject({ slug: 'carrier-timeout', retryAfterSeconds: 3600 });
     expect(arrived.length).toBe(1);
   });
 
-  test('is sent at most up to the number of attempts', async () => {
+  test('stops at the configured number of attempts', async () => {
     const always = () => scriptedService(problem('database-unavailable', { 'retry-after': '0' }));
     const [usual, set, once] = [always(), always(), always()];
     expect((await usual.client().getUser()).error?.slug).toBe('database-unavailable');
@@ -132,7 +132,7 @@ describe('retry', () => {
     ]);
   });
 
-  test('is sent for a save with If-Match only when the first attempt cannot have been applied', async () => {
+  test('follows a save with If-Match only when the first attempt cannot have been applied', async () => {
     const refused = [
       ['network-failure', () => 'broken' as const],
       ['database-unavailable', problem('database-unavailable', { 'retry-after': '0' })],
@@ -206,7 +206,7 @@ describe('timeout', () => {
     expect((await silent.saveProfile({}, { timeoutMs: 20 })).error).toEqual({ slug: 'timed-out', timeoutMs: 20 });
   });
 
-  test('is off when it is infinite', async () => {
+  test('has no effect when it is infinite', async () => {
     const token = () => Bun.sleep(30).then(() => 'late');
     const client = scriptedService(ok).client({ token, timeoutMs: Number.POSITIVE_INFINITY });
     expect((await client.getUser()).error).toBeUndefined();
@@ -221,7 +221,7 @@ describe('timeout', () => {
 });
 
 describe('token', () => {
-  test('is requested again once after a 401', async () => {
+  test('refreshes once after a 401', async () => {
     const requested: boolean[] = [];
     const token = async ({ isRefused }: { isRefused: boolean }) => {
       requested.push(isRefused);
@@ -269,7 +269,7 @@ describe('result', () => {
     });
   });
 
-  test('is isNotModified for 304 after If-None-Match, and unexpected otherwise', async () => {
+  test('has isNotModified for 304 after If-None-Match, and unexpected-answer otherwise', async () => {
     const { arrived, client } = scriptedService(() => new Response(null, { status: 304, headers: { etag: '"1-1"' } }));
     const { data, error, isNotModified, etag } = await client().getUser({ ifNoneMatch: '"1-1"' });
     expect([data, error, isNotModified, etag]).toEqual([undefined, undefined, true, '"1-1"']);
@@ -290,7 +290,7 @@ describe('result', () => {
       () => Response.json({ type: '/problems/constructor', status: 400 }, { status: 400 }),
     ],
   ];
-  test.each(unexpected)('is unexpected-answer for %s', async (_, reply) => {
+  test.each(unexpected)('has unexpected-answer for %s', async (_, reply) => {
     expect((await scriptedService(reply).client({ attempts: 1 }).getUser()).error?.slug).toBe('unexpected-answer');
   });
 
@@ -382,7 +382,7 @@ describe('request', () => {
     }
   });
 
-  test('is impossible with an invalid baseUrl: createClient throws', () => {
+  test('requires a valid baseUrl, otherwise createClient throws', () => {
     const wrong = ['nowhere', '', '/api', '//a', 'localhost:3000', 'ftp://a', 'http://', 'http:\\\\a', 'http://a b'];
     for (const baseUrl of [...wrong, 'http://a:port', 'http://a:', 'http://[a', 'https://me:secret@a']) {
       expect(() => createClient({ baseUrl, token: '' })).toThrow(new TypeError(baseUrlRule));

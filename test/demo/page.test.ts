@@ -212,7 +212,7 @@ describe('demo page', () => {
     expect((await load(port, 'localhost', [['Origin', 'http://localhost:5173']])).status).toBe(404);
   });
 
-  test('is served under PUBLIC_URL for a local browser', async () => {
+  test('works under PUBLIC_URL for a local browser', async () => {
     const { port } = await listen('https://demo.example');
     expect((await load(port, 'demo.example')).status).toBe(200);
     expect((await load(port, 'other.example')).status).toBe(404);
@@ -221,7 +221,7 @@ describe('demo page', () => {
 
   const printedPage = (service: Service) => /^ +page +(\S+)$/m.exec(service.output())?.[1];
 
-  test('is printed at the start with a working address', async () => {
+  test('has a working address in the start output', async () => {
     for (const host of ['0.0.0.0', 'localhost']) {
       const service = await startService({ environment: { HOST: host } });
       expect((await fetch(printedPage(service) ?? '')).status).toBe(200);
@@ -229,7 +229,7 @@ describe('demo page', () => {
     }
   });
 
-  test.skipIf(lanAddress === undefined)('is neither served nor printed under a network address', async () => {
+  test.skipIf(lanAddress === undefined)('does not exist under a network address, nor in the start output', async () => {
     const alone = await startService({ environment: { HOST: lanAddress ?? '' } });
     expect(printedPage(alone)).toBeUndefined();
     expect((await fetch(`${alone.address}/`)).status).toBe(404);
@@ -262,7 +262,7 @@ describe('demo page', () => {
     expect(service.output()).not.toContain('page  ');
   });
 
-  test('holds nothing of its own but files: no script or style in its text', async () => {
+  test('contains no inline script or style', async () => {
     const text = await Bun.file(new URL('../../src/demo/page.html', import.meta.url)).text();
     expect(text).not.toMatch(/<script(?![^>]*\ssrc=)|<style|\son\w+=|style=|https?:/);
   });

@@ -63,7 +63,7 @@ describe('security headers', () => {
     ['GET', '/v2/private/cemetery/all?page=0', 422, { headers: json }],
   ];
   test.each(cases.map(([method, path, status, options = {}]) => ({ method, path, status, options })))(
-    'are on $method $path with status $status',
+    'appear on $method $path with status $status',
     async ({ method, path, status, options }) => {
       const response = await send(method, path, options);
       expect(response.status).toBe(status);
@@ -71,7 +71,7 @@ describe('security headers', () => {
     },
   );
 
-  test.each(privateRoutes)('are on $method $path with and without a token', async ({ method, path }) => {
+  test.each(privateRoutes)('appear on $method $path with and without a token', async ({ method, path }) => {
     for (const headers of [{}, { authorization: `Bearer ${token}` }])
       expectHardened((await send(method, path, { headers })).headers);
   });
@@ -88,7 +88,7 @@ describe('Cache-Control', () => {
     },
   );
 
-  test('is no-store for health, errors and pages with a nonce, and public for static files', async () => {
+  test('has no-store for health, errors and pages with a nonce, and public for static files', async () => {
     for (const path of ['/health/live', '/health/ready', '/nowhere', '/swagger'])
       expect((await send('GET', path)).headers.get('cache-control')).toBe('no-store');
     for (const path of ['/icons/term-life.svg', '/swagger/scalar.js', '/problems/forbidden'])
@@ -104,7 +104,7 @@ test('Cross-Origin-Resource-Policy is cross-origin for icons only', async () => 
 });
 
 describe('Strict-Transport-Security', () => {
-  test('is on every response, also on errors, when PUBLIC_URL is https', async () => {
+  test('appears on every response, also on errors, when PUBLIC_URL is https', async () => {
     const config = { ...testConfig, publicUrl: 'https://planning.example' };
     const secure = await createTestApp({ config });
     for (const path of ['/health/live', '/nowhere', '/swagger', '/icons/term-life.svg'])

@@ -219,16 +219,16 @@ describe('valid body', () => {
     ['Application/JSON;charset="UTF-8"', '{}'],
     ['application/json', '\ufeff{}'],
     ['application/json', ' {\n} '],
-  ])('is accepted with type %s: %j', async (type, body) => {
+  ])('succeeds with type %s: %j', async (type, body) => {
     expect((await post(ltc, body, { 'content-type': type })).status).toBe(200);
   });
 
-  test('is accepted without Content-Length', async () => {
+  test('succeeds without Content-Length', async () => {
     const response = await post(ltc, chunked('{"careCosts":7}'));
     expect(response.body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 7 } } } });
   });
 
-  test('is accepted at exactly the size limit', async () => {
+  test('succeeds at exactly the size limit', async () => {
     expect((await post(ltc, `{}${' '.repeat(262_142)}`)).status).toBe(200);
     expect((await post(ltc, `{}${' '.repeat(262_143)}`)).status).toBe(413);
   });

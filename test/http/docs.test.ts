@@ -70,7 +70,7 @@ const operations = async () =>
   );
 
 describe('/swagger/json', () => {
-  test('is a valid OpenAPI 3.1 document and stable between requests', async () => {
+  test('returns a valid OpenAPI 3.1 document that is stable between requests', async () => {
     const first = await document();
     const result = await new Validator().validate(JSON.parse(JSON.stringify(first)));
     expect(result).toEqual({ valid: true });
@@ -327,13 +327,13 @@ describe('demo tokens on /swagger', () => {
     };
   }
 
-  test('are present for a local client under loopback names and PUBLIC_URL', async () => {
+  test('appear for a local client under loopback names and PUBLIC_URL', async () => {
     const hasTokens = await listen('http://planning.test:8080');
     for (const host of ['127.0.0.1', 'localhost:3000', 'LOCALHOST', '[::1]:3000', 'planning.test:8080'])
       expect([host, await hasTokens({ host })]).toEqual([host, true]);
   });
 
-  test('are absent under other host names, for other origins and in the OpenAPI document', async () => {
+  test('do not appear under other host names, for other origins and in the OpenAPI document', async () => {
     const hasTokens = await listen('http://planning.test:8080');
     const names = ['evil.example', '127.0.0.1.evil.example', 'localhost.evil.example', 'planning.test', '10.0.0.1'];
     for (const host of names) expect([host, await hasTokens({ host })]).toEqual([host, false]);
@@ -341,7 +341,7 @@ describe('demo tokens on /swagger', () => {
     for (const path of ['/swagger/json', '/problems']) expect(await hasTokens({}, path)).toBeFalse();
   });
 
-  test('are absent when the service has no demo tokens', async () => {
+  test('do not appear when the service has no demo tokens', async () => {
     const { call } = await createTestApp();
     const { text } = await call('GET', '/swagger', { headers: { host: '127.0.0.1' } });
     expect(text).not.toContain('<select');

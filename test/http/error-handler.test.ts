@@ -78,7 +78,7 @@ describe('internal error', () => {
     },
   );
 
-  test('is logged with the request id and stack frames', async () => {
+  test('logs the request id and stack frames', async () => {
     logLines.length = 0;
     await fetch(`http://127.0.0.1:${failing.server?.port}/error`, {
       headers: { 'x-request-id': 'find-me-in-the-log' },

@@ -153,7 +153,7 @@ describe('rate limit of unauthenticated requests', () => {
     expect((await request('newcomer')).status).toBe(200);
   });
 
-  test('is not consumed by page views or by valid tokens', async () => {
+  test('does not count page views and valid tokens', async () => {
     const testApp = await limitedApp(2);
     expect(await statuses(4, () => testApp.call('GET', '/problems/forbidden'))).toEqual([200, 200, 429, 429]);
     for (const as of ['a', 'b', 'c', 'd']) expect((await testApp.call('GET', lists, { as })).status).toBe(200);
@@ -199,7 +199,7 @@ describe('client address of the rate limit', () => {
     expect([await request('1.1.1.1'), await request('2.2.2.2'), await request('3.3.3.3')]).toEqual([401, 401, 429]);
   });
 
-  test('is the entry of the trusted proxy, not an entry before it', async () => {
+  test('uses the entry of the trusted proxy, not an entry before it', async () => {
     const request = await listening(1);
     expect([
       await request('1.1.1.1, 9.9.9.9'),
@@ -209,7 +209,7 @@ describe('client address of the rate limit', () => {
     expect(await request('9.9.9.9, 8.8.8.8')).toBe(401);
   });
 
-  test('is the /64 network for IPv6', async () => {
+  test('uses the /64 network for IPv6', async () => {
     const request = await listening(1);
     expect([
       await request('2001:db8::1'),

@@ -16,7 +16,7 @@ const Line = v.strictObject({
 
 describe('X-Request-Id', () => {
   test.each(['GET /v2/private/user', 'GET /health/live', 'GET /nowhere', 'DELETE /health/live', 'GET /swagger'])(
-    'is returned unchanged, or generated when missing, by %s',
+    'returns unchanged, or generated when missing, from %s',
     async (line) => {
       const testApp = await createTestApp();
       const [method = '', path = ''] = line.split(' ');
@@ -28,7 +28,7 @@ describe('X-Request-Id', () => {
   );
 
   test.each(['short', 'a'.repeat(65), 'has space in it', 'ünïcödé-id', '../../etc/passwd', '{"a":1}-----'])(
-    'is replaced when invalid: %s',
+    'changes to a generated id when invalid: %s',
     async (id) => {
       const testApp = await createTestApp();
       const response = await testApp.call('GET', '/health/live', { headers: { 'x-request-id': encodeURI(id) } });

@@ -71,7 +71,7 @@ describe('slow body', () => {
     socket.end();
   });
 
-  test('is accepted when all pieces arrive within the timeout', async () => {
+  test('succeeds when all pieces arrive within the timeout', async () => {
     const { port, head } = await listen(5_000);
     const { socket, exchange } = await connectRaw(port);
     const responding = exchange(head('Connection: close\r\nContent-Length: 19\r\n'));
@@ -95,7 +95,7 @@ describe('request head', () => {
     expect(await exchange(request)).toStartWith('HTTP/1.1 431 ');
   });
 
-  test.skipIf(!isLong)('is cut off within 20 seconds although bytes keep arriving', async () => {
+  test.skipIf(!isLong)('gets cut off within 20 seconds although bytes keep arriving', async () => {
     const { port } = await listen(1000);
     const startedAtMs = performance.now();
     const { socket, exchange } = await connectRaw(port);
@@ -182,7 +182,7 @@ function idleSeconds(settings: { attempts: number; carrierMs: number; databaseMs
 }
 
 describe('idle timeout', () => {
-  test.each([100, 10_000, 25_000])('is longer than a REQUEST_TIMEOUT_MS of %d', (requestTimeoutMs) => {
+  test.each([100, 10_000, 25_000])('exceeds a REQUEST_TIMEOUT_MS of %d', (requestTimeoutMs) => {
     const shortest = idleSeconds({ attempts: 1, carrierMs: 50, databaseMs: 50, requestTimeoutMs });
     // Bun counts in steps of four seconds.
     expect(shortest).toBeGreaterThan(requestTimeoutMs / 1000 + 4);
@@ -207,7 +207,7 @@ describe('slow response', () => {
     expect(idleSeconds(longest)).toBeLessThan(256);
   });
 
-  test.skipIf(!isLong)('is sent after Elysia’s default idle timeout', async () => {
+  test.skipIf(!isLong)('arrives after Elysia’s default idle timeout', async () => {
     const options = serveOptions({ config: testConfig, log: testLog, newRequestId: () => '' });
     const app = new Elysia({ serve: { ...options, idleTimeout: 45 } })
       .get('/', async () => {

@@ -10,14 +10,14 @@ function isFor(address: string | undefined, headers: Record<string, string>): bo
 }
 
 describe('isForThisMachine', () => {
-  test.each(names)('is true under %s only for loopback connections', (host) => {
+  test.each(names)('returns true under %s only for loopback connections', (host) => {
     for (const address of ['127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1'])
       expect([address, isFor(address, { host })]).toEqual([address, true]);
     const others = ['192.0.2.7', '10.127.0.1', '::ffff:192.0.2.7', '::', 'fe80::1', '2001:db8::1', undefined];
     for (const address of others) expect([address, isFor(address, { host })]).toEqual([address, false]);
   });
 
-  test.each(names)('is false under %s for a forwarded request', (host) => {
+  test.each(names)('returns false under %s for a forwarded request', (host) => {
     const headers = {
       Forwarded: 'for=192.0.2.7',
       Via: '1.1 tunnel',

@@ -115,7 +115,7 @@ describe('trace of a request', () => {
 });
 
 describe('incoming traceparent', () => {
-  test('is continued to each carrier attempt without tracestate and baggage', async () => {
+  test('continues to each carrier attempt without tracestate and baggage', async () => {
     const receiver = startReceiver();
     const carrier = await startRecordingCarrier();
     const testApp = await createWatchedApp({ receiver, carrierUrl: carrier.url });
@@ -155,7 +155,7 @@ describe('incoming traceparent', () => {
     `00-${traceId}-b7ad6b7169203331-0g`,
     `00-${traceId}-b7ad6b7169203331-01, ${sampled}`,
     'x'.repeat(8000),
-  ])('is ignored when invalid: %p', async (traceparent) => {
+  ])('has no effect when invalid: %p', async (traceparent) => {
     const receiver = startReceiver();
     const testApp = await createWatchedApp({ receiver });
     const response = await testApp.call('GET', '/v2/private/user/applications', { as: 'a', headers: { traceparent } });
@@ -208,7 +208,7 @@ describe('incoming traceparent', () => {
     expect(receiver.spans).toEqual([]);
   });
 
-  test('is exported for an authenticated request that is rejected', async () => {
+  test('exports an authenticated request that is rejected', async () => {
     const receiver = startReceiver();
     const rateLimits = createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => performance.now());
     const testApp = await createWatchedApp({ receiver, ratio: 0, overrides: { rateLimits } });
@@ -248,7 +248,7 @@ test('carrier requests have no traceparent, and the log no trace id, when tracin
   expect(testApp.logLines.join('')).not.toContain('traceId');
 });
 
-describe('trace receiver', () => {
+describe('trace export', () => {
   const sendRequests = async (receiver: Pick<Receiver, 'url'>) => {
     const testApp = await createWatchedApp({ receiver });
     const read = () => testApp.call('GET', '/v2/private/user/applications', { as: 'plain-user' });
@@ -262,13 +262,13 @@ describe('trace receiver', () => {
       .map((line) => JSON.parse(line))
       .flatMap(({ msg, reason }) => (/^spans/.test(msg) ? [`${msg}: ${reason}`] : []));
 
-  test('that is unreachable delays no request and causes one warning', async () => {
+  test('delays no request and logs one warning when the receiver is unreachable', async () => {
     const testApp = await sendRequests({ url: `http://127.0.0.1:${await freePort()}` });
     await testApp.tracing?.stop();
     expect(warnings(testApp.logLines)).toEqual(['spans cannot be exported: unreachable']);
   });
 
-  test('that returns 503 causes a warning, and another log line when it recovers', async () => {
+  test('logs a warning when the receiver returns 503, and another line when it recovers', async () => {
     const receiver = startReceiver();
     receiver.reply = 503;
     const testApp = await sendRequests(receiver);
@@ -285,7 +285,7 @@ describe('trace receiver', () => {
     ]);
   });
 
-  test('that never responds delays neither requests nor the stop', async () => {
+  test('delays neither requests nor the stop when the receiver never responds', async () => {
     const receiver = startReceiver();
     receiver.reply = 'never';
     const testApp = await sendRequests(receiver);
@@ -295,7 +295,7 @@ describe('trace receiver', () => {
     expect(receiver.sent.length).toBeGreaterThan(0);
   });
 
-  test('that never responds leaves a bounded number of buffered spans', async () => {
+  test('buffers a bounded number of spans when the receiver never responds', async () => {
     const receiver = startReceiver();
     receiver.reply = 'never';
     const settings: TracerSettings = {

@@ -24,7 +24,7 @@ describe('application left open by a killed process', () => {
   test.each([
     ['before the carrier call', false],
     ['after the carrier accepted it', true],
-  ])('is settled once by a repeated request: killed %s', async (_, isAccepted) => {
+  ])('settles once on a repeated request when killed %s', async (_, isAccepted) => {
     const sandbox = await startSandbox();
     const testApp = await createTestApp({ carrier: sandbox.carrier() });
     const store = createApplicationStore(testApp.db);

@@ -163,7 +163,7 @@ describe('Idempotency-Key', () => {
     expect((await start({ ...ada, state: 'NY' }, 'ada', ltc, key)).status).toBe(200);
   });
 
-  test('is deleted after a day', async () => {
+  test('expires after a day', async () => {
     const { testApp, start } = await setUp();
     await start(ada, 'ada', ltc, { 'idempotency-key': 'one' });
     testApp.now = new Date(testApp.now.getTime() + 86_400_001);
@@ -299,7 +299,7 @@ describe('carrier failure', () => {
     expect(await sandbox.store.count()).toBe(before + 1);
   }, 20_000);
 
-  test('with slow responses does not delay other requests', async () => {
+  test('does not delay other requests when the carrier is slow', async () => {
     const { testApp, start } = await setUp();
     let openCount = 200;
     const slow = Array.from({ length: openCount }, async (_, index) => {

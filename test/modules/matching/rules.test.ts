@@ -83,7 +83,7 @@ describe('body mass index', () => {
     expect(holds(obese, bmi({ heightCm, weightKg }))).toBe(expected);
   });
 
-  test('is unknown without a weight or a height', () => {
+  test('stays unknown without a weight or a height', () => {
     expect(holds(obese, bmi({ heightCm: 170 }))).toBeUndefined();
     expect(holds(obese, bmi({ weightKg: 200 }))).toBeUndefined();
     expect(holds({ not: obese }, bmi({}))).toBeUndefined();

@@ -10,7 +10,7 @@ const testApp = await createTestApp();
 await testApp.db.$client.execute(rows);
 
 describe('record stored by the first schema', () => {
-  test.each(['full', 'facilities', 'others', 'rest'])('is returned completely: %s', async (id) => {
+  test.each(['full', 'facilities', 'others', 'rest'])('reads back completely: %s', async (id) => {
     const { rows: stored } = await testApp.db.$client.execute({ sql: 'SELECT * FROM users WHERE id = ?', args: [id] });
     const section = (column: string) => {
       const text = stored[0]?.[column];

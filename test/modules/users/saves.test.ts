@@ -208,7 +208,7 @@ describe('selections of a deep dive', () => {
     },
   );
 
-  test('are stored as leaveFinancialLegacy in the long-term-care step', async () => {
+  test('become leaveFinancialLegacy in the long-term-care step', async () => {
     const selections = [{ id: 4, title: 'A house' }];
     expect((await save(ltc, 'legacy', { selections })).user.ltc.lifetimeCare).toEqual({
       leaveFinancialLegacy: { selections },
