@@ -83,6 +83,7 @@ describe('conformance check', () => {
       'must be equal to one of the allowed values',
       { text: JSON.stringify({ user: { ...user, profile: { gender: 'X' } } }) },
     ],
+    ['"additionalProperty":"nickName"', { text: JSON.stringify({ user: { ...user, profile: { nickName: 'Ada' } } }) }],
     ["must have required property 'insurance'", { text: JSON.stringify({ user: { ...user, insurance: undefined } }) }],
     ['a body was taken that is not as documented', { sentText: '{"nickName":"Ada"}' }],
     ['a body was taken that is not as documented', { sentText: '{"heightCm":1}' }],

@@ -99,7 +99,7 @@ describe('total coverage', () => {
   });
 
   test.each([
-    ['Declined', 'does not offer a policy'],
+    ['Declined', 'offers no policy'],
     ['Notfiled', 'state'],
   ])(
     'returns 422 for a carrier refusal and repeats it for a day without a carrier call: %s',
