@@ -5,7 +5,7 @@ import { createTokenVerifier } from './auth/verifier';
 import { describeConfigError, loadSettings } from './config/env-files';
 import { namesSecretFile } from './config/secrets';
 import { ConfigError, readConfig } from './config/settings';
-import { closeDatabase, keptLogWarning, localPath, placeOf } from './db/client';
+import { closeDatabase, localPath, placeOf, remainingWalWarning } from './db/client';
 import { describeWriteFault } from './db/write-health';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
@@ -172,7 +172,7 @@ async function start(): Promise<void> {
     const closed = await Promise.race([closing, Bun.sleep(patienceMs)]);
     if (closed === undefined) log.error('the database was not closed in time');
     else if (closed.code !== undefined && !lifecycle.hasLostDisk) {
-      log.warn({ code: closed.code, database: placeOf(config.database.url) }, keptLogWarning(closed.code));
+      log.warn({ code: closed.code, database: placeOf(config.database.url) }, remainingWalWarning(closed.code));
     }
   };
   /** A second signal ends the process at once. */

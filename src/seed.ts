@@ -8,22 +8,22 @@ import { type CatalogStore, createCatalogStore } from './modules/matching/store'
 import { createReferenceStore } from './modules/reference/store';
 import { createSalesStore } from './modules/sales/store';
 
-/** Stores the shipped catalogue, unless it is in force already or an operator has imported one. */
+/** Stores the shipped catalogue, unless it is in force or an operator has imported a catalogue. */
 export async function seedCatalog(store: CatalogStore, now: Date): Promise<void> {
   const latest = await store.findLatestVersion();
   const contentHash = hashCatalog(shippedFile);
-  // Saves the work; what decides is the store's own condition.
+  // Only an optimisation: the store checks the condition again in its transaction.
   if (latest?.source === 'imported' || latest?.contentHash === contentHash) return;
   await store.add(readShippedCatalog(), { source: 'shipped', contentHash, now });
 }
 
-/** The same for the same catalogue as it was read, however its file is laid out. */
+/** Hashes the content of a catalogue, not the layout of its file. */
 export function hashCatalog(catalog: { readonly $schema?: unknown }): string {
   const { $schema: _, ...content } = catalog;
   return createHash('sha256').update(JSON.stringify(content)).digest('hex');
 }
 
-/** Stores demo cemeteries and a demo sales team, and keeps those of them that are stored already. */
+/** Stores demo cemeteries and a demo sales team. Existing rows stay unchanged. */
 export async function seedDemo(db: Database, now: Date): Promise<void> {
   const sales = createSalesStore(db);
   const keepsStored = true;
@@ -33,8 +33,8 @@ export async function seedDemo(db: Database, now: Date): Promise<void> {
 }
 
 /**
- * Stores the lists and the catalogue of the package; with `withDemo` also demo data, but only in a database that is marked
- * for development. A second run changes nothing and keeps what operators changed.
+ * Stores the shipped lists and the shipped catalogue, and with `withDemo` demo data if the database is marked for
+ * development. A second run changes nothing, and changes of operators stay.
  */
 export async function seedDatabase(db: Database, { withDemo, now }: { withDemo: boolean; now: Date }): Promise<void> {
   await createReferenceStore(db).seed();
@@ -46,9 +46,9 @@ export async function seedDatabase(db: Database, { withDemo, now }: { withDemo: 
 
 const Traces = v.object({ mark: v.nullable(v.number()), rows: v.number() });
 
-/** Whether a database is marked for development, and whether it seems to hold demo rows; by index, at any size. */
+/** Whether a database is marked for development, and whether it has demo rows. Uses indexes only. */
 export async function findDemoTraces(db: Database): Promise<{ isMarked: boolean; hasRows: boolean }> {
-  const found = await db.$client.execute(`SELECT (SELECT max(for_development) FROM schema_compatibility) AS mark,
+  const found = await db.$client.read(`SELECT (SELECT max(for_development) FROM schema_compatibility) AS mark,
     EXISTS (SELECT 1 FROM staff WHERE id = 'demo-manager' AND last_name = 'Somerville')
       OR EXISTS (SELECT 1 FROM cemeteries WHERE external_id = 'demo-01' AND created_by = 'demo') AS rows`);
   const { mark, rows } = v.parse(Traces, found.rows[0]);

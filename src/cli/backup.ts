@@ -5,11 +5,11 @@ import * as v from 'valibot';
 import { DatabaseUrl, EncryptionKey, NonEmpty } from '../config/validators';
 import { copyDatabase } from '../db/backup';
 import { type DatabaseSettings, localPath, placeOf } from '../db/client';
-import { keyRemedy } from '../db/encryption';
+import { keyRemedy } from '../db/database-file';
 import { DatabaseError, reasonOf } from '../db/errors';
 import type { CopiedTable } from '../db/row-copy';
 import type { DatabasePlace } from '../db/row-store';
-import { noteCompleted } from '../db/statements';
+import { recordCompletion } from '../db/statements';
 import { OperatorError } from '../errors';
 import { commandName } from '../shared/build';
 import { type Context, readSecret, readSettings } from './context';
@@ -94,7 +94,7 @@ async function backUp(context: Context, file: string, options: BackupOptions): P
 /** Records the time for the metrics and their alerts. The backup is valid without it, also of an older schema. */
 async function recordBackup(context: Context, settings: DatabaseSettings, startedAt: Date): Promise<void> {
   try {
-    await withOpened(context, settings, (db) => noteCompleted(db, 'backup', startedAt));
+    await withOpened(context, settings, (db) => recordCompletion(db, 'backup', startedAt));
   } catch (error) {
     context.stderr.write(`The time of this backup is not recorded for the metrics: ${reasonOf(error)}\n`);
   }

@@ -14,21 +14,20 @@ import {
 import { open } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import type { Config } from '../config/settings';
-import { type Contents, examineCopy, UnfitError, withSoleUse } from '../db/backup';
+import { type Contents, examineCopy, UnusableFileError, withExclusiveLock } from '../db/backup';
 import {
   absenceOf,
   closeDatabase,
   type Database,
   type DatabaseSettings,
-  keptLogWarning,
   openDatabase,
   placeOf,
+  remainingWalWarning,
 } from '../db/client';
-import { DatabaseFileError, requireOwnLog } from '../db/database-file';
-import { keyFaultOf, keyRemedy } from '../db/encryption';
+import { DatabaseFileError, keyFaultOf, keyRemedy, rejectOrphanedWal } from '../db/database-file';
 import { DatabaseError } from '../db/errors';
 import { damageMessage, reportSchema } from '../db/migrate';
-import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
+import { incompatibilityMessage, incompatibilityOf, schemaState } from '../db/schema-check';
 import { OperatorError } from '../errors';
 import { commandName } from '../shared/build';
 import type { Context } from './context';
@@ -46,8 +45,8 @@ export async function withDatabase<Result>(
   const absence = absenceOf(config.database.url);
   if (absence !== undefined) throw new OperatorError(`${absence} Run \`${commandName} migrate\` first.`);
   return withOpened(context, config.database, async (db) => {
-    const fit = await schemaFit(db.$client);
-    if (fit !== 'fit') throw new OperatorError(unfitMessage(fit, placeOf(config.database.url)));
+    const state = await schemaState(db.$client);
+    if (state !== 'compatible') throw new OperatorError(incompatibilityMessage(state, placeOf(config.database.url)));
     const { blocking } = await reportSchema(db);
     if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
     return work(db);
@@ -71,11 +70,11 @@ export async function withOpened<Result>(
       return await work(db);
     } finally {
       const code = await closeDatabase(db);
-      if (code !== undefined) stderr.write(`${place}: ${keptLogWarning(code)}.\n`);
+      if (code !== undefined) stderr.write(`${place}: ${remainingWalWarning(code)}.\n`);
     }
   } catch (error) {
-    const fit = unfitOf(error);
-    throw fit === undefined ? error : new OperatorError(unfitMessage(fit, place));
+    const state = incompatibilityOf(error);
+    throw state === undefined ? error : new OperatorError(incompatibilityMessage(state, place));
   }
 }
 
@@ -88,12 +87,12 @@ export const companionSuffixes = ['-wal', '-shm', '-journal'] as const;
  * @throws OperatorError when it does not exist
  */
 export function existingFile(path: string): string {
-  requireOwnLog(path);
+  rejectOrphanedWal(path);
   if (!existsSync(path)) throw new OperatorError(`There is no database at ${resolve(path)}.`);
   return realpathSync(path);
 }
 
-const unfitReasons: Readonly<Record<UnfitError['kind'], string>> = {
+const unusableReasons: Readonly<Record<UnusableFileError['kind'], string>> = {
   'not a database': 'is not a database',
   NOT_ENCRYPTED: 'is not encrypted, but DATABASE_ENCRYPTION_KEY is set',
   WRONG_ENCRYPTION_KEY: 'is encrypted with another key, or is not a database',
@@ -115,13 +114,13 @@ export async function examine(
   key: string | undefined,
   outcome: string,
   subject: string,
-  remedies: Partial<Record<UnfitError['kind'], string>> = {},
+  remedies: Partial<Record<UnusableFileError['kind'], string>> = {},
 ): Promise<Contents> {
   try {
     return await examineCopy(copy, key);
   } catch (error) {
-    if (!(error instanceof UnfitError)) throw error;
-    throw new OperatorError(`${outcome}: ${subject} ${unfitReasons[error.kind]}${remedies[error.kind] ?? ''}.`);
+    if (!(error instanceof UnusableFileError)) throw error;
+    throw new OperatorError(`${outcome}: ${subject} ${unusableReasons[error.kind]}${remedies[error.kind] ?? ''}.`);
   }
 }
 
@@ -164,11 +163,11 @@ export async function useAlone<Result>(
   database: string,
   key: string | undefined,
   outcome: string,
-  work: Parameters<typeof withSoleUse<Result>>[2],
+  work: Parameters<typeof withExclusiveLock<Result>>[2],
   advice?: string,
 ): Promise<Result> {
   try {
-    return await withSoleUse(database, key, work);
+    return await withExclusiveLock(database, key, work);
   } catch (error) {
     if (error instanceof DatabaseError && error.code === 'SQLITE_BUSY') {
       throw new OperatorError(`${outcome}: another process has ${database} open. Stop the service first.`);

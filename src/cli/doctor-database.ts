@@ -2,11 +2,10 @@ import { readdirSync, readlinkSync, type Stats, statSync } from 'node:fs';
 import type { Config } from '../config/settings';
 import { absenceOf, type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { driverVersion } from '../db/connection';
-import { DatabaseFileError, nameOfFile } from '../db/database-file';
-import { keyRemedy } from '../db/encryption';
+import { DatabaseFileError, keyRemedy, realPathOf } from '../db/database-file';
 import { findDatabaseError, toDatabaseError } from '../db/errors';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
-import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
+import { incompatibilityMessage, incompatibilityOf, schemaState } from '../db/schema-check';
 import { databaseClock } from '../db/statements';
 import { createWriteProbe, describeWriteFault } from '../db/write-health';
 import { findDemoData } from '../modules/demo-data/store';
@@ -88,8 +87,8 @@ async function connectionFindings(db: Database, { database }: Config): Promise<F
 function unusableDetail(error: unknown, place: string): string {
   const code = findDatabaseError(error)?.code;
   if (code === undefined) throw error;
-  const fit = unfitOf(error);
-  if (fit !== undefined) return unfitMessage(fit, place);
+  const state = incompatibilityOf(error);
+  if (state !== undefined) return incompatibilityMessage(state, place);
   if (error instanceof DatabaseFileError) return error.advice;
   return `${place} cannot be used (${code})${keyRemedy(code).replace(/^ /, '. ')}`;
 }
@@ -107,9 +106,9 @@ export function clockFinding(other: string, otherMs: number, toleranceMs: number
 async function schemaFindings(db: Database, config: Config): Promise<Finding[]> {
   const check = 'schema';
   const place = placeOf(config.database.url);
-  const fit = await schemaFit(db.$client);
-  if (fit !== 'fit' && fit !== 'too-old' && fit !== 'too-new') {
-    return [{ check, result: 'failed', detail: unfitMessage(fit, place) }];
+  const state = await schemaState(db.$client);
+  if (state !== 'compatible' && state !== 'too-old' && state !== 'too-new') {
+    return [{ check, result: 'failed', detail: incompatibilityMessage(state, place) }];
   }
   const { blocking, warnings, objects } = await reportSchema(db);
   const toFinding = (result: 'failed' | 'warning', finding: SchemaFinding): Finding => {
@@ -120,7 +119,8 @@ async function schemaFindings(db: Database, config: Config): Promise<Finding[]> 
     ...blocking.map((finding) => toFinding('failed', finding)),
     ...warnings.map((finding) => toFinding('warning', finding)),
   ];
-  if (fit !== 'fit') return [{ check, result: 'failed', detail: unfitMessage(fit, place) }, ...differences];
+  if (state !== 'compatible')
+    return [{ check, result: 'failed', detail: incompatibilityMessage(state, place) }, ...differences];
   const writes = writesFinding(await createWriteProbe(db.$client)(), place);
   if (blocking.length > 0) return [...differences, writes];
   const catalog = await createCatalogStore(db).findLatestVersion();
@@ -186,7 +186,7 @@ function openFileFindings(path: string): Finding[] {
 
 /** Compares the descriptors of each process with the three files by inode: a link in /proc shows a moved file's new name. */
 function holdersOf(path: string): { readonly pid: string; readonly stale: string | undefined }[] {
-  const name = nameOfFile(path);
+  const name = realPathOf(path);
   const files = ['', '-wal', '-shm'].map((suffix) => {
     const stats = statSync(`${name}${suffix}`, { throwIfNoEntry: false });
     return { name: `${name}${suffix}`, id: stats && idOf(stats) };

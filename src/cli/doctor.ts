@@ -11,7 +11,7 @@ import { type Config, readConfig } from '../config/settings';
 import { openDatabase, placeOf } from '../db/client';
 import { findDatabaseError } from '../db/errors';
 import { syncMarkerOf } from '../db/replica-process';
-import { databaseId, schemaFit, unfitDetail } from '../db/schema-gate';
+import { databaseId, incompatibilityDetails, schemaState } from '../db/schema-check';
 import { AppError, errorCode, OperatorError } from '../errors';
 import { describeZone } from '../shared/calendar';
 import { addressOf } from '../start/listen';
@@ -232,8 +232,9 @@ async function serverReplicaFinding({ database }: Config, url: string): Promise<
   const place = placeOf(url);
   const [replica, primary] = await Promise.all([openDatabase({ ...database, url }), openDatabase(database)]);
   try {
-    const fit = await schemaFit(replica.$client);
-    if (fit !== 'fit') return { check, result: 'failed', detail: `${place} is incompatible: ${unfitDetail[fit]}` };
+    const state = await schemaState(replica.$client);
+    if (state !== 'compatible')
+      return { check, result: 'failed', detail: `${place} is incompatible: ${incompatibilityDetails[state]}` };
     // Another finding reports an unavailable primary.
     const primaryId = await databaseId(primary.$client).catch(() => undefined);
     return primaryId !== undefined && primaryId !== (await databaseId(replica.$client))

@@ -1,8 +1,7 @@
 import { Command, CommanderError } from 'commander';
 import { describeConfigError, loadSettings } from '../config/env-files';
 import { ConfigError, mistypedSettings } from '../config/settings';
-import { DatabaseFileError } from '../db/database-file';
-import { keyRemedy } from '../db/encryption';
+import { DatabaseFileError, keyRemedy } from '../db/database-file';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { OperatorError } from '../errors';
 import { lazy } from '../shared/async';

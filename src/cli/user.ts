@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Argument, Command } from 'commander';
 import * as v from 'valibot';
-import { type Database, truncateLog } from '../db/client';
+import { type Database, truncateWal } from '../db/client';
 import { OperatorError } from '../errors';
 import { createAuditStore } from '../modules/audit/store';
 import { createPersonalDataStore, type Erasure, type PersonalData } from '../modules/privacy/store';
@@ -95,7 +95,7 @@ its files. The command can be repeated.`,
           await confirm(context, erasureQuestion(userId, kept), 'Nothing was erased');
         }
         const erased = await store.erase(userId, { operator: context.operator(), now: new Date() });
-        const isEmptied = await truncateLog(db);
+        const isEmptied = await truncateWal(db);
         printResult(context, options, erased, erasureSentence(erased, kept));
         if (!isEmptied) {
           throw new OperatorError(

@@ -6,10 +6,18 @@ import { SqliteError } from 'libsql';
 import Connection from 'libsql/promise';
 import * as v from 'valibot';
 import { OperatorError } from '../errors';
-import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
-import { abandon, driverKey, encryptionOption, type KeyFault, keyFaultOf } from './encryption';
+import {
+  abandon,
+  DatabaseFileError,
+  driverKey,
+  encryptionOption,
+  type KeyFault,
+  keyFaultOf,
+  openAdvice,
+  rejectOrphanedWal,
+} from './database-file';
 import { DatabaseError, toDatabaseError } from './errors';
-import { knownSchemas, neededMigration } from './schema-gate';
+import { knownSchemas, neededMigration } from './schema-check';
 
 export interface Contents {
   /** Rows of `users`. */
@@ -18,20 +26,20 @@ export interface Contents {
   readonly schema: string;
 }
 
-/** Why a file is no database of this service. */
-export class UnfitError extends Error {
-  override readonly name = 'UnfitError';
+/** A file that is not a usable database of this service. */
+export class UnusableFileError extends Error {
+  override readonly name = 'UnusableFileError';
   readonly kind: 'not a database' | 'damaged' | 'foreign' | 'newer' | KeyFault;
 
-  constructor(kind: UnfitError['kind']) {
+  constructor(kind: UnusableFileError['kind']) {
     super(`The file is ${kind}`);
     this.kind = kind;
   }
 }
 
 /**
- * Writes a consistent copy of a database, with the same key, while other connections read and write it. The driver works
- * on a thread of its own, so the event loop stays free.
+ * Writes a consistent copy of a database, with the same key, while other connections read and write it. The copy runs on a
+ * thread of the driver.
  *
  * @param target an empty file
  * @throws DatabaseError
@@ -44,10 +52,10 @@ export function copyDatabase(path: string, target: string, key: string | undefin
 }
 
 /**
- * Writes a checked backup beside a database file before a migration changes it. The operator removes it.
+ * Writes a checked backup beside a database file before a migration. The operator removes it.
  *
  * @returns the path of the backup
- * @throws OperatorError when the disk has no room for a copy and a rebuilt table, or the copy cannot be made
+ * @throws OperatorError if the disk has no room for a copy and a rebuilt table, or the copy fails
  */
 export async function backUpBeforeMigration(path: string, key: string | undefined): Promise<string> {
   const database = realpathSync(path);
@@ -60,25 +68,28 @@ export async function backUpBeforeMigration(path: string, key: string | undefine
     );
   }
   try {
-    return await keepCopy(database, 'before-migration', key, (partial) => copyDatabase(database, partial, key));
+    return await createCheckedCopy(database, 'before-migration', key, (partial) =>
+      copyDatabase(database, partial, key),
+    );
   } catch (error) {
-    const reason = error instanceof DatabaseError ? error.code : error instanceof UnfitError ? error.kind : 'I/O error';
+    const reason =
+      error instanceof DatabaseError ? error.code : error instanceof UnusableFileError ? error.kind : 'I/O error';
     throw new OperatorError(`The backup before the migration failed (${reason}); nothing was migrated.`);
   }
 }
 
 /**
- * Writes what a connection sees of a database to `<path>.rescued-<time>`. The connection may have files open that were
- * removed or replaced.
+ * Writes the database of a connection to `<path>.rescued-<time>`. The files of the connection may have been removed or
+ * replaced.
  *
  * @returns the path of the checked and synced copy
  */
 export function rescueDatabase(connection: Connection, database: string, key: string | undefined): Promise<string> {
-  return keepCopy(database, 'rescued', key, (partial) => vacuumInto(connection, partial, key));
+  return createCheckedCopy(database, 'rescued', key, (partial) => vacuumInto(connection, partial, key));
 }
 
-/** Writes a copy beside a database, checks and syncs it, and then gives it its name. */
-async function keepCopy(
+/** Writes a copy beside a database, checks and syncs it, and then renames it to its final name. */
+async function createCheckedCopy(
   database: string,
   kind: 'before-migration' | 'rescued',
   key: string | undefined,
@@ -103,41 +114,41 @@ async function keepCopy(
   }
 }
 
-/** SQLite takes the key of the copy from its address; an empty one leaves it plain. */
+/** SQLite takes the key of the copy from its URI; with an empty key, the copy is not encrypted. */
 async function vacuumInto(connection: Connection, target: string, key: string | undefined): Promise<void> {
   const address = `${pathToFileURL(target).href}?key=${key === undefined ? '' : driverKey(key)}`;
   try {
     await connection.exec(`VACUUM INTO '${address.replaceAll("'", "''")}'`);
   } catch (error) {
-    // The driver's message may hold the address, and the key in it.
+    // The driver's message may contain the URI with the key.
     const { code, isUnavailable } = toDatabaseError(error);
     throw new DatabaseError(code, isUnavailable);
   }
 }
 
 /**
- * Returns 1 if SQLite finds no fault in any page, and 0 otherwise. It does not return the report, which may quote text that
- * is not UTF-8: the driver ends the process over such text.
+ * Returns 1 if SQLite finds no fault in any page, else 0. It does not return the report, which may quote text that is not
+ * UTF-8: the driver aborts the process on such text.
  */
 export const intactQuery = "SELECT count(*) FROM pragma_integrity_check(1) WHERE integrity_check = 'ok'";
 
 /**
- * Checks a copy page by page and folds its log into it. No other connection may use the file.
+ * Checks all pages of a copy and removes its WAL. No other connection may use the file.
  *
- * @throws UnfitError when it is not, or no longer, a database of this service that the key opens
+ * @throws UnusableFileError if the file is not an intact database of this service that the key opens
  */
 export async function examineCopy(path: string, key: string | undefined): Promise<Contents> {
   try {
     return await withConnection(path, key, async (connection) => {
       await firstCell(connection, 'PRAGMA journal_mode = DELETE');
-      if ((await firstCell(connection, intactQuery)) !== 1) throw new UnfitError('damaged');
+      if ((await firstCell(connection, intactQuery)) !== 1) throw new UnusableFileError('damaged');
       const schema = await schemaOf(connection);
       return { schema, persons: Number(await firstCell(connection, 'SELECT count(*) FROM users')) };
     });
   } catch (error) {
     const code = error instanceof DatabaseError ? error.code : undefined;
-    if (code === 'SQLITE_NOTADB') throw new UnfitError(keyFaultOf(path, key) ?? 'not a database');
-    if (code === 'SQLITE_CORRUPT') throw new UnfitError('damaged');
+    if (code === 'SQLITE_NOTADB') throw new UnusableFileError(keyFaultOf(path, key) ?? 'not a database');
+    if (code === 'SQLITE_CORRUPT') throw new UnusableFileError('damaged');
     throw error;
   }
 }
@@ -147,56 +158,56 @@ async function schemaOf(connection: Connection): Promise<string> {
     connection,
     `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('__drizzle_migrations', 'users')`,
   );
-  if (tables !== 2) throw new UnfitError('foreign');
+  if (tables !== 2) throw new UnusableFileError('foreign');
   const applied = Number(await firstCell(connection, 'SELECT max(created_at) FROM __drizzle_migrations'));
   const schema = knownSchemas.find(({ createdAt }) => createdAt === applied);
   if (applied < neededMigration) {
-    if (schema === undefined) throw new UnfitError('foreign');
+    if (schema === undefined) throw new UnusableFileError('foreign');
     return schema.name;
   }
   const minReader = Number(await firstCell(connection, 'SELECT max(min_reader) FROM schema_compatibility'));
-  if (minReader > neededMigration) throw new UnfitError('newer');
+  if (minReader > neededMigration) throw new UnusableFileError('newer');
   return schema?.name ?? `newer than ${knownSchemas.at(-1)?.name}`;
 }
 
-/** Writes a copy of a database that the caller uses alone, with another key or without one. */
+/** Writes a copy of the locked database, with another key or without one. */
 type CopyTo = (target: string, key: string | undefined) => Promise<void>;
 
 /**
- * Runs `work` while no other connection can use the database; all of it is in the one file then, without a log beside it.
+ * Runs `work` with an exclusive lock on the database, which is then one file without a WAL.
  *
- * A connection that opens the file meanwhile waits for the lock. If another file has its name by then, SQLite refuses
- * every write through it (SQLITE_READONLY_DBMOVED), which it does only for a file that is not in WAL mode.
+ * A connection that opens the file meanwhile waits for the lock. If the file was replaced by then, SQLite rejects every
+ * write of that connection (SQLITE_READONLY_DBMOVED), which it does only for a file that is not in WAL mode.
  *
- * @throws DatabaseError `SQLITE_BUSY` while another process has it open
+ * @throws DatabaseError `SQLITE_BUSY` if another process has the database open
  */
-export async function withSoleUse<Result>(
+export async function withExclusiveLock<Result>(
   path: string,
   key: string | undefined,
   work: (copyTo: CopyTo) => Result | Promise<Result>,
 ): Promise<Result> {
   const connection = openThreaded(path, key);
   try {
-    await takeAlone(connection);
+    await lockExclusively(connection);
     return await work((target, targetKey) => vacuumInto(connection, target, targetKey));
   } catch (error) {
     throw toFailure(error);
   } finally {
-    await giveBack(connection);
+    await unlock(connection);
   }
 }
 
-async function takeAlone(connection: Connection): Promise<void> {
+async function lockExclusively(connection: Connection): Promise<void> {
   const busy = new DatabaseError('SQLITE_BUSY', true);
   if ((await firstCell(connection, 'PRAGMA journal_mode = DELETE')) !== 'delete') throw busy;
-  // A transaction would hold the lock too, but VACUUM cannot run within one.
+  // An open transaction would keep the lock too, but VACUUM cannot run within one.
   await connection.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT');
-  // A connection opened between the two has set WAL mode again, in which the lock keeps no reader out.
+  // A connection opened in between has set WAL mode again, in which the lock does not exclude readers.
   if ((await firstCell(connection, 'PRAGMA journal_mode')) !== 'delete') throw busy;
 }
 
-/** The driver closes a file only when its statements are collected as garbage, and holds the lock until then. */
-async function giveBack(connection: Connection): Promise<void> {
+/** Releases the lock before the close: the driver closes a file only when its statements are garbage-collected. */
+async function unlock(connection: Connection): Promise<void> {
   try {
     await connection.exec('PRAGMA locking_mode = NORMAL');
     await firstCell(connection, 'SELECT count(*) FROM sqlite_schema');
@@ -234,11 +245,11 @@ async function withConnection<Result>(
  * @throws DatabaseError
  */
 export function openThreaded(path: string, key: string | undefined, timeout = 0): Connection {
-  requireOwnLog(path);
+  rejectOrphanedWal(path);
   try {
     return new Connection(path, { timeout, ...encryptionOption(key) });
   } catch (error) {
-    // The driver names no code for a file that it cannot open.
+    // The driver has no code for a file that it cannot open.
     throw new DatabaseFileError('SQLITE_CANTOPEN', openAdvice(path, 'SQLITE_CANTOPEN'), error);
   }
 }

@@ -1,28 +1,28 @@
 import AsyncConnection from 'libsql/promise';
 import { rescueDatabase } from './backup';
-import { abandon, encryptionOption } from './encryption';
+import { abandon, encryptionOption } from './database-file';
 import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import type { WalIndex, WalState } from './wal';
 
-/** A checkpoint is due when the log has this many frames, as SQLite's own automatic checkpoint is. */
+/** A checkpoint is due at this many frames, like SQLite's automatic checkpoint. */
 const dueFrames = 1000;
-/** A log that has fewer frames than are due is checkpointed after this time. */
+/** A WAL with fewer frames is checkpointed after this time. */
 const maxIdleMs = 60_000;
-/** The size to which a log is cut once it is restarted; a smaller file would be extended again by the next commits. */
-const keptLogBytes = 16 * 1024 * 1024;
-/** How long a thread of the driver waits for the write lock of another process: as long as a short commit takes. */
+/** The WAL is truncated to this size when it restarts; the next commits would have to extend a smaller file. */
+const maxIdleWalBytes = 16 * 1024 * 1024;
+/** How long a thread of the driver waits for the write lock of another process: the time of a short commit. */
 const lockWaitMs = 5;
 const maxBackoffMs = 5000;
-/** A checkpoint holds up saves, so on a slow disk the next one waits for this many times as long as the last one took. */
+/** Saves wait for a checkpoint, so the next one starts only after this many times the duration of the last one. */
 const restFactor = 10;
-/** The first pause of `checkpointAll` after another process has blocked it. */
+/** The first pause of `checkpointAll` when another process blocks it. */
 const firstPauseMs = 20;
 const maxPauseMs = 200;
 
-/** The settings of every connection that may write: only a checkpointer checkpoints. */
-export const manualCheckpoints = `PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = ${keptLogBytes}`;
+/** The settings of every connection that may write: only the checkpointer checkpoints. */
+export const manualCheckpoints = `PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = ${maxIdleWalBytes}`;
 
-/** `write` opens the connections or restarts the log, which a write of a caller waits for. */
+/** `write` opens the connections or restarts the WAL, and a write waits for it. */
 type Task = 'write' | 'checkpoint';
 
 interface Connections {
@@ -33,16 +33,16 @@ interface Connections {
 interface CheckpointerSettings {
   readonly path: string;
   readonly encryptionKey?: string | undefined;
-  /** The database's own, which a restart of the log writes again. */
+  /** The value in the database, which a restart of the WAL writes again. */
   readonly userVersion: number;
   readonly index: WalIndex;
-  /** Fails where nothing may be written any more. */
+  /** Throws when the database is lost. */
   readonly verify: () => void;
-  /** Brings the log to the disk before a checkpoint, and verifies. */
+  /** Syncs the WAL before a checkpoint, and verifies. */
   readonly prepare: () => Promise<void>;
   /** Called with each failure except SQLITE_BUSY. */
   readonly onFailure: (kind: Task, failure: DatabaseError) => void;
-  /** Called after each checkpoint that was due, and when another process has made it. */
+  /** Called after each checkpoint that was due, also when another process made it. */
   readonly onEnd: (isComplete: boolean) => void;
 }
 
@@ -50,12 +50,12 @@ interface CheckpointerSettings {
  * Checkpoints a database in WAL mode on threads of the driver.
  *
  * A checkpoint runs only while this process holds the write lock on a connection of its own. No connection can commit
- * or restart the log at that time, which excludes the WAL-reset race of SQLite before 3.51.3: see docs/durability.md.
+ * or restart the WAL at that time, which excludes the WAL-reset race of SQLite before 3.51.3: see docs/durability.md.
  * The mode is PASSIVE: the other modes continue as PASSIVE without the lock if they cannot get it.
  *
- * A log that is wholly checkpointed is restarted by the next commit, which syncs the new header of the log before it
- * writes. That commit is made here too, so that no other connection of this process ever syncs. The connection that
- * checkpoints makes it, since the first sync of each connection syncs the folder as well.
+ * The next commit restarts a WAL that is completely checkpointed, and syncs its new header first. The checkpointer makes
+ * that commit, so that no other connection of this process ever syncs, and makes it on the connection that checkpoints,
+ * because the first sync of each connection syncs the folder as well.
  */
 export function createCheckpointer(settings: CheckpointerSettings) {
   const { path, encryptionKey, userVersion, index, verify, prepare, onFailure, onEnd } = settings;
@@ -72,11 +72,11 @@ export function createCheckpointer(settings: CheckpointerSettings) {
 
   const open = async (): Promise<AsyncConnection> => {
     const connection = new AsyncConnection(path, { timeout: lockWaitMs, ...encryptionOption(encryptionKey) });
-    // NORMAL syncs in a checkpoint and in a restart, and in no other commit.
+    // NORMAL syncs in a checkpoint and in a restart only.
     await connection.exec(`PRAGMA synchronous = NORMAL; ${manualCheckpoints}; SELECT 1 FROM sqlite_schema LIMIT 1`);
     return connection;
   };
-  /** Opens new connections before it closes failed ones: SQLite removes the log with the last connection. */
+  /** Opens new connections before it closes failed ones, because SQLite removes the WAL with the last connection. */
   const connect = async (): Promise<Connections> => {
     if (connections !== undefined && !hasFailed) return connections;
     const failed = connections;
@@ -107,14 +107,14 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       await locking.exec('COMMIT');
     }
   };
-  /** Commits page 1 as it is; where no reader uses the log, the commit begins a new generation of it. */
+  /** Commits page 1 unchanged. If no reader uses the WAL, the commit begins a new generation of it. */
   const restart = async (limitBytes: number): Promise<void> => {
     const { checkpointing } = await connect();
     await checkpointing.exec(`PRAGMA journal_size_limit = ${limitBytes}`);
     await checkpointing.exec(`BEGIN IMMEDIATE; PRAGMA user_version = ${userVersion}; COMMIT`);
   };
 
-  /** Runs one task at a time. The next one opens a failed connection again. */
+  /** Runs one task at a time. The next task replaces failed connections. */
   const exclusively = <Result>(task: Task, work: () => Promise<Result>): Promise<Result> => {
     const run = async () => {
       if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
@@ -144,7 +144,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     onEnd(isComplete);
   };
 
-  /** @returns whether all of the log is in the database file now, and the log is restarted */
+  /** @returns whether the database file has all frames and the WAL was restarted */
   const attempt = async (limitBytes: number): Promise<boolean> => {
     const startedAtMs = performance.now();
     const before = index.read();
@@ -156,18 +156,18 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     return index.read()?.salts !== state.salts;
   };
   /**
-   * Writes go on during the sync of the log, which makes the one within the checkpoint short.
+   * Writes continue during the sync of the WAL, which makes the sync within the checkpoint short.
    *
-   * @returns whether all of the log is in the database file now
+   * @returns whether the database file has all frames and the WAL was restarted
    */
   const checkpointOnce = async (): Promise<boolean> => {
     await prepare();
-    return exclusively('checkpoint', () => attempt(keptLogBytes));
+    return exclusively('checkpoint', () => attempt(maxIdleWalBytes));
   };
 
   return {
     /**
-     * Opens both connections, so that the log stays the same file while this process lives.
+     * Opens both connections, so that the WAL stays the same file until the process ends.
      *
      * @throws DatabaseError `SQLITE_READONLY` where the file cannot be written
      */
@@ -184,14 +184,14 @@ export function createCheckpointer(settings: CheckpointerSettings) {
       }),
 
     /**
-     * What a write must wait for: a running checkpoint, or the restart of a log that is wholly checkpointed. It rejects
-     * where the log cannot be restarted.
+     * Returns the promise that a write must wait for: a running checkpoint, or the restart of a WAL that is completely
+     * checkpointed. Rejects if the WAL cannot be restarted.
      */
     beforeWrite(): Promise<unknown> | undefined {
       if (running !== undefined) return running.catch(() => undefined);
       const state = index.read();
       if (state === undefined || !isCheckpointed(state)) return undefined;
-      return exclusively('write', () => restart(keptLogBytes));
+      return exclusively('write', () => restart(maxIdleWalBytes));
     },
 
     checkpointOnce,
@@ -220,10 +220,10 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     },
 
     /**
-     * Writes all of the log to the database file and cuts the log to one frame. Waits for readers of other processes.
+     * Writes all frames to the database file and truncates the WAL to one frame. Waits for readers of other processes.
      *
-     * @throws DatabaseError `LOG_IN_USE` where only the cut has failed, or `SQLITE_BUSY` where another process kept the
-     * log from the file
+     * @throws DatabaseError `LOG_IN_USE` if only the truncation failed, or `SQLITE_BUSY` if another process blocked the
+     * checkpoint
      */
     async checkpointAll(timeoutMs: number): Promise<void> {
       const deadlineMs = performance.now() + timeoutMs;
@@ -247,19 +247,19 @@ export function createCheckpointer(settings: CheckpointerSettings) {
      * connections still have the old ones. No commit may follow.
      *
      * @returns the path of the copy
-     * @throws DatabaseError `CLIENT_CLOSED` where no connection has the old files open
+     * @throws DatabaseError `CLIENT_CLOSED` if no connection has the old files open
      */
     rescue(databasePath: string): Promise<string> {
       rescuing ??= (async () => {
         await running?.catch(() => undefined);
-        // A connection that was opened now would have other files.
+        // A connection opened now would open other files.
         if (connections === undefined) throw new DatabaseError('CLIENT_CLOSED', true);
         return rescueDatabase(connections.checkpointing, databasePath, encryptionKey);
       })();
       return rescuing;
     },
 
-    /** @param isLost keeps the connections until the process ends: a close could write to a database that is lost */
+    /** @param isLost keeps the connections open until the process ends: a close could write to the lost database */
     close(isLost: boolean): void {
       isClosed = true;
       const release = () => {
@@ -289,7 +289,7 @@ function isCheckpointed({ frames, checkpointed }: WalState): boolean {
   return checkpointed >= frames;
 }
 
-/** Whether the frames that the log had at `first` are in the database file: a log is restarted only afterwards. */
+/** Whether the database file has the frames that the WAL had at `first`: the WAL restarts only afterwards. */
 function isInFile(first: WalState | undefined, now: WalState | undefined): boolean {
   if (first === undefined || now === undefined) return false;
   return now.salts !== first.salts || now.checkpointed >= first.frames;

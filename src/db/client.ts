@@ -5,13 +5,13 @@ import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { SecretSource } from '../config/secrets';
 import type { DatabaseObserver } from '../telemetry/events';
-import { createIfMissing, removeEmpty, requireOwnLog } from './database-file';
+import { createIfMissing, rejectOrphanedWal, removeEmpty } from './database-file';
 import type { TokenFault } from './errors';
 import { toDatabaseError } from './errors';
 import { openFileClient } from './file-client';
 import type { OnLoss } from './file-watch';
 import type { RemoteSettings } from './remote-client';
-import { gateBySchema } from './schema-gate';
+import { requireCompatibleSchema } from './schema-check';
 import { kindOf, observeCalls, type SqlClient, type SqlStatement } from './sql-client';
 import { reportWriteFaults } from './write-health';
 
@@ -20,30 +20,32 @@ export type Database = LibSQLDatabase & { $client: SqlClient & Client };
 export interface DatabaseSettings {
   readonly url: string;
   readonly authToken?: SecretSource;
-  /** With which a local file is encrypted; of a libSQL server, what is kept of it beside this process. */
+  /** Encrypts the database file, or the embedded replica of a libSQL server. */
   readonly encryptionKey?: string | undefined;
-  /** Refuses a file of another program, and does not change it. */
+  /** Rejects a file of another program without changing it. */
   readonly isOwn?: boolean;
-  /** The longest that any statement may take, waiting for a lock included. */
+  /** The longest time for a statement, waits for locks included. */
   readonly timeoutMs: number;
 }
 
+/** Each `onChange` is called with a code when the state becomes bad, and without one when it is good again. */
 export interface DatabaseWatch {
+  /** Called once when the database file or its disk is lost; from then on writes are rejected. */
   readonly onLoss?: OnLoss;
   readonly onCheckpointChange?: (code?: string) => void;
+  /** `objects` are those that are missing or changed. */
   readonly onSchemaChange?: (code?: string, objects?: string[]) => void;
-  /** Called with a code when writes begin to fail, and without one when they work again. */
   readonly onWritesChange?: (code?: string) => void;
   readonly onTokenChange?: (fault?: TokenFault) => void;
   readonly observers?: readonly DatabaseObserver[];
 }
 
-/** The path of a `file:` address, or undefined for a remote database. */
+/** Returns the path of a `file:` URL, or undefined for a remote database. */
 export function localPath(url: string): string | undefined {
   return url.startsWith('file:') ? url.slice('file:'.length) : undefined;
 }
 
-/** Where the data is, for people: without the credentials that an address may carry. */
+/** Returns the absolute path or the URL without credentials, for messages. */
 export function placeOf(url: string): string {
   const path = localPath(url);
   if (path !== undefined) return resolve(path);
@@ -52,20 +54,20 @@ export function placeOf(url: string): string {
 }
 
 /**
- * Says that a `file:` address leads to no file or to one of 0 bytes; undefined for any other database.
+ * Returns a sentence if the file of a `file:` URL is missing or empty, else undefined.
  *
- * @throws DatabaseFileError `WAL_ORPHANED` when a log lies beside a file that is missing or empty
+ * @throws DatabaseFileError `WAL_ORPHANED` if a missing or empty file has a WAL
  */
 export function absenceOf(url: string): string | undefined {
   const path = localPath(url);
   if (path === undefined) return undefined;
-  requireOwnLog(path);
+  rejectOrphanedWal(path);
   try {
     const found = statSync(path, { throwIfNoEntry: false });
     if (found === undefined) return `There is no database at ${placeOf(url)}.`;
     return found.isFile() && found.size === 0 ? `The database file ${placeOf(url)} is empty (0 bytes).` : undefined;
   } catch {
-    // Opening it tells the reason.
+    // The open reports the reason.
     return undefined;
   }
 }
@@ -110,31 +112,22 @@ function toList(args: InArgs | readonly InValue[] | undefined): readonly InValue
 }
 
 /**
- * Opens the database behind any supported address (`file:`, `http(s):`, `ws(s):`, `libsql:`), and makes a file that is
- * missing. Each failed statement throws a DatabaseError; a server that is away shows at the first statement.
+ * Opens a database by its URL (`file:`, `http(s):`, `ws(s):` or `libsql:`). Creates a missing file. An unreachable server
+ * fails at the first statement, not here.
  */
 export async function openDatabase(settings: DatabaseSettings): Promise<Database> {
   const path = localPath(settings.url);
   if (path === undefined) return toDatabase(await loadRemoteClient(settings));
-  const isMade = createIfMissing(path);
+  const isNew = createIfMissing(path);
   try {
     return toDatabase(await openFileClient({ ...settings, path }));
   } catch (error) {
-    if (isMade) removeEmpty(path);
+    if (isNew) removeEmpty(path);
     throw error;
   }
 }
 
-/**
- * Opens the database as the service uses it: the writes of many callers share one transaction, and nothing is sent
- * while the schema does not fit this build.
- *
- * @param watch.onLoss called when a local file or its disk is lost, and writes are refused from then on
- * @param watch.onCheckpointChange called when checkpoints of a local file start to fail (with a code), and when one
- * succeeds again
- * @param watch.onTokenChange called when a server starts to refuse the token (with a code), and when it accepts it again
- * @param watch.onSchemaChange called when the schema does not fit any more (with a code), and when it does again
- */
+/** Opens the database for the service: with group commit, schema compatibility checks and the callbacks of `watch`. */
 export async function openServiceDatabase(settings: DatabaseSettings, watch: DatabaseWatch = {}): Promise<Database> {
   const { onLoss, onCheckpointChange, onSchemaChange, onTokenChange, onWritesChange, observers = [] } = watch;
   const path = localPath(settings.url);
@@ -142,14 +135,14 @@ export async function openServiceDatabase(settings: DatabaseSettings, watch: Dat
     path === undefined
       ? await loadGroupingClient({ ...settings, ...(onTokenChange && { onTokenChange }) }, observers)
       : await openFileClient({ ...settings, path, observers, onLoss, onCheckpointChange });
-  const gated = gateBySchema(onWritesChange ? reportWriteFaults(client, onWritesChange) : client, {
+  const gated = requireCompatibleSchema(onWritesChange ? reportWriteFaults(client, onWritesChange) : client, {
     timeoutMs: settings.timeoutMs,
     ...(onSchemaChange && { onChange: onSchemaChange }),
   });
   return toDatabase(observeCalls(gated, observers));
 }
 
-/** What speaks to a server is large, and a start on a file needs none of it. */
+/** Imports the large remote driver only if it is needed. */
 async function loadRemoteClient(settings: RemoteSettings): Promise<SqlClient> {
   const { openRemoteClient } = await import('./remote-client');
   return openRemoteClient(settings);
@@ -164,12 +157,12 @@ async function loadGroupingClient(
 }
 
 /**
- * Brings all of a local file's log into the file and cuts the log, which otherwise holds deleted rows until it is
- * overwritten. Waits for readers of other processes.
+ * Checkpoints a database file and truncates the WAL, which otherwise contains deleted rows until it is overwritten. Waits
+ * for readers of other processes.
  *
- * @returns false when another process was still reading after two seconds
+ * @returns false if another process is still reading after two seconds
  */
-export async function truncateLog({ $client }: Database): Promise<boolean> {
+export async function truncateWal({ $client }: Database): Promise<boolean> {
   try {
     await $client.checkpoint?.();
     return true;
@@ -181,10 +174,10 @@ export async function truncateLog({ $client }: Database): Promise<boolean> {
 }
 
 /**
- * Closes the database. The log of a local file is checkpointed, and removed where no other process has the file open.
+ * Checkpoints and closes the database. Removes the WAL if no other process has the file open.
  *
- * @returns why rows may be in the log alone, as a code: `SQLITE_BUSY` where another process was still reading after two
- * seconds; undefined where the file holds all rows
+ * @returns undefined if the file has all rows, else the code of the failed checkpoint: `SQLITE_BUSY` if another process was
+ * still reading after two seconds
  */
 export async function closeDatabase({ $client }: Database): Promise<string | undefined> {
   try {
@@ -198,22 +191,19 @@ export async function closeDatabase({ $client }: Database): Promise<string | und
   }
 }
 
-/** What to do after `closeDatabase` has returned a code. */
-export function keptLogWarning(code: string) {
+/** Returns the warning for a code of `closeDatabase`. */
+export function remainingWalWarning(code: string) {
   return code === 'SQLITE_BUSY'
     ? 'the log could not be emptied because another process reads: keep the -wal file with the database file'
     : 'the log could not be written to the database file: keep the -wal file with the database file';
 }
 
-/** What Drizzle has put together. */
+/** A statement built with Drizzle. */
 export interface Statement {
   toSQL(): { sql: string; params: unknown[] };
 }
 
-/**
- * Runs the statements in one write transaction, all or nothing, and gives each one's rows as the driver returns
- * them. Drizzle's own `batch` opens a DEFERRED transaction, which fails under concurrent writers.
- */
+/** Runs statements in one write transaction, all or none, and returns the rows of each with the column names of SQL. */
 export async function writeBatch(db: Database, statements: readonly Statement[]): Promise<Record<string, unknown>[][]> {
   const results = await db.$client.write(
     statements.map((statement) => {

@@ -3,10 +3,9 @@ import Connection from 'libsql';
 import { LRUCache } from 'lru-cache';
 import * as v from 'valibot';
 import { manualCheckpoints } from './checkpointer';
-import { DatabaseFileError, openAdvice, requireOwnLog } from './database-file';
-import { abandon, encryptionOption } from './encryption';
+import { abandon, DatabaseFileError, encryptionOption, openAdvice, rejectOrphanedWal } from './database-file';
 import { DatabaseError, toDatabaseError } from './errors';
-import { contentsOf, contentsQuery } from './schema-gate';
+import { contentsOf, contentsQuery } from './schema-check';
 import type { SqlStatement } from './sql-client';
 import type { Outcome, WriteBatch } from './write-queue';
 
@@ -160,7 +159,7 @@ const openCodes = new Set([
  * @throws DatabaseError `SQLITE_BUSY`, `SQLITE_NOTADB`, `SQLITE_CANTOPEN`, `SCHEMA_FOREIGN` or another code of SQLite
  */
 export function openConnection(path: string, encryptionKey: string | undefined, isOwn = false): FileConnection {
-  requireOwnLog(path);
+  rejectOrphanedWal(path);
   let connection: Connection.Database | undefined;
   try {
     connection = new Connection(path, { timeout: 0, ...encryptionOption(encryptionKey) });

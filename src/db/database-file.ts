@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import {
   accessSync,
   chmodSync,
@@ -7,15 +8,17 @@ import {
   mkdirSync,
   openSync,
   readlinkSync,
+  readSync,
   realpathSync,
   rmSync,
   statSync,
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import Connection from 'libsql';
-import { DatabaseError, isBusy } from './errors';
+import { commandName } from '../shared/build';
+import { DatabaseError, isBusy, type TokenFault } from './errors';
 
-/** A fault of a database file or of the files beside it, with a sentence for the operator. */
+/** An unusable database file, WAL or folder, with advice for the operator. */
 export class DatabaseFileError extends DatabaseError {
   readonly advice: string;
 
@@ -25,8 +28,8 @@ export class DatabaseFileError extends DatabaseError {
   }
 }
 
-/** The path of a database file with every link followed, also where the file is missing. */
-export function nameOfFile(path: string): string {
+/** Resolves all links in the path of a database file, which may be missing. */
+export function realPathOf(path: string): string {
   try {
     if (existsSync(path)) return realpathSync(path);
     const folder = realpathSync(dirname(path));
@@ -46,14 +49,13 @@ function linkTarget(path: string): string | undefined {
 }
 
 /**
- * Refuses a missing or empty file with a log beside it. SQLite would delete the log, and with it the commits that are not
- * in the file yet.
+ * Rejects a missing or empty file that has a WAL: SQLite would delete the WAL, and the commits that only the WAL has.
  *
  * @throws DatabaseFileError `WAL_ORPHANED`
  */
-export function requireOwnLog(path: string): void {
-  const file = nameOfFile(path);
-  // Another process may create the database now: its log comes after its first page.
+export function rejectOrphanedWal(path: string): void {
+  const file = realPathOf(path);
+  // The WAL is looked up first: another process that creates the database writes the first page before the WAL.
   const left = [`${file}-wal`, `${file}-shm`].find((name) => existsSync(name));
   if (left === undefined) return;
   const found = statSync(file, { throwIfNoEntry: false });
@@ -67,16 +69,16 @@ export function requireOwnLog(path: string): void {
 }
 
 /**
- * Makes an empty file, and its folder, where there is none. The files that SQLite puts beside it take its mode.
+ * Creates an empty file and its folder if they are missing, with access for the owner only. The WAL gets the same mode.
  *
- * @returns whether it has made the file
+ * @returns whether it created the file
  * @throws DatabaseFileError `WAL_ORPHANED`, `SQLITE_READONLY` or `SQLITE_CANTOPEN`
  */
 export function createIfMissing(path: string): boolean {
-  requireOwnLog(path);
+  rejectOrphanedWal(path);
   try {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    // An existing file is not opened here: closing it would give up the locks that this process has on it.
+    // `wx` does not open an existing file: closing it would release the POSIX locks that this process has on it.
     closeSync(openSync(path, 'wx', 0o600));
     return true;
   } catch (error) {
@@ -92,7 +94,7 @@ export function createIfMissing(path: string): boolean {
   }
 }
 
-/** Removes the file that `createIfMissing` has made, if nothing was written to it. */
+/** Removes the file that `createIfMissing` created if it is still empty. */
 export function removeEmpty(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.size !== 0) return;
   for (const suffix of ['', '-journal']) rmSync(`${path}${suffix}`, { force: true });
@@ -102,15 +104,14 @@ function errorCode(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : undefined;
 }
 
-/** The failure to open a file: its path, and the file or folder that this process may not use. */
 function toOpenFailure(path: string, error: unknown): DatabaseFileError {
   const code = errorCode(error) === 'EROFS' ? 'SQLITE_READONLY' : 'SQLITE_CANTOPEN';
   return new DatabaseFileError(code, openAdvice(path, code), error);
 }
 
-/** Why a file cannot be opened, as far as its type, owner and mode show it. */
+/** Explains why a file cannot be opened, as far as type, owner and mode show it. */
 export function openAdvice(path: string, code: string): string {
-  const file = nameOfFile(path);
+  const file = realPathOf(path);
   const start = `The database ${file} cannot be opened (${code})`;
   const found = statOf(file);
   if (found?.isDirectory() === true) return `${start}: it is a folder. DATABASE_URL must name a file.`;
@@ -132,7 +133,7 @@ export function openAdvice(path: string, code: string): string {
   return `${start}.`;
 }
 
-/** The folders above a file, the nearest first. */
+/** Lists the folders above a file, the nearest first. */
 function foldersOf(file: string): string[] {
   const folders: string[] = [];
   for (let folder = dirname(file); ; folder = dirname(folder)) {
@@ -149,7 +150,7 @@ function statOf(path: string) {
   }
 }
 
-/** SQLite reads and writes each file, and creates and removes files in the folder. */
+/** Checks the permissions that SQLite needs: read and write each file, create and remove files in the folder. */
 function refusalOf(path: string, isFolder: boolean): unknown {
   try {
     accessSync(path, constants.R_OK | constants.W_OK | (isFolder ? constants.X_OK : 0));
@@ -159,14 +160,14 @@ function refusalOf(path: string, isFolder: boolean): unknown {
   }
 }
 
-/** Never closed, so that each is held for as long as this process lives. */
-const held: Connection.Database[] = [];
+/** Never closed, so that the locks last as long as the process. */
+const locks: Connection.Database[] = [];
 
-/** Whether a file is this process's until it ends, however it ends: the lock is the operating system's. */
-export function holdFile(path: string): boolean {
+/** Locks a file until the process ends, and returns false if another process has locked it. */
+export function lockFile(path: string): boolean {
   const connection = new Connection(path);
   try {
-    // Or a second file lies beside it.
+    // Avoids a second file for the journal.
     connection.exec('PRAGMA journal_mode = MEMORY');
     connection.exec('BEGIN EXCLUSIVE');
   } catch (error) {
@@ -174,6 +175,83 @@ export function holdFile(path: string): boolean {
     if (!isBusy(error)) throw error;
     return false;
   }
-  held.push(connection);
+  locks.push(connection);
   return true;
+}
+
+/**
+ * Derives the key for the driver. The cipher uses only the first 32 bytes of a key, so this is a hash of the whole key: 32
+ * characters of 6 bits.
+ */
+export function driverKey(key: string): string {
+  return createHash('sha256').update(key).digest('base64url').slice(0, 32);
+}
+
+/** Returns the option for a connection; it is empty for a file that is not encrypted. */
+export function encryptionOption(key: string | undefined): { encryptionKey?: string } {
+  return key === undefined ? {} : { encryptionKey: driverKey(key) };
+}
+
+/** Each reason why the key does not open a file, with the remedy. */
+const keyFaults = {
+  NOT_ENCRYPTED: `It is not encrypted, but DATABASE_ENCRYPTION_KEY is set: encrypt it by \`${commandName} rekey\`, or unset the key.`,
+  WRONG_ENCRYPTION_KEY:
+    'DATABASE_ENCRYPTION_KEY does not open it: it is encrypted with another key, or is no database.',
+  ENCRYPTION_KEY_NEEDED: 'It is encrypted, and DATABASE_ENCRYPTION_KEY is not set; or it is no database.',
+} as const;
+
+export type KeyFault = keyof typeof keyFaults;
+
+/**
+ * Explains why a file cannot be opened with a key, or without one; undefined if the key is not the reason.
+ *
+ * It opens and closes the file, which releases all POSIX locks of this process on it: call it only when no connection is
+ * open.
+ */
+export function keyFaultOf(path: string, key: string | undefined): KeyFault | undefined {
+  const isPlain = isPlainDatabase(path);
+  if (key !== undefined) return isPlain ? 'NOT_ENCRYPTED' : 'WRONG_ENCRYPTION_KEY';
+  return isPlain ? undefined : 'ENCRYPTION_KEY_NEEDED';
+}
+
+const abandoned: object[] = [];
+
+/**
+ * Keeps a connection open until the process ends. Use it in place of `close` after SQLITE_NOTADB: a close would checkpoint
+ * the WAL with the wrong key, which destroys the database.
+ */
+export function abandon(connection: object): void {
+  abandoned.push(connection);
+}
+
+/** Replaces SQLITE_NOTADB by the code of the key fault, if the key is the reason. */
+export function withKeyFault(failure: DatabaseError, path: string, key: string | undefined): DatabaseError {
+  const fault = failure.code === 'SQLITE_NOTADB' ? keyFaultOf(path, key) : undefined;
+  return fault === undefined ? failure : new DatabaseError(fault, false, failure);
+}
+
+/** The remedies for a token that the libSQL server rejects. */
+const tokenFaults: Readonly<Record<TokenFault, string>> = {
+  TOKEN_REFUSED:
+    'It does not accept DATABASE_AUTH_TOKEN: the token is missing, has expired or is signed with another key.',
+  TOKEN_READ_ONLY: 'DATABASE_AUTH_TOKEN has no write permission: set a token that has it.',
+};
+
+/** Returns a space and the remedy if `code` is a fault of the key or the token, else an empty string. */
+export function keyRemedy(code: string | undefined): string {
+  for (const [fault, remedy] of Object.entries({ ...keyFaults, ...tokenFaults }))
+    if (fault === code) return ` ${remedy}`;
+  return '';
+}
+
+/** Whether a file begins with the header of an unencrypted database. */
+function isPlainDatabase(path: string): boolean {
+  const descriptor = openSync(path, 'r');
+  try {
+    const start = Buffer.alloc(16);
+    readSync(descriptor, start, 0, start.length, 0);
+    return start.toString('latin1') === 'SQLite format 3\0';
+  } finally {
+    closeSync(descriptor);
+  }
 }

@@ -3,7 +3,7 @@ import Connection from 'libsql';
 import { causeChain } from '../errors';
 import { withTimeout } from '../shared/async';
 
-/** Codes after which the same statement may well succeed later: locks, I/O, a server that is away or overloaded. */
+/** Codes after which a retry may succeed: locks, I/O errors, an unreachable or overloaded server. */
 const unavailableCodes = new Set([
   'SQLITE_BUSY',
   'SQLITE_LOCKED',
@@ -28,13 +28,13 @@ const unavailableCodes = new Set([
 ]);
 
 /**
- * Any failure of the database, made at the one place where the client is called. Its message holds neither SQL
- * nor bound values, unlike those of Drizzle and of the driver, which stay below it as `cause`.
+ * Any failure of the database. Its message contains no SQL and no bound values, unlike the messages of Drizzle and of the
+ * driver, which are in its `cause`.
  */
 export class DatabaseError extends Error {
   override readonly name = 'DatabaseError';
   readonly code: string;
-  /** The statement may succeed when it is sent again later. */
+  /** A retry of the statement may succeed. */
   readonly isUnavailable: boolean;
 
   constructor(code: string, isUnavailable: boolean, cause?: unknown) {
@@ -44,26 +44,23 @@ export class DatabaseError extends Error {
   }
 }
 
-/** The database error behind `error`, however deeply Drizzle has wrapped it. */
+/** Finds the DatabaseError in the causes of `error`. */
 export function findDatabaseError(error: unknown): DatabaseError | undefined {
   for (const cause of causeChain(error)) if (cause instanceof DatabaseError) return cause;
   return undefined;
 }
 
-/** The driver's own words, for an operator who changes the schema. They may hold SQL, and never go to a caller or a log. */
+/** Returns the driver's message. It may contain SQL: show it to operators only, never in a response or the log. */
 export function reasonOf(error: unknown): string {
   const innermost = [...causeChain(error)].at(-1);
   return innermost?.message ?? 'an unknown reason';
 }
 
-/**
- * Gives whatever the client threw one shape. A LibsqlError tells its code; everything else that is not a
- * programming error (a bind of `undefined`, a number out of range) comes from the network.
- */
+/** Converts any error of the driver, of libSQL's client or of the network to a DatabaseError with a code. */
 export function toDatabaseError(error: unknown): DatabaseError {
   if (error instanceof DatabaseError) return error;
   for (const cause of causeChain(error)) {
-    if (isRefusal(cause)) return new DatabaseError(`HTTP_${cause.status}`, false, error);
+    if (isClientError(cause)) return new DatabaseError(`HTTP_${cause.status}`, false, error);
   }
   for (const cause of causeChain(error)) {
     if (cause instanceof LibsqlError) return new DatabaseError(cause.code, unavailableCodes.has(cause.code), error);
@@ -79,13 +76,13 @@ export function toDatabaseError(error: unknown): DatabaseError {
   return code === undefined ? new DatabaseError('UNKNOWN', false, error) : new DatabaseError(code, true, error);
 }
 
-/** Whether another connection held a lock: nothing was done, and the same may be asked again. */
+/** Whether another connection held a lock: the statement had no effect and can be retried. */
 export function isBusy(error: unknown): boolean {
   return toDatabaseError(error).code === 'SQLITE_BUSY';
 }
 
-/** A server that answers 4xx refuses this client or this statement, and will again. */
-function isRefusal(error: Error): error is Error & { status: number } {
+/** A 4xx response: a retry gets the same. 408 and 429 are temporary. */
+function isClientError(error: Error): error is Error & { status: number } {
   return (
     'status' in error &&
     typeof error.status === 'number' &&
@@ -96,7 +93,7 @@ function isRefusal(error: Error): error is Error & { status: number } {
   );
 }
 
-/** `fetch` reports a peer that is away by a string `code` (ECONNREFUSED) and a deadline by the name TimeoutError. */
+/** `fetch` reports an unreachable peer by a string `code` (ECONNREFUSED) and a timeout by the name TimeoutError. */
 function networkCode(error: unknown): string | undefined {
   for (const cause of causeChain(error)) {
     if (cause.name === 'TimeoutError' || cause.name === 'AbortError') return 'DEADLINE_EXCEEDED';
@@ -105,7 +102,7 @@ function networkCode(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The server does not accept the token, or does not let it write. */
+/** The server rejects the token, or the token has no write permission. */
 export type TokenFault = 'TOKEN_REFUSED' | 'TOKEN_READ_ONLY';
 
 /** Rejects with DatabaseError `DEADLINE_EXCEEDED` after `timeoutMs`. Does not cancel `work`. */
@@ -113,16 +110,4 @@ export function beforeDeadline<Result>(work: Promise<Result>, timeoutMs: number)
   return withTimeout(work, timeoutMs, () => {
     throw new DatabaseError('DEADLINE_EXCEEDED', true);
   });
-}
-
-/**
- * Waits for the end of something, good or bad.
- *
- * @throws DatabaseError `DEADLINE_EXCEEDED` once it has taken too long
- */
-export async function endOf(work: Promise<unknown>, timeoutMs: number): Promise<void> {
-  await beforeDeadline(
-    work.catch(() => undefined),
-    timeoutMs,
-  );
 }

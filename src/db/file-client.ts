@@ -12,9 +12,8 @@ import {
   runMigration,
   userVersionOf,
 } from './connection';
-import { DatabaseFileError, openAdvice } from './database-file';
-import { abandon, withKeyFault } from './encryption';
-import { DatabaseError, endOf, toDatabaseError } from './errors';
+import { abandon, DatabaseFileError, openAdvice, withKeyFault } from './database-file';
+import { beforeDeadline, DatabaseError, toDatabaseError } from './errors';
 import { createLossDetector, type LossWatch, watchFiles } from './file-watch';
 import type { SqlClient } from './sql-client';
 import { createWalSync, openWalIndex, type WalSync } from './wal';
@@ -238,7 +237,11 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
     async read(sql, args) {
       const result = await direct(({ statements }) => statements.run({ sql, args }, true));
       // The read may include a commit that a power cut could still undo.
-      if (wal.pending !== undefined) await endOf(wal.pending, timeoutMs);
+      if (wal.pending !== undefined)
+        await beforeDeadline(
+          wal.pending.catch(() => undefined),
+          timeoutMs,
+        );
       return result;
     },
     write: queue.add,

@@ -2,7 +2,7 @@ import { type Stats, statSync } from 'node:fs';
 import type { DatabaseError } from './errors';
 import type { WalIndex, WalState, WalSync } from './wal';
 
-/** What happened to the files of a database beneath a process that has them open. */
+/** Changes by other programs to the files of an open database. */
 type FileFault =
   | 'FILE_REMOVED'
   | 'FILE_REPLACED'
@@ -15,18 +15,18 @@ type FileFault =
 const walHeaderBytes = 32;
 const frameHeaderBytes = 24;
 
-/** A fault counts only if the state of the log was the same before and after; commits go on meanwhile. */
+/** A fault counts only if the WAL index is the same before and after the check, since commits go on meanwhile. */
 const maxTries = 5;
 
 /**
- * Compares the files of a database with those that this process has open. A POSIX file that was removed or replaced
- * can still be written, so SQLite itself reports nothing.
+ * Compares the files of a database with those that this process has open. SQLite does not detect a removed or replaced
+ * file, because POSIX lets a process write to it.
  *
  * @param path of a database that this process has open
  */
 export function watchFiles(path: string, wal: WalSync, index: WalIndex) {
   const file = statSync(path);
-  const logFile = statSync(wal.path);
+  const walFile = statSync(wal.path);
   const indexFile = statSync(index.path);
   let last: { readonly size: number; readonly mtimeMs: number; readonly checkpointId: string } | undefined;
 
@@ -34,19 +34,19 @@ export function watchFiles(path: string, wal: WalSync, index: WalIndex) {
     const now = statSync(path, { throwIfNoEntry: false });
     if (now === undefined) return 'FILE_REMOVED';
     if (!isSame(now, file)) return 'FILE_REPLACED';
-    const logNow = statSync(wal.path, { throwIfNoEntry: false });
-    if (logNow === undefined || !isSame(logNow, logFile)) return 'WAL_REMOVED';
+    const walNow = statSync(wal.path, { throwIfNoEntry: false });
+    if (walNow === undefined || !isSame(walNow, walFile)) return 'WAL_REMOVED';
     const indexNow = statSync(index.path, { throwIfNoEntry: false });
     if (indexNow === undefined || !isSame(indexNow, indexFile)) return 'WAL_INDEX_REMOVED';
     if (state === undefined) return undefined;
-    if (state.frames > 0 && (logNow.size < logBytes(state) || wal.salts() !== state.salts)) {
+    if (state.frames > 0 && (walNow.size < walBytes(state) || wal.salts() !== state.salts)) {
       return 'WAL_TRUNCATED';
     }
-    // A checkpoint makes the file smaller only to the size that the database has.
+    // A checkpoint truncates the file only to the size of the database.
     if (last !== undefined && now.size < last.size && now.size < state.pages * state.pageSize) {
       return 'FILE_TRUNCATED';
     }
-    // SQLite writes to a database file in WAL mode only within a checkpoint, which changes its id before it writes.
+    // In WAL mode SQLite writes to the file only within a checkpoint, which changes `checkpointId` first.
     if (last?.checkpointId === state.checkpointId && last.mtimeMs !== now.mtimeMs && !state.isCheckpointing) {
       return 'FILE_OVERWRITTEN';
     }
@@ -55,7 +55,7 @@ export function watchFiles(path: string, wal: WalSync, index: WalIndex) {
   };
 
   return {
-    /** Undefined where all is well. */
+    /** Returns undefined if the files are those that were opened. */
     fault(): FileFault | undefined {
       for (let tries = 0; tries < maxTries; tries += 1) {
         const state = index.read();
@@ -67,7 +67,7 @@ export function watchFiles(path: string, wal: WalSync, index: WalIndex) {
   };
 }
 
-function logBytes({ frames, pageSize }: WalState): number {
+function walBytes({ frames, pageSize }: WalState): number {
   return walHeaderBytes + frames * (frameHeaderBytes + pageSize);
 }
 
@@ -87,8 +87,8 @@ const checkOverwritten =
   'A program that sets the time of the file, such as touch, causes this too. Stop the service and run `planning doctor --deep`; restore a backup if it fails.';
 const checkDisk = 'Check the disk, then restart the service.';
 
-/** Each reason for which a database counts as lost, by the code of the failure. */
-const losses = {
+/** The reasons for which a database counts as lost, by the code of the failure. */
+const lossDescriptions = {
   FILE_REMOVED: describe('the database file was removed or moved', readLog),
   FILE_REPLACED: describe('the database file was replaced by another file', readLog),
   FILE_TRUNCATED: describe('the database file was truncated', checkFile),
@@ -104,14 +104,14 @@ const losses = {
 
 type LastingError = 'SYNC_FAILED' | 'SQLITE_CORRUPT' | 'SQLITE_NOTADB' | 'SQLITE_IOERR';
 
-/** The reason for a loss, and the line that the log has for it. */
+/** Describes a loss: the reason, the remedy, and the log line. */
 export function describeLoss(code: string) {
-  return losses[isLoss(code) ? code : 'SQLITE_IOERR'];
+  return lossDescriptions[isLoss(code) ? code : 'SQLITE_IOERR'];
 }
 
 /**
- * @param rescued resolves with the path of a file that has every acknowledged save, where the open descriptors still
- * reach it
+ * @param rescued resolves with the path of a copy that has every acknowledged save; undefined where the open descriptors do
+ * not reach the data
  */
 export type OnLoss = (failure: DatabaseError, rescued?: Promise<string>) => void;
 
@@ -120,27 +120,27 @@ function isRescuable(code: string): boolean {
   return ['FILE_REMOVED', 'FILE_REPLACED', 'WAL_REMOVED', 'WAL_INDEX_REMOVED'].includes(code);
 }
 
-function isLoss(code: string): code is keyof typeof losses {
-  return Object.hasOwn(losses, code);
+function isLoss(code: string): code is keyof typeof lossDescriptions {
+  return Object.hasOwn(lossDescriptions, code);
 }
 
-/** An I/O error may pass, as one of a network disk does; one that is met again after this time counts as permanent. */
+/** An I/O error may be temporary, as on a network disk; if it recurs after this time, it counts as permanent. */
 const passingIoErrorMs = 10_000;
-/** An I/O error that is met again later than this is another one. */
+/** An I/O error that recurs only after this time counts as a new one. */
 const forgottenAfterMs = 600_000;
 
-/** A save succeeds also while each checkpoint fails, so that each kind has its own errors. */
+/** I/O errors are tracked by kind: writes can succeed while checkpoints fail. */
 type Work = 'read' | 'write' | 'checkpoint';
 
 export interface LossWatch {
-  /** Called once, when the file or its disk is lost: no write is acknowledged until the process is restarted. */
+  /** Called once when the file or its disk is lost: no write is acknowledged until the process restarts. */
   readonly onLoss?: OnLoss | undefined;
-  /** Called when checkpoints start to fail (with a code), and when one succeeds again. */
+  /** Called with a code when checkpoints begin to fail, and without one when they succeed again. */
   readonly onCheckpointChange?: ((code?: string) => void) | undefined;
 }
 
 interface LossSettings extends LossWatch {
-  /** Copies every commit to another file. */
+  /** Copies all commits to another file and resolves with its path. */
   readonly rescue: () => Promise<string>;
 }
 
@@ -177,7 +177,7 @@ export function createLossDetector({ onLoss, onCheckpointChange, rescue }: LossS
       return rescued;
     },
 
-    /** Notes a failure that a statement or a checkpoint met. */
+    /** Records the failure of a statement or a checkpoint. */
     failed(kind: Work, failure: DatabaseError): void {
       if (kind === 'checkpoint' && checkpointFault !== failure.code) {
         checkpointFault = failure.code;
@@ -191,7 +191,7 @@ export function createLossDetector({ onLoss, onCheckpointChange, rescue }: LossS
       else if (sinceMs > passingIoErrorMs) lose(failure);
     },
 
-    /** Notes that a write is on the disk, or that a checkpoint is complete. */
+    /** Records that a write is on the disk, or that a checkpoint is complete. */
     succeeded(kind: Work): void {
       delete firstIoErrorMs[kind];
       if (kind !== 'checkpoint' || checkpointFault === undefined) return;

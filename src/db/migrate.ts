@@ -5,25 +5,25 @@ import { commandName } from '../shared/build';
 import type { Database } from './client';
 import { DatabaseError, findDatabaseError } from './errors';
 import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
+import { incompatibilityDetails, schemaCodes, schemaState } from './schema-check';
 import { readSchema, type SchemaDifference, type SchemaSnapshot, schemaDifferences } from './schema-comparison';
-import { gateCodes, schemaFit, unfitDetail } from './schema-gate';
 import type { SqlStatement } from './sql-client';
 
 const lockDeadlineMs = 30_000;
 
-/** The time limit of a statement that migrates. Rebuilding a table takes longer than any query of the service. */
+/** The time limit of a statement of a migration: rebuilding a table takes longer than any query of the service. */
 export const migrationTimeoutMs = 60_000;
 
 interface MigrationOptions {
   readonly repair?: boolean;
   /** Marks a new database as one for development, in the transaction of the last migration. */
   readonly forDevelopment?: boolean;
-  /** Called before the first change to a database that was migrated before; the migration stops when it fails. */
+  /** Called before the first change to a database that was migrated before; a failure stops the migration. */
   readonly beforeChange?: (() => Promise<void>) | undefined;
 }
 
 export interface MigrationResult {
-  /** Whether the database had no migration before. */
+  /** The database had no migration before. */
   readonly isNew: boolean;
   readonly applied: readonly { readonly name: string; readonly tookMs: number }[];
   /** The objects and records that a repair has restored. */
@@ -31,20 +31,19 @@ export interface MigrationResult {
 }
 
 /**
- * Brings the schema to the newest version; several processes may call it at once. Each migration is a transaction. Two
- * processes can both start one: the unique index makes the transaction of the second fail, and the second goes on
- * when the record shows that another process has applied it, or waits for a lock.
+ * Migrates the schema to the newest version. Several processes may run it at once: each migration is a transaction, and a
+ * unique index makes the second process fail, which then continues after the migration that the first one recorded.
  *
- * @param options.repair restores the objects that can be restored before it migrates
- * @throws DatabaseError with a code of the schema when the database is not one that it can migrate
- * @throws OperatorError when the schema differs from the one that the recorded migrations create
+ * @param options.repair restores missing objects before the migration
+ * @throws DatabaseError with a schema code if the database cannot be migrated
+ * @throws OperatorError if the schema differs from the recorded migrations
  */
 export async function migrateDatabase(
   db: Database,
   folder = migrationsFolder,
   { repair = false, forDevelopment = false, beforeChange }: MigrationOptions = {},
 ): Promise<MigrationResult> {
-  // What follows a migration, such as a seed, would write to what this build does not know.
+  // The seed that follows a migration must not write to an unknown schema.
   await requireMigratable(db);
   const migrations = readMigrations(folder);
   const deadlineMs = performance.now() + lockDeadlineMs;
@@ -87,18 +86,18 @@ export async function migrateDatabase(
   }
 }
 
-/** @throws DatabaseError for a newer schema, an unfinished copy, and a database of another program or without a record */
+/** @throws DatabaseError for a newer schema, an unfinished copy, a database of another program or without a record */
 export async function requireMigratable({ $client }: Database): Promise<void> {
-  const fit = await schemaFit($client);
-  const code = gateCodes.find((each) => each.fit === fit)?.code;
-  if (code === undefined || fit === 'too-old' || fit === 'empty' || fit === 'damaged') return;
+  const state = await schemaState($client);
+  const code = schemaCodes.find((each) => each.state === state)?.code;
+  if (code === undefined || state === 'too-old' || state === 'empty' || state === 'damaged') return;
   throw new DatabaseError(code, false);
 }
 
-/** The state of a database's schema: what `migrate` would apply, and what differs from the applied migrations. */
+/** The pending migrations of a database, and its differences from the applied migrations. */
 export interface SchemaReport {
   readonly pending: readonly string[];
-  /** What prevents a migration and a start, audit triggers first. */
+  /** Differences that prevent a migration and a start, audit triggers first. */
   readonly blocking: readonly SchemaFinding[];
   /** Extra objects, and indexes without which statements are slow. */
   readonly warnings: readonly SchemaFinding[];
@@ -133,10 +132,10 @@ export async function reportSchema({ $client }: Database, migrations = readMigra
   };
 }
 
-/** One sentence that names each fault, and the remedy. */
+/** Names each difference, and then the remedy. */
 export function damageMessage(blocking: readonly SchemaFinding[]): string {
   const details = blocking.map(({ detail }) => detail).join('; ');
-  return `${unfitDetail.damaged.slice(0, -1)}: ${details}. ${remedyFor(blocking)}`;
+  return `${incompatibilityDetails.damaged.slice(0, -1)}: ${details}. ${remedyFor(blocking)}`;
 }
 
 export function remedyFor(findings: readonly SchemaFinding[]): string {
@@ -145,7 +144,7 @@ export function remedyFor(findings: readonly SchemaFinding[]): string {
     : 'Restore a backup.';
 }
 
-/** Only a database with this mark takes demo data. */
+/** Marks a database for demo data. */
 export const markForDevelopment = 'UPDATE schema_compatibility SET for_development = 1';
 
 async function isRepairable(db: Database, migrations: readonly Migration[]): Promise<boolean> {
@@ -170,10 +169,10 @@ async function repairSchema(db: Database, migrations: readonly Migration[]): Pro
   );
   const restored = [...(columns ?? []), ...(others ?? [])];
   if (restored.length > 0) {
-    await db.$client.write(toStatements([...restored.flatMap(({ repair }) => repair), ...sumsAgain(restored)]));
+    await db.$client.write(toStatements([...restored.flatMap(({ repair }) => repair), ...resetSums(restored)]));
   }
   const after = await readSchema(db.$client);
-  await db.$client.write(toStatements(countsAgain(after)));
+  await db.$client.write(toStatements(recount(after)));
   const isWhole = schemaDifferences(after, migrations).every(({ isBlocking }) => !isBlocking);
   const unrecorded = isWhole
     ? historyFaults(after.applied, migrations).flatMap(({ migration }) => migration ?? [])
@@ -185,17 +184,17 @@ async function repairSchema(db: Database, migrations: readonly Migration[]): Pro
   return [...restored.map(({ object }) => object), ...unrecorded.map(({ name }) => `record of migration ${name}`)];
 }
 
-/** The statements after which the service sums up activities again, if a trigger that keeps the sums was restored. */
-function sumsAgain(restored: readonly SchemaDifference[]): readonly string[] {
+/** Resets the sums of activities if a trigger that maintains them was restored; the service then sums up again. */
+function resetSums(restored: readonly SchemaDifference[]): readonly string[] {
   return restored.some(({ object }) => object.startsWith('trigger activities_sums_'))
     ? ['DELETE FROM activity_sums', "UPDATE activity_sums_progress SET summed_up_to = ''"]
     : [];
 }
 
-/** The statements that count the rows which triggers count. */
-function countsAgain({ objects }: SchemaSnapshot): readonly string[] {
+/** Counts the rows again that triggers count. */
+function recount({ objects }: SchemaSnapshot): readonly string[] {
   const trigger = (name: string) => objects.find((object) => object.name === name)?.sql;
-  // Only the trigger says under which name an application is counted.
+  // Only the trigger defines the name under which an application is counted.
   const name = /`table_name` = (.+); END$/.exec(trigger('applications_count_added') ?? '')?.[1];
   return [
     ...(trigger('cemeteries_count_added') === undefined

@@ -4,9 +4,9 @@ import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import { currentSecret, type SecretSource } from '../config/secrets';
 import { packageRoot } from '../shared/build';
-import { encryptionOption } from './encryption';
+import { encryptionOption } from './database-file';
 
-/** What the process that syncs a replica is told when it starts. */
+/** The first message to the child process. */
 export const SyncSettings = v.object({
   path: v.string(),
   syncUrl: v.string(),
@@ -16,7 +16,7 @@ export const SyncSettings = v.object({
 });
 export type SyncSettings = v.InferOutput<typeof SyncSettings>;
 
-/** Why a replica is not brought up to date; 'rebuilt' says that its file could not be continued. */
+/** Why a sync failed; `rebuilt` means that the file was unusable and is created again. */
 const replicaFaults = [
   'primary-unreachable',
   'refused',
@@ -29,7 +29,7 @@ const replicaFaults = [
   'unknown',
 ] as const;
 
-/** The report of each try. */
+/** The child process reports each sync. */
 export const SyncReport = v.object({
   kind: v.picklist(['synced', 'failed']),
   reason: v.optional(v.picklist(replicaFaults)),
@@ -37,26 +37,25 @@ export const SyncReport = v.object({
 export type SyncReport = v.InferOutput<typeof SyncReport>;
 
 /**
- * The file that says that a replica has been whole once, and by its time when it was synced last. Until then it holds a
- * part of what the primary has, and a reader that opens it too early leaves behind what the driver refuses as a replica
- * for good.
+ * Returns the path of the sync marker. It exists after the first complete sync, and its mtime is the time of the last one.
+ * A reader must not open the replica before: it would create files with which the driver rejects the replica permanently.
  */
 export function syncMarkerOf(path: string): string {
   return `${path}-synced`;
 }
 
-/** Which file has a name now; undefined for none. */
+/** Returns the inode of a file; undefined if it does not exist. */
 export function inodeOf(path: string): number | undefined {
   return statSync(path, { throwIfNoEntry: false })?.ino;
 }
 
-/** Its ending is left to Bun: it differs between the sources and the bundle. */
+/** Without extension, which differs between the sources and the bundle. */
 const syncProgram = fileURLToPath(new URL('src/db/replica-sync', packageRoot));
-const watchedEveryMs = 1_000;
-/** A sync of many changes takes as long without having failed. */
-const leastLagMs = 5_000;
-/** All that the process needs of the environment; what it must know beside that is sent to it. */
-const passedOn = ['PATH', 'HOME', 'TMPDIR', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
+const watchIntervalMs = 1_000;
+/** The duration of a sync of many changes. */
+const minLagMs = 5_000;
+/** The environment of the child process; a message has its settings. */
+const passedVariables = ['PATH', 'HOME', 'TMPDIR', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
 
 export interface ReplicaProcessSettings {
   readonly path: string;
@@ -66,37 +65,36 @@ export interface ReplicaProcessSettings {
   readonly intervalMs: number;
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly isPrimaryReachable: () => Promise<boolean>;
-  /** Called when the outcome of syncing is another than before, and each time that the file was rebuilt. */
+  /** Called when the outcome of a sync differs from the previous one, and each time that the file is rebuilt. */
   readonly onSyncChange: (report: SyncReport) => void;
-  /** Called each time that it was synced. */
+  /** Called after each sync. */
   readonly onSynced?: (() => void) | undefined;
 }
 
 /**
- * Runs the process that syncs a replica's file, and restarts it when it ends.
+ * Runs the child process that syncs the file of a replica, and restarts it when it exits.
  *
- * `isCurrent` tells whether the file is as new as possible: this process or another one has synced it lately, or the primary
- * is unreachable. A probe of the primary decides that, not the outcome of a sync: a sync can stall because the primary does,
- * and it can fail for a reason of its own.
+ * `isCurrent` returns whether the file is as new as possible: a process synced it recently, or the primary is unreachable. A
+ * probe decides whether the primary is reachable, because a sync can stall or fail for other reasons.
  */
 export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurrent(): boolean; stop(): void } {
   const { path, intervalMs, environment, isPrimaryReachable, onSyncChange } = settings;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const maxLagMs = Math.max(10 * intervalMs, leastLagMs);
+  const maxLagMs = Math.max(10 * intervalMs, minLagMs);
   let lastReport: SyncReport | undefined;
   let syncedAtMs = Number.NEGATIVE_INFINITY;
-  let primary: 'not-asked' | 'reachable' | 'unreachable' = 'not-asked';
-  let isAsking = false;
+  let primary: 'unknown' | 'reachable' | 'unreachable' = 'unknown';
+  let isProbing = false;
   let isStopped = false;
   let syncing: Bun.Subprocess | undefined;
   let token: string | undefined;
-  let hasOldToken = false;
+  let hasStaleToken = false;
 
   const lagMs = () => performance.now() - syncedAtMs;
-  const isKeptByAnother = () => {
+  const isSyncedByAnother = () => {
     if (lastReport?.reason !== 'held-by-another-process') return false;
-    const mark = statSync(syncMarkerOf(path), { throwIfNoEntry: false });
-    return mark !== undefined && Date.now() - mark.mtimeMs <= maxLagMs;
+    const marker = statSync(syncMarkerOf(path), { throwIfNoEntry: false });
+    return marker !== undefined && Date.now() - marker.mtimeMs <= maxLagMs;
   };
   const receive = (report: SyncReport) => {
     const isChange = report.kind !== lastReport?.kind || report.reason !== lastReport.reason;
@@ -112,18 +110,18 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
     if (isStopped) return;
     const onEnd = () => {
       if (isStopped) return;
-      if (hasOldToken) {
-        hasOldToken = false;
+      if (hasStaleToken) {
+        hasStaleToken = false;
         start();
         return;
       }
       receive({ kind: 'failed', reason: 'process-ended' });
-      setTimeout(start, watchedEveryMs);
+      setTimeout(start, watchIntervalMs);
     };
     try {
       syncing = Bun.spawn([process.execPath, '--no-install', '--no-env-file', syncProgram], {
-        // The driver's own lines would stand between those of the log.
-        env: { ...Object.fromEntries(passedOn.map((name) => [name, environment[name]])), RUST_LOG: 'off' },
+        // The driver must not write its own lines into the log.
+        env: { ...Object.fromEntries(passedVariables.map((name) => [name, environment[name]])), RUST_LOG: 'off' },
         stdio: ['ignore', 'ignore', 'inherit'],
         ipc: (message) => receive(v.parse(SyncReport, message)),
         onExit: onEnd,
@@ -131,41 +129,41 @@ export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurre
       token = currentSecret(settings.authToken);
       syncing.send(syncSettings(settings, token));
     } catch {
-      // No process can be had right now.
+      // The system cannot start a process now.
       onEnd();
     }
   };
   const watch = async () => {
-    if (currentSecret(settings.authToken) !== token && !hasOldToken) {
-      hasOldToken = true;
+    if (currentSecret(settings.authToken) !== token && !hasStaleToken) {
+      hasStaleToken = true;
       syncing?.kill('SIGKILL');
     }
-    // Soon enough that the answer is there when the file would be too old.
-    if (lagMs() < maxLagMs - 2 * watchedEveryMs) {
-      primary = 'not-asked';
+    // Early enough that the result is known before the file is too old.
+    if (lagMs() < maxLagMs - 2 * watchIntervalMs) {
+      primary = 'unknown';
       return;
     }
-    if (isAsking) return;
-    isAsking = true;
+    if (isProbing) return;
+    isProbing = true;
     primary = (await isPrimaryReachable()) ? 'reachable' : 'unreachable';
-    isAsking = false;
-    // Its last word was that all is well.
+    isProbing = false;
+    // The last report was a success, and no report has followed.
     if (primary === 'reachable' && lagMs() > maxLagMs && lastReport?.kind === 'synced') {
       receive({ kind: 'failed', reason: 'stalled' });
     }
   };
   start();
-  const watching = setInterval(() => void watch(), watchedEveryMs);
+  const watching = setInterval(() => void watch(), watchIntervalMs);
 
   return {
     isCurrent() {
-      if (lagMs() <= maxLagMs || primary === 'unreachable' || isKeptByAnother()) return true;
-      return primary === 'not-asked' && (lastReport?.kind === 'synced' || lastReport?.reason === 'primary-unreachable');
+      if (lagMs() <= maxLagMs || primary === 'unreachable' || isSyncedByAnother()) return true;
+      return primary === 'unknown' && (lastReport?.kind === 'synced' || lastReport?.reason === 'primary-unreachable');
     },
     stop() {
       isStopped = true;
       clearInterval(watching);
-      // A sync can block it for seconds. A replica whose process was killed continues at its position.
+      // A sync can block the process for seconds. The next sync continues where this one was killed.
       syncing?.kill('SIGKILL');
     },
   };
@@ -182,7 +180,7 @@ function syncSettings(settings: ReplicaProcessSettings, authToken: string | unde
   };
 }
 
-/** Replication speaks http, whichever protocol statements are sent by. */
+/** Replication uses http for every scheme of DATABASE_URL. */
 function httpAddress(url: string): string {
   const { protocol, host, pathname, searchParams } = new URL(url);
   const isPlain = protocol === 'http:' || protocol === 'ws:' || searchParams.get('tls') === '0';

@@ -4,11 +4,11 @@ import Connection from 'libsql';
 import type { DatabaseObserver } from '../telemetry/events';
 import { type Database, type DatabaseSettings, toDatabase } from './client';
 import { createStatementCache } from './connection';
-import { encryptionOption } from './encryption';
+import { encryptionOption } from './database-file';
 import { DatabaseError, findDatabaseError, toDatabaseError } from './errors';
 import { openRemoteClient, type RemoteSettings } from './remote-client';
 import { inodeOf, type ReplicaProcessSettings, startReplicaProcess, syncMarkerOf } from './replica-process';
-import { gateBySchema, schemaFit } from './schema-gate';
+import { requireCompatibleSchema, schemaState } from './schema-check';
 import { intercept, observeCalls, type SqlClient } from './sql-client';
 
 /** How long the circuit stays open after a replica server has failed. */
@@ -152,7 +152,7 @@ export function openReplica(
           onSyncChange: ({ reason }) => onChange(reason),
           onSynced,
           isPrimaryReachable: () =>
-            schemaFit(primary).then(
+            schemaState(primary).then(
               () => true,
               (error: unknown) => {
                 const failure = findDatabaseError(error);
@@ -161,7 +161,7 @@ export function openReplica(
               },
             ),
         });
-  const checked = gateBySchema(client, {
+  const checked = requireCompatibleSchema(client, {
     timeoutMs: Math.min(timeoutMs, maxCheckedReadMs),
     replicaOf: primary,
     onChange,

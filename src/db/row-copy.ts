@@ -14,8 +14,8 @@ import {
   pagesOf,
   type Table,
 } from './row-store';
+import { unfinishedTables } from './schema-check';
 import { quoted } from './schema-comparison';
-import { unfinishedTables } from './schema-gate';
 
 const migrationsTable = '__drizzle_migrations';
 
@@ -33,22 +33,22 @@ interface SchemaObject {
   readonly sql: string;
 }
 
-/** The table that marks a database as unfinished, if there is one. */
+/** Returns the table that marks a database as unfinished, if it exists. */
 const markerIn = (names: readonly string[]) => Object.values(unfinishedTables).find((marker) => names.includes(marker));
 
 interface CopyProgress {
-  /** The command that finishes the copy after it was interrupted. */
+  /** The command that resumes the copy after an interruption. */
   readonly command: keyof typeof unfinishedTables;
   readonly onProgress?: ((rows: number, total: number) => void) | undefined;
 }
 
 /**
- * Copies the schema and every row from a snapshot to another database, and then compares every table. Triggers and the
- * list of migrations come last: no trigger fires for a copied row, and no service accepts half a copy.
+ * Copies the schema and all rows of a snapshot to another database, and then compares every table. Triggers and the
+ * migrations table come last: no trigger fires for a copied row, and the service rejects an unfinished copy.
  *
- * The target must be empty or hold an unfinished copy of the same source. Rows that an earlier run stored are compared
- * with the source, and a table that differs is copied again. The copy gets a database id of its own, so that a replica of
- * the source is not taken for a replica of the copy.
+ * The target must be empty or an unfinished copy of the same source. A resumed copy compares the rows that it finds with
+ * the source, and copies a table that differs again. The copy gets a new database id, so that the service rejects a replica
+ * of the source for it.
  *
  * @throws OperatorError, DatabaseError
  */
@@ -85,7 +85,7 @@ export async function copyRows(
     [...ofMigrations, ...others.filter(({ type }) => type === 'trigger' || type === 'view')],
     marker,
   );
-  // A server ends a snapshot that was not read for ten seconds: the source is not needed from here on.
+  // A server closes a snapshot that is not read for ten seconds: the source must not be read from here on.
   const present = new Set((await schemaOf(target)).map(({ name }) => name));
   for (const { type, name, sql } of others) {
     if (type === 'index' && !present.has(name)) await target.write([{ sql }]);
@@ -108,7 +108,7 @@ async function schemaOf(store: RowStore): Promise<SchemaObject[]> {
   }));
 }
 
-/** Makes the tables, or finds those of an earlier run; returns which of the two it was, and the table that marks the copy. */
+/** Creates the tables, or finds those of an interrupted copy. */
 async function prepareTarget(
   source: RowStore,
   target: RowStore,
@@ -165,7 +165,7 @@ async function copyTable(
   return { table: table.name, rows: digest.rows(), checksum: digest.checksum() };
 }
 
-/** Reads both by turns, so that neither waits long for the other. */
+/** Reads pages of both in turn, so that neither snapshot times out. */
 async function isSameUpTo(last: Row, source: RowStore, target: RowStore, table: Table, digest: Digest) {
   let end: Row | undefined;
   for await (const page of pagesOf(source, table, undefined, last)) {
@@ -189,7 +189,7 @@ async function compareTables(target: RowStore, copied: readonly CopiedTable[]): 
   }
 }
 
-/** What makes the copy a database of this service, in one transaction. */
+/** Returns the statements that finish the copy in one transaction. */
 async function lastStatements(source: RowStore, schema: readonly SchemaObject[], marker: string): Promise<Statement[]> {
   const migrations = await describeTable(source, migrationsTable);
   const inserts: Statement[] = [];
@@ -214,7 +214,7 @@ async function lastStatements(source: RowStore, schema: readonly SchemaObject[],
   ];
 }
 
-/** Whether SQLite finds every page of a database as it must be. */
+/** Whether SQLite finds no fault in any page. */
 export async function isIntact(store: RowStore): Promise<boolean> {
   return (await firstCell(store, intactQuery)) === 1n;
 }

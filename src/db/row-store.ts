@@ -3,11 +3,11 @@ import * as v from 'valibot';
 import { currentSecret } from '../config/secrets';
 import { openThreaded } from './backup';
 import { type DatabaseSettings, localPath } from './client';
-import { abandon, withKeyFault } from './encryption';
+import { abandon, withKeyFault } from './database-file';
 import { toDatabaseError } from './errors';
 import { quoted } from './schema-comparison';
 
-/** What SQLite stores in a cell: an integer is a bigint, so that it is never bound as a floating-point number. */
+/** The value of a cell. Integers are bigints, so that the driver never binds one as a floating-point number. */
 const Value = v.union([v.null(), v.string(), v.bigint(), v.number(), v.instance(Uint8Array)]);
 export type Value = v.InferOutput<typeof Value>;
 export type Row = readonly Value[];
@@ -18,23 +18,23 @@ export interface Statement {
   readonly args?: readonly Value[];
 }
 
-/** One connection to a database of any kind, for reading and writing whole tables. Failures are DatabaseError. */
+/** A connection to a file or server that reads and writes whole tables. All failures are DatabaseErrors. */
 export interface RowStore {
   read(sql: string, args?: readonly Value[]): Promise<readonly Row[]>;
-  /** Runs the statements in one transaction, without foreign-key checks. */
+  /** Runs statements in one transaction, without foreign-key checks. */
   write(statements: readonly Statement[]): Promise<void>;
   close(): Promise<void>;
 }
 
 export type DatabasePlace = Pick<DatabaseSettings, 'url' | 'authToken' | 'encryptionKey'>;
 
-/** Finds out whether the database can be used, and begins the state that a snapshot reads. */
+/** Fails if the database is unusable, and starts the snapshot. */
 const firstQuery = 'SELECT count(*) FROM sqlite_schema';
 
-/** An index or a transaction of many rows takes longer than any statement of the service. */
+/** Creating an index or writing many rows takes longer than any statement of the service. */
 const requestTimeoutMs = 120_000;
 
-/** Opens a database that is only read: every read sees the state of the first one, whatever others write meanwhile. */
+/** Opens a read-only snapshot: every read sees the same state while others write. */
 export async function openSnapshot(place: DatabasePlace): Promise<RowStore> {
   const path = localPath(place.url);
   if (path !== undefined) return openFile(path, place.encryptionKey, 'BEGIN');
@@ -45,7 +45,7 @@ export async function openSnapshot(place: DatabasePlace): Promise<RowStore> {
   await rowsOf(snapshot.execute(firstQuery));
   return {
     read: (sql, args = []) => rowsOf(snapshot.execute({ sql, args: [...args] })),
-    write: () => Promise.reject(new TypeError('A snapshot is only read')),
+    write: () => Promise.reject(new TypeError('A snapshot is read-only')),
     async close() {
       snapshot.close();
       client.close();
@@ -53,10 +53,7 @@ export async function openSnapshot(place: DatabasePlace): Promise<RowStore> {
   };
 }
 
-/**
- * Opens a database to be filled. A file is locked for this process alone, and not synced: the caller checks and syncs it
- * when it is whole.
- */
+/** Opens a database to write to. A file is locked exclusively, and not synced: the caller checks and syncs it at the end. */
 export async function openTarget(place: DatabasePlace): Promise<RowStore> {
   const path = localPath(place.url);
   if (path !== undefined) {
@@ -117,7 +114,7 @@ async function openFile(path: string, key: string | undefined, first: string): P
       }),
     write: (statements) => attempt(() => transact(statements)),
     async close() {
-      // The driver closes the file only when its statements are garbage, and would hold the lock until then.
+      // The driver closes a file only when its statements are garbage-collected, and would keep the lock until then.
       await connection.exec('PRAGMA locking_mode = NORMAL; SELECT count(*) FROM sqlite_schema').catch(() => undefined);
       connection.close();
     },
@@ -148,7 +145,7 @@ function toValue(value: unknown): Value {
   return v.parse(Value, value instanceof ArrayBuffer ? new Uint8Array(value) : value);
 }
 
-/** The response of a server is limited to 10 MB, and a write transaction to five seconds. */
+/** A server limits a response to 10 MB and a write transaction to five seconds. */
 const pageRows = 2_000;
 const pageBytes = 2_000_000;
 /** SQLite allows 32,766 in one statement. */
@@ -156,7 +153,7 @@ const valuesPerStatement = 2_000;
 
 export interface Table {
   readonly name: string;
-  /** What orders the rows: the rowid, or the primary key of a table without one. They come first in each row. */
+  /** The rowid, or the primary key of a table without one. Rows are ordered by the keys and begin with them. */
   readonly keys: readonly string[];
   readonly columns: readonly string[];
 }
@@ -179,7 +176,7 @@ export async function lastKey(store: RowStore, { name, keys }: Table): Promise<R
   return row;
 }
 
-/** All rows in the order of their keys; a page has about `pageBytes`. */
+/** Reads all rows in pages of about `pageBytes`, ordered by key. */
 export async function* pagesOf(store: RowStore, table: Table, after?: Row, upTo?: Row) {
   for (let last = after; ; ) {
     const page = await store.read(...pageQuery(table, last, upTo));
@@ -201,7 +198,7 @@ export function pageQuery({ name, keys, columns }: Table, after?: Row, upTo?: Ro
     ...(upTo === undefined ? [] : [`(${key}) <= (${upTo.map(() => '?').join(', ')})`]),
   ];
   const where = bounds.length === 0 ? '' : `WHERE ${bounds.join(' AND ')}`;
-  // A subquery with LIMIT reads a page alone; the sum over the rows before cuts it where they are large.
+  // The subquery limits the rows; the running sum limits the bytes.
   const sql = `SELECT ${all} FROM (
     SELECT *, sum("size of copy") OVER (ORDER BY ${key}) - "size of copy" AS "size before" FROM (
       SELECT ${[...keys.map((each) => `${quoted(each)} AS ${quoted(each)}`), ...columns.map(quoted)].join(', ')},
@@ -247,7 +244,7 @@ export function checksumOf(rows: readonly Row[]): string {
   return digest.checksum();
 }
 
-/** Each value with its type and length, so that no two rows give the same bytes. */
+/** Hashes each value with its type and length, so that different rows have different input. */
 function addValue(hash: Bun.CryptoHasher, value: Value): void {
   if (value instanceof Uint8Array) hash.update(`b${value.byteLength}:`).update(value);
   else if (typeof value === 'string') hash.update(`s${Buffer.byteLength(value)}:${value}`);

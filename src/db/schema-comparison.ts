@@ -4,14 +4,14 @@ import { reasonOf } from './errors';
 import { type AppliedMigration, type Migration, readMigrations } from './migrations';
 import type { SqlClient } from './sql-client';
 
-/** How one object of a database differs from what the migrations create. */
+/** A difference between an object of a database and the same object of the migrations. */
 export interface SchemaDifference {
   readonly state: 'missing' | 'changed' | 'extra';
   /** Such as `trigger users_profile_audited` or `column users.profile`. */
   readonly object: string;
-  /** Whether the service may lose or corrupt data, or leave it out of the audit trail, while it differs. */
+  /** The service may lose or corrupt data, or miss an audit event, while the object differs. */
   readonly isBlocking: boolean;
-  /** Statements that restore the object; none where only a backup does. */
+  /** Statements that restore the object; empty if only a backup can. */
   readonly repair: readonly string[];
 }
 
@@ -25,10 +25,10 @@ interface SchemaObject {
 const Rows = v.array(
   v.object({ type: v.string(), name: v.string(), table: v.string(), sql: v.nullish(v.string(), '') }),
 );
-/** What SQLite, libSQL, the migrator and replication tools keep for themselves. */
+/** Internal objects of SQLite, libSQL, the migrator and replication tools. */
 const internal = /^(?:sqlite|libsql|_litestream|__drizzle_migrations)/;
 
-/** A database's applied migrations and the objects of its schema, from one snapshot. */
+/** The applied migrations and the schema objects of a database, from one snapshot. */
 export interface SchemaSnapshot {
   /** Oldest first. */
   readonly applied: readonly AppliedMigration[];
@@ -43,7 +43,7 @@ export interface SchemaSnapshot {
 export async function readSchema(client: Pick<SqlClient, 'read'>): Promise<SchemaSnapshot> {
   const objects = `SELECT type, name, tbl_name AS "table", sql FROM sqlite_schema`;
   const migrations = `SELECT 'migration' AS type, created_at || '' AS name, hash AS "table", '' AS sql FROM __drizzle_migrations`;
-  // One statement reads one snapshot, while another process may migrate.
+  // One statement reads one snapshot; another process may migrate meanwhile.
   const { rows } = await client.read(`${migrations} UNION ALL ${objects}`).catch((error: unknown) => {
     if (reasonOf(error).includes('no such table')) return client.read(objects);
     throw error;
@@ -62,8 +62,8 @@ export async function readSchema(client: Pick<SqlClient, 'read'>): Promise<Schem
 }
 
 /**
- * Lists what differs between a database and what the migrations that it has had create in an empty one: the audit
- * triggers first, extra objects last. Of a schema that a newer build has migrated, it lists missing tables and columns only.
+ * Compares the schema of a database with the schema that its applied migrations create in an empty database: audit triggers
+ * first, extra objects last. For the schema of a newer build, it lists missing tables and columns only.
  */
 export function schemaDifferences(
   { applied, objects }: SchemaSnapshot,
@@ -118,7 +118,7 @@ function differencesOf(object: SchemaObject, found: ReadonlyMap<string, SchemaOb
   const { type, table, sql } = object;
   const present = found.get(keyOf(object));
   if (type === 'table') return present === undefined ? [missing(keyOf(object), [])] : tableDifferences(object, present);
-  // The missing table is listed.
+  // The missing table is in the list already.
   if (type !== 'view' && !found.has(`table ${table}`)) return [];
   if (present !== undefined && normalized(present.sql) === normalized(sql) && present.table === table) return [];
   const repair = [`DROP ${type.toUpperCase()} IF EXISTS ${quoted(object.name)}`, sql];
@@ -126,7 +126,7 @@ function differencesOf(object: SchemaObject, found: ReadonlyMap<string, SchemaOb
   return [{ state: present === undefined ? 'missing' : 'changed', object: keyOf(object), isBlocking, repair }];
 }
 
-/** Compares columns, keys and checks by themselves, so that each has its name in the result. */
+/** Compares columns, keys and checks one by one, so that the result names each. */
 function tableDifferences({ name, sql }: SchemaObject, present: SchemaObject): SchemaDifference[] {
   const [wanted, found] = [partsOf(name, sql), partsOf(name, present.sql)];
   return [
@@ -134,7 +134,7 @@ function tableDifferences({ name, sql }: SchemaObject, present: SchemaObject): S
       const other = found.get(object)?.text;
       if (other === text) return [];
       if (other !== undefined) return [{ state: 'changed', object, isBlocking: true, repair: [] }];
-      // SQLite adds a column only with a constant default, and to rows that are there only with one or with NULL.
+      // SQLite can add a column with a constant default, or one that may be NULL.
       const isAddable =
         object.startsWith('column ') &&
         !/\b(?:primary|unique|references|check|generated)\b|default \(/.test(text) &&
@@ -164,7 +164,7 @@ function rankOf({ object, state, isBlocking }: SchemaDifference): number {
 const tokens =
   /--[^\n]*|\/\*[\s\S]*?\*\/|'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|[A-Za-z_]\w*|\d[\w.]*|<>|<=|>=|!=|==|\|\||\S/g;
 
-/** The tokens of a statement without comments, however names are quoted and words are written. */
+/** Returns the tokens of a statement without comments, with unquoted lower-case names and keywords. */
 function tokensOf(sql: string): string[] {
   return (sql.match(tokens) ?? [])
     .filter((token) => !token.startsWith('--') && !token.startsWith('/*'))
@@ -175,7 +175,7 @@ function normalized(sql: string): string {
   return tokensOf(sql).join(' ');
 }
 
-/** The columns and constraints of a CREATE TABLE statement, by name. */
+/** Parses the columns and constraints of a CREATE TABLE statement, by name. */
 function partsOf(
   table: string,
   sql: string,

@@ -14,34 +14,34 @@ export interface UpsertCounts {
 }
 
 interface Upsert {
-  /** Has the columns `version`, `createdAt` and `updatedAt` beside those named here. */
+  /** Must also have the columns `version`, `createdAt` and `updatedAt`. */
   readonly table: SQLiteTable;
-  /** The column that a row is known by. */
+  /** The column that identifies a row. */
   readonly key: string;
-  /** What a row is made of, by column; a row of which all this is the same already is left alone. */
+  /** The content by column; a row with the same content is not changed. */
   readonly content: Readonly<Record<string, SQL>>;
-  /** What is set when a row is added, and never again. */
+  /** Columns that only an insert sets. */
   readonly origin?: Readonly<Record<string, SQL>>;
-  /** One value a row, which the expressions above take apart as `value`. */
+  /** One record per row; the expressions read its members with `member`. */
   readonly records: readonly object[];
-  /** Leaves alone what is stored, also where it differs: what somebody changed is not taken back by a seed. */
+  /** Does not change existing rows, so that a seed keeps the changes of operators. */
   readonly keepsStored?: boolean;
-  /** Joined to the values, for expressions that look elsewhere. */
+  /** A join to the records, for expressions that read other tables. */
   readonly joins?: SQL;
-  /** A condition without which nothing is stored. */
+  /** Nothing is stored unless this condition holds. */
   readonly onlyIf?: SQL;
   readonly now: Date;
-  /** Run after it in the same transaction, also where `onlyIf` does not hold. */
+  /** Run afterwards in the same transaction, also if `onlyIf` does not hold. */
   readonly after?: readonly Statement[];
 }
 
-/** The condition of an upsert does not hold, so nothing was stored. */
+/** `onlyIf` does not hold, so nothing was stored. */
 export class UnmetConditionError extends Error {
   override readonly name = 'UnmetConditionError';
 }
 
 /**
- * Inserts or updates rows in one statement, which takes them as JSON. A changed row's `version` is incremented.
+ * Inserts or updates rows in one statement with the records as JSON. An update increments `version`.
  *
  * @throws UnmetConditionError
  */
@@ -78,12 +78,12 @@ function toStatement(query: SQL): Statement {
   return { toSQL: () => dialect.sqlToQuery(query) };
 }
 
-/** A member of the record at hand. */
+/** Returns the expression for a member of the current record. */
 export function member(name: string): SQL {
   return sql`record.value ->> ${sql.raw(`'${name}'`)}`;
 }
 
-/** The time that the database's machine has, in epoch milliseconds. */
+/** Reads the database clock, in epoch milliseconds. */
 export async function databaseClock(db: Database): Promise<number> {
   const { now } = await db.get<{ now: number }>(sql`SELECT unixepoch('subsec') * 1000 AS now`);
   return now;
@@ -91,7 +91,7 @@ export async function databaseClock(db: Database): Promise<number> {
 
 type RecurringTask = (typeof completedTasks.$inferSelect)['task'];
 
-/** How many rows a table has, by the parts of it that triggers count (`applications:submitted`), without a scan. */
+/** Reads the row counts of the parts of a table that triggers maintain (`applications:submitted`). */
 export async function countParts(db: Database, tableName: string): Promise<Record<string, number>> {
   const prefix = `${tableName}:`;
   const rows = await db
@@ -101,8 +101,8 @@ export async function countParts(db: Database, tableName: string): Promise<Recor
   return Object.fromEntries(rows.map((row) => [row.tableName.slice(prefix.length), row.rowCount]));
 }
 
-/** Records that a recurring task has succeeded. */
-export async function noteCompleted(db: Database, task: RecurringTask, now: Date): Promise<void> {
+/** Records the success of a recurring task. */
+export async function recordCompletion(db: Database, task: RecurringTask, now: Date): Promise<void> {
   const completedAt = now.getTime();
   await db
     .insert(completedTasks)
@@ -110,15 +110,15 @@ export async function noteCompleted(db: Database, task: RecurringTask, now: Date
     .onConflictDoUpdate({ target: completedTasks.task, set: { completedAt } });
 }
 
-/** When each recurring task last succeeded, in epoch milliseconds. */
+/** Reads when each recurring task last succeeded, in epoch milliseconds. */
 export async function listCompletedTasks(db: Database): Promise<Record<string, number>> {
   const rows = await db.select().from(completedTasks);
   return Object.fromEntries(rows.map(({ task, completedAt }) => [task, completedAt]));
 }
 
 /**
- * Whether this holder may do the named work for so many seconds, by the clock of the database. A lease that ends
- * later than one of now would was taken before that clock was set back, and holds nobody up.
+ * Acquires or renews a lease, and returns whether the holder has it. It expires after `seconds` of the database clock. A
+ * lease that expires later than that was taken before the clock was set back, and is ignored.
  */
 export async function acquireLease(db: Database, name: string, holder: string, seconds: number): Promise<boolean> {
   const expiresAt = sql`unixepoch() + ${seconds}`;

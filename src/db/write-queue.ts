@@ -84,12 +84,12 @@ export function createWriteQueue({
   let pending = 0;
   const onSettled = () => {
     pending -= 1;
-    for (const observer of observers) observer.waitingChanged(pending);
+    for (const observer of observers) observer.pendingChanged(pending);
   };
   const reportStart = (group: readonly WriteBatch[]) => {
     if (observers.length === 0 || group.length === 0) return;
     const statements = group.reduce((sum, batch) => sum + batch.statements.length, 0);
-    for (const observer of observers) observer.groupBegun(group.length, statements);
+    for (const observer of observers) observer.groupStarted(group.length, statements);
     for (const batch of group) for (const onStart of batch.onStart) onStart();
   };
 
@@ -131,8 +131,8 @@ export function createWriteQueue({
       const batch = new WriteBatch(statements, timeoutMs, onSettled);
       queued.push(batch);
       if (observers.length > 0) {
-        batch.onStart = observers.map((observer) => observer.unitAdded());
-        for (const observer of observers) observer.waitingChanged(pending);
+        batch.onStart = observers.map((observer) => observer.batchQueued());
+        for (const observer of observers) observer.pendingChanged(pending);
       }
       if (!isRunning) {
         isRunning = true;

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Config, ConfigError, readConfig } from '../config/settings';
-import { holdFile } from '../db/database-file';
+import { lockFile } from '../db/database-file';
 import type { AppDeps } from '../deps';
 import { OperatorError } from '../errors';
 import { parseInstant } from '../shared/calendar';
@@ -99,7 +99,7 @@ function claimPort(host: string, port: number): number {
   const wanted = port === 0 ? findFreePort(host, 0) : port;
   const { claim } = filesOf(wanted);
   mkdirSync(dirname(claim), { recursive: true, mode: 0o700 });
-  if (!holdFile(claim)) throw new OperatorError(`Another demo in this folder has port ${wanted}: set PORT.`);
+  if (!lockFile(claim)) throw new OperatorError(`Another demo in this folder has port ${wanted}: set PORT.`);
   return findFreePort(host, wanted);
 }
 

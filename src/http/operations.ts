@@ -3,7 +3,7 @@ import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import { currentSecret } from '../config/secrets';
 import type { Database } from '../db/client';
-import { schemaFit, unfitDetail } from '../db/schema-gate';
+import { incompatibilityDetails, schemaState } from '../db/schema-check';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { logFields } from '../log-fields';
@@ -84,8 +84,8 @@ async function withoutBody({ headers }: Request, check: () => unknown): Promise<
 }
 
 async function requireFit({ $client }: Database): Promise<void> {
-  const fit = await schemaFit($client);
-  if (fit !== 'fit') throw new AppError('database-unavailable', { detail: unfitDetail[fit] });
+  const state = await schemaState($client);
+  if (state !== 'compatible') throw new AppError('database-unavailable', { detail: incompatibilityDetails[state] });
 }
 
 /** A scrape returns in time also if the database is slow. */

@@ -1,7 +1,7 @@
 import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import { findDatabaseError } from '../db/errors';
-import { gateCodes, unfitDetail } from '../db/schema-gate';
+import { incompatibilityDetails, schemaCodes } from '../db/schema-check';
 import type { AppDeps, RateLimitedRequest } from '../deps';
 import { AppError, causeChain } from '../errors';
 import { describeError } from '../log';
@@ -167,9 +167,9 @@ export function notFound(allowedMethods: readonly string[], detail?: string): Ap
 function toAppError(error: unknown): AppError {
   for (const cause of causeChain(error)) if (cause instanceof AppError) return cause;
   const failure = findDatabaseError(error);
-  const unfit = gateCodes.find(({ code }) => code === failure?.code);
+  const unfit = schemaCodes.find(({ code }) => code === failure?.code);
   if (unfit !== undefined)
-    return new AppError('database-unavailable', { detail: unfitDetail[unfit.fit], cause: error });
+    return new AppError('database-unavailable', { detail: incompatibilityDetails[unfit.state], cause: error });
   return new AppError(failure?.isUnavailable ? 'database-unavailable' : 'internal-error', { cause: error });
 }
 

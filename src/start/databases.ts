@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { Config } from '../config/settings';
-import { backUpBeforeMigration, UnfitError } from '../db/backup';
+import { backUpBeforeMigration, UnusableFileError } from '../db/backup';
 import {
   absenceOf,
   type Database,
@@ -11,12 +11,11 @@ import {
   openServiceDatabase,
   placeOf,
 } from '../db/client';
-import { DatabaseFileError, nameOfFile } from '../db/database-file';
-import { keyRemedy } from '../db/encryption';
+import { DatabaseFileError, keyRemedy, realPathOf } from '../db/database-file';
 import { findDatabaseError, reasonOf } from '../db/errors';
 import { describeLoss, type OnLoss } from '../db/file-watch';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema } from '../db/migrate';
-import { schemaFit, unfitMessage, unfitOf } from '../db/schema-gate';
+import { incompatibilityMessage, incompatibilityOf, schemaState } from '../db/schema-check';
 import type { AppDeps, Lifecycle } from '../deps';
 import { OperatorError } from '../errors';
 import { describeError, type Log } from '../log';
@@ -51,8 +50,8 @@ export async function openPreparedDatabase(
   const timeoutMs = path !== undefined ? migrationTimeoutMs : config.database.timeoutMs;
   const db = await openDatabase({ ...config.database, isOwn: true, timeoutMs }).catch((error: unknown) => {
     if (error instanceof DatabaseFileError) throw new OperatorError(error.advice);
-    const fit = unfitOf(error);
-    if (fit !== undefined) throw new OperatorError(unfitMessage(fit, place));
+    const state = incompatibilityOf(error);
+    if (state !== undefined) throw new OperatorError(incompatibilityMessage(state, place));
     const remedy = `${keyRemedy(codeOf(error))}${isCorrupt(error) ? corruption : ''}`;
     throw new OperatorError(`The database ${place} cannot be opened (${codeOf(error)}).${remedy}`);
   });
@@ -62,8 +61,8 @@ export async function openPreparedDatabase(
       log.info('the database file was backed up before its migration');
     };
     try {
-      const isNew = (await schemaFit(db.$client)) === 'empty';
-      if (isNew && config.isProduction) throw new OperatorError(unfitMessage('empty', place));
+      const isNew = (await schemaState(db.$client)) === 'empty';
+      if (isNew && config.isProduction) throw new OperatorError(incompatibilityMessage('empty', place));
       if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
       const { applied } = await migrateDatabase(db, undefined, {
         forDevelopment: !config.isProduction,
@@ -75,16 +74,16 @@ export async function openPreparedDatabase(
       await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });
     } catch (error) {
       if (error instanceof OperatorError) throw error;
-      const fit = unfitOf(error);
-      if (fit !== undefined) throw new OperatorError(unfitMessage(fit, place));
+      const state = incompatibilityOf(error);
+      if (state !== undefined) throw new OperatorError(incompatibilityMessage(state, place));
       if (isCorrupt(error))
         throw new OperatorError(`The database ${place} is corrupt (${codeOf(error)}).${corruption}`);
       throw new OperatorError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
     }
   }
   try {
-    const fit = await schemaFit(db.$client);
-    if (fit !== 'fit') throw new OperatorError(unfitMessage(fit, place));
+    const state = await schemaState(db.$client);
+    if (state !== 'compatible') throw new OperatorError(incompatibilityMessage(state, place));
     const { blocking, warnings } = await reportSchema(db);
     if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
     for (const { detail } of warnings) log.warn({ schemaObject: detail }, 'the schema differs from the migrations');
@@ -160,7 +159,7 @@ function isCorrupt(error: unknown): boolean {
 
 /** It must be asked before the file is opened, which makes a log. */
 function corruptionRemedy(path: string): string {
-  const log = `${nameOfFile(path)}-wal`;
+  const log = `${realPathOf(path)}-wal`;
   return existsSync(log)
     ? ` The log ${log} may belong to another file, as after a backup was copied over the file. If it does, move the log ` +
         `away and run \`${commandName} doctor --deep\`; else restore a backup.`
@@ -177,7 +176,7 @@ const copyFirst = 'Before you stop the service, copy the files that it has open:
 /** Logs the loss of the database and the result of its rescue, and gives readiness the reason and the remedy. */
 export function createLossReport(log: Log, lifecycle: Lifecycle, path: string | undefined): OnLoss {
   // The name leads elsewhere once the file is gone.
-  const database = path === undefined ? undefined : nameOfFile(path);
+  const database = path === undefined ? undefined : realPathOf(path);
   return (failure, rescued) => {
     const { reason, remedy, line } = describeLoss(failure.code);
     lifecycle.hasLostDisk = true;
@@ -194,7 +193,7 @@ export function createLossReport(log: Log, lifecycle: Lifecycle, path: string | 
       },
       (error: unknown) => {
         lifecycle.lossRemedy = copyFirst;
-        const fields = error instanceof UnfitError ? {} : describeError(error);
+        const fields = error instanceof UnusableFileError ? {} : describeError(error);
         log.fatal(
           { ...fields, descriptors: database === undefined ? [] : descriptorsOf(database) },
           'the rescue of the database has failed: before you stop the service, copy the file and its log (-wal) from /proc/PID/fd',

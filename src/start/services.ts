@@ -4,7 +4,7 @@ import type { DemoTokens } from '../auth/signing';
 import type { TokenRefusal, TokenSettings, TokenVerifier, TokenWatch } from '../auth/verifier';
 import type { SecretSetting } from '../config/secrets';
 import { type Config, ConfigError } from '../config/settings';
-import { keyRemedy } from '../db/encryption';
+import { keyRemedy } from '../db/database-file';
 import { findDatabaseError } from '../db/errors';
 import { OperatorError } from '../errors';
 import type { Log } from '../log';

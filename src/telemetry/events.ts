@@ -9,11 +9,11 @@ export interface DatabaseObserver {
   /** Runs a call; what becomes of it is the caller's. */
   observe<Result>(kind: CallKind, work: () => Promise<Result>): Promise<Result>;
   /** A unit of writes waits, in the context of its caller; what is given back is called when its transaction begins. */
-  unitAdded(): () => void;
+  batchQueued(): () => void;
   /** A transaction of several units begins. */
-  groupBegun(units: number, statements: number): void;
+  groupStarted(units: number, statements: number): void;
   /** So many units wait, for their turn or for their outcome. */
-  waitingChanged(units: number): void;
+  pendingChanged(units: number): void;
   /** A checkpoint was due; one that is not complete is tried again. */
   checkpointEnded(isComplete: boolean): void;
 }

@@ -203,15 +203,15 @@ function createDatabaseMetrics(registers: Registry[]): (name: DatabaseName) => D
         duration.observe({ database, kind }, secondsSince(startedAtMs));
       }
     },
-    unitAdded() {
+    batchQueued() {
       const addedAtMs = performance.now();
       return () => wait.observe(secondsSince(addedAtMs));
     },
-    groupBegun(units, statements) {
+    groupStarted(units, statements) {
       groupUnits.observe(units);
       groupStatements.observe(statements);
     },
-    waitingChanged: (units) => queued.set(units),
+    pendingChanged: (units) => queued.set(units),
     checkpointEnded(isComplete) {
       overdueSinceMs = isComplete ? undefined : (overdueSinceMs ?? performance.now());
     },

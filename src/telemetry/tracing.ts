@@ -120,13 +120,13 @@ export function createTracing(settings: TracerSettings): Tracing {
         span.end();
       }
     },
-    unitAdded() {
+    batchQueued() {
       const context = contexts.getStore();
       const span = context === undefined ? undefined : trace.getSpan(context);
       return () => void span?.addEvent('transaction begins');
     },
-    groupBegun: () => undefined,
-    waitingChanged: () => undefined,
+    groupStarted: () => undefined,
+    pendingChanged: () => undefined,
     checkpointEnded: () => undefined,
   });
 

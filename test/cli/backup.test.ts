@@ -14,8 +14,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { withSoleUse } from '../../src/db/backup';
-import { knownSchemas } from '../../src/db/schema-gate';
+import { withExclusiveLock } from '../../src/db/backup';
+import { knownSchemas } from '../../src/db/schema-check';
 import { createCommandLine, refusalOf } from '../support/command';
 import { temporaryFolder } from '../support/database';
 import { programOf } from '../support/program';
@@ -473,7 +473,7 @@ describe('planning restore', () => {
 
   test('holds an exclusive lock while it works', async () => {
     const line = await setUp();
-    const seen = await withSoleUse(line.database, undefined, () =>
+    const seen = await withExclusiveLock(line.database, undefined, () =>
       Bun.spawnSync([process.execPath, cli, 'user', 'show', 'ada'], {
         cwd: line.cwd,
         env: { PATH: process.env.PATH, NODE_ENV: 'development', DATABASE_TIMEOUT_MS: '100' },

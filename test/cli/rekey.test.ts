@@ -2,8 +2,8 @@ import { describe, expect, test } from 'bun:test';
 import { readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import Connection from 'libsql';
-import { examineCopy, UnfitError, withSoleUse } from '../../src/db/backup';
-import { encryptionOption } from '../../src/db/encryption';
+import { examineCopy, UnusableFileError, withExclusiveLock } from '../../src/db/backup';
+import { encryptionOption } from '../../src/db/database-file';
 import { createCommandLine, refusalOf } from '../support/command';
 import { filesWith, keys } from '../support/encryption';
 import { amount } from '../support/long';
@@ -45,7 +45,7 @@ async function openedBy(path: string): Promise<string | undefined> {
     try {
       if ((await examineCopy(path, key)).persons === 1) return name;
     } catch (error) {
-      if (!(error instanceof UnfitError)) throw error;
+      if (!(error instanceof UnusableFileError)) throw error;
     }
   }
   return undefined;
@@ -202,7 +202,7 @@ describe('planning rekey', () => {
   test('blocks other processes while it works, and a service with the old key fails to start afterwards', async () => {
     const line = await setUp(oldKey);
     const copy = `${line.path}.copy`;
-    const { during, started } = await withSoleUse(line.path, oldKey, async (copyTo) => {
+    const { during, started } = await withExclusiveLock(line.path, oldKey, async (copyTo) => {
       copyTo(copy, newKey);
       const during = await line.planning('user', 'show', person);
       const started = failToStart({

@@ -2,9 +2,9 @@ import { describe, expect, test } from 'bun:test';
 import { copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Connection from 'libsql';
-import { copyDatabase, withSoleUse } from '../../src/db/backup';
+import { copyDatabase, withExclusiveLock } from '../../src/db/backup';
 import { openDatabase, openServiceDatabase } from '../../src/db/client';
-import { driverKey, encryptionOption } from '../../src/db/encryption';
+import { driverKey, encryptionOption } from '../../src/db/database-file';
 import { causeChain } from '../../src/errors';
 import { canaryApplicant } from '../support/applicant';
 import { createCommandLine } from '../support/command';
@@ -198,7 +198,7 @@ describe('a backup of an encrypted database', () => {
     await copyTemplate(path, keys.right);
     for (const copy of [
       (target: string) => copyDatabase(path, target, keys.right),
-      (target: string) => withSoleUse(path, keys.right, (copyTo) => copyTo(target, keys.wrong)),
+      (target: string) => withExclusiveLock(path, keys.right, (copyTo) => copyTo(target, keys.wrong)),
     ]) {
       const failure = await Promise.try(copy, join(temporaryFolder(), 'none/copy.db')).catch((error: unknown) => error);
       expect(failure).toMatchObject({ code: 'SQLITE_CANTOPEN', isUnavailable: true });
@@ -225,8 +225,8 @@ describe('a backup of an encrypted database', () => {
     };
     expect(await restoreWith(encrypted, backup)).toEqual({ exitCode: 0, stderr: '', isThere: true });
     for (const [key, reason] of [
-      [{ DATABASE_ENCRYPTION_KEY: keys.wrong }, 'is not a database that DATABASE_ENCRYPTION_KEY opens'],
-      [{}, 'encrypted while DATABASE_ENCRYPTION_KEY is not set'],
+      [{ DATABASE_ENCRYPTION_KEY: keys.wrong }, 'is encrypted with another key, or is not a database'],
+      [{}, 'is encrypted, but DATABASE_ENCRYPTION_KEY is not set'],
     ] as const) {
       expect(await restoreWith(key, backup)).toEqual({
         exitCode: 1,

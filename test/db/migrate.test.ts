@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import journal from '../../drizzle/meta/_journal.json';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { schemaFit } from '../../src/db/schema-gate';
+import { schemaState } from '../../src/db/schema-check';
 import { temporaryFolder } from '../support/database';
 import { earlierMigrations, journalFolder } from '../support/journal-folder';
 import { amount } from '../support/long';
@@ -87,10 +87,10 @@ describe('migrate', () => {
 
   test('changes nothing when run again, and leaves an empty database empty until then', async () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
-    expect(await schemaFit(db.$client)).toBe('empty');
+    expect(await schemaState(db.$client)).toBe('empty');
     await migrateDatabase(db);
     await migrateDatabase(db);
-    expect(await schemaFit(db.$client)).toBe('fit');
+    expect(await schemaState(db.$client)).toBe('compatible');
     db.$client.close();
   });
 
@@ -98,7 +98,7 @@ describe('migrate', () => {
     const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
     await db.$client.execute('CREATE TABLE users (id text)');
     await expect(migrateDatabase(db)).rejects.toThrow();
-    expect(await schemaFit(db.$client)).toBe('foreign');
+    expect(await schemaState(db.$client)).toBe('foreign');
     db.$client.close();
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { gateBySchema, neededMigration, schemaFit } from '../../src/db/schema-gate';
+import { neededMigration, requireCompatibleSchema, schemaState } from '../../src/db/schema-check';
 import { createTestApp } from '../support/app';
 import { temporaryDatabase, temporaryFolder } from '../support/database';
 import { hasSqld, startSqld } from '../support/sqld';
@@ -13,11 +13,11 @@ const makeIncompatible = `UPDATE schema_compatibility SET min_reader = ${neededM
 describe('the schema compatibility check', () => {
   test('accepts a newer schema until it is incompatible', async () => {
     const { db } = await temporaryDatabase();
-    expect(await schemaFit(db.$client)).toBe('fit');
+    expect(await schemaState(db.$client)).toBe('compatible');
     await db.$client.execute(newer);
-    expect(await schemaFit(db.$client)).toBe('fit');
+    expect(await schemaState(db.$client)).toBe('compatible');
     await db.$client.execute(makeIncompatible);
-    expect(await schemaFit(db.$client)).toBe('too-new');
+    expect(await schemaState(db.$client)).toBe('too-new');
   });
 
   test.each([
@@ -40,7 +40,7 @@ describe('the schema compatibility check', () => {
   test('notices an incompatible migration while the service runs, and rejects statements', async () => {
     const { url } = await temporaryDatabase();
     const other = await openDatabase({ url, timeoutMs: 2000 });
-    const checked = gateBySchema(other.$client, { timeoutMs: 2000, checkedEveryMs: 20 });
+    const checked = requireCompatibleSchema(other.$client, { timeoutMs: 2000, checkIntervalMs: 20 });
     const count = () => checked.read('SELECT count(*) AS n FROM users');
     await other.$client.execute(newer);
     expect((await count()).rows[0]?.n).toBe(0);
@@ -57,11 +57,11 @@ describe('the schema compatibility check', () => {
     const [{ db: primary }, { db: other }] = [await temporaryDatabase(), await temporaryDatabase()];
     const codes: unknown[] = [];
     const settings = { timeoutMs: 2000, onChange: (code?: string) => codes.push(code) };
-    const same = gateBySchema(primary.$client, { ...settings, replicaOf: primary.$client });
+    const same = requireCompatibleSchema(primary.$client, { ...settings, replicaOf: primary.$client });
     expect((await same.read('SELECT 1 AS one')).rows[0]?.one).toBe(1);
     expect(codes).toEqual([]);
     await other.$client.execute("UPDATE schema_compatibility SET database_id = 'other'");
-    const foreign = gateBySchema(other.$client, { ...settings, replicaOf: primary.$client });
+    const foreign = requireCompatibleSchema(other.$client, { ...settings, replicaOf: primary.$client });
     await expect(foreign.read('SELECT 1')).rejects.toMatchObject({
       code: 'REPLICA_OF_ANOTHER',
       isUnavailable: true,
@@ -72,7 +72,7 @@ describe('the schema compatibility check', () => {
 
   test('keeps its result while the database is unavailable', async () => {
     const { db } = await temporaryDatabase();
-    const checked = gateBySchema(db.$client, { timeoutMs: 2000, checkedEveryMs: 0 });
+    const checked = requireCompatibleSchema(db.$client, { timeoutMs: 2000, checkIntervalMs: 0 });
     await checked.read('SELECT 1');
     db.$client.close();
     for (let count = 0; count < 3; count += 1) {
@@ -86,7 +86,7 @@ describe('the schema compatibility check', () => {
     await testApp.db.$client.execute(newer);
     expect((await testApp.call('GET', '/health/ready')).status).toBe(200);
     await testApp.db.$client.execute(makeIncompatible);
-    const detail = 'The schema has moved on from what this build can read.';
+    const detail = 'The schema is newer than this build can read.';
     const closed = openServiceDatabase({ url: testApp.url, timeoutMs: 2000 });
     const late = await createTestApp({ db: await closed });
     expect(await late.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 503, body: { detail } });

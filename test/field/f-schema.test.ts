@@ -8,9 +8,9 @@ import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json';
 import packageJson from '../../package.json';
 import { openDatabase } from '../../src/db/client';
-import { encryptionOption } from '../../src/db/encryption';
+import { encryptionOption } from '../../src/db/database-file';
 import { migrateDatabase, reportSchema } from '../../src/db/migrate';
-import { gateBySchema, schemaFit, unfinishedTables } from '../../src/db/schema-gate';
+import { requireCompatibleSchema, schemaState, unfinishedTables } from '../../src/db/schema-check';
 import { findDemoTraces } from '../../src/seed';
 import { refusalOf } from '../support/command';
 import { runScript, temporaryFolder } from '../support/database';
@@ -327,18 +327,18 @@ describe.each(
     await migrateDatabase(db);
     expect(await reportSchema(db)).toMatchObject({ pending: [], blocking: [], warnings: [] });
     const changes: unknown[] = [];
-    const checked = gateBySchema(db.$client, {
+    const checked = requireCompatibleSchema(db.$client, {
       timeoutMs: 5000,
-      checkedEveryMs: 0,
+      checkIntervalMs: 0,
       onChange: (...change) => changes.push(change),
     });
-    expect(await schemaFit(checked)).toBe('fit');
+    expect(await schemaState(checked)).toBe('compatible');
     await db.$client.execute('DROP TRIGGER audit_events_not_changed');
-    await until(async () => (await schemaFit(checked)) === 'damaged');
+    await until(async () => (await schemaState(checked)) === 'damaged');
     expect(changes).toEqual([['SCHEMA_DAMAGED', ['trigger audit_events_not_changed missing']]]);
     await expect(checked.read('SELECT 1')).rejects.toMatchObject({ code: 'SCHEMA_DAMAGED' });
     await migrateDatabase(db, undefined, { repair: true });
-    await until(async () => (await schemaFit(checked)) === 'fit');
+    await until(async () => (await schemaState(checked)) === 'compatible');
     db.$client.close();
   });
 });

@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { openServiceDatabase } from '../../src/db/client';
 import { findDatabaseError } from '../../src/db/errors';
-import { neededMigration, schemaFit } from '../../src/db/schema-gate';
+import { neededMigration, schemaState } from '../../src/db/schema-check';
 import { acquireLease } from '../../src/db/statements';
 import { createRateLimits } from '../../src/http/rate-limits';
 import { createAuditStore } from '../../src/modules/audit/store';
@@ -106,9 +106,9 @@ test('G11 a schema fits when its oldest reader is this build', async () => {
   const { db } = await createTestApp();
   const fitWith = async (minReader: number) => {
     await db.$client.execute(`UPDATE schema_compatibility SET min_reader = ${minReader}`);
-    return schemaFit(db.$client);
+    return schemaState(db.$client);
   };
-  expect(await fitWith(neededMigration)).toBe('fit');
+  expect(await fitWith(neededMigration)).toBe('compatible');
   expect(await fitWith(neededMigration + 1)).toBe('too-new');
 });
 

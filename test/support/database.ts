@@ -1,7 +1,7 @@
 import { copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { withSoleUse } from '../../src/db/backup';
+import { withExclusiveLock } from '../../src/db/backup';
 import { closeDatabase, type Database, openDatabase, openServiceDatabase, toDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
@@ -33,7 +33,7 @@ export async function copyTemplate(path: string, encryptionKey?: string): Promis
   copyFileSync(await template, path);
   if (encryptionKey === undefined) return;
   const encrypted = `${path}.encrypted`;
-  await withSoleUse(path, undefined, (copyTo) => copyTo(encrypted, encryptionKey));
+  await withExclusiveLock(path, undefined, (copyTo) => copyTo(encrypted, encryptionKey));
   renameSync(encrypted, path);
 }
 

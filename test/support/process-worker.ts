@@ -2,7 +2,7 @@
 import { sql } from 'drizzle-orm';
 import Connection from 'libsql';
 import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
-import { encryptionOption } from '../../src/db/encryption';
+import { encryptionOption } from '../../src/db/database-file';
 import { migrateDatabase } from '../../src/db/migrate';
 import { users } from '../../src/db/schema/index';
 import { createUserStore } from '../../src/modules/users/store';

@@ -11,10 +11,7 @@ export const activityKinds = [
   'application',
 ] as const;
 
-/**
- * Who sells: sales managers, and the counselors of each one's team. `id` is the `sub` of the person's token.
- * `managerId` is null for a manager.
- */
+/** Sales managers and the counselors of their teams. `id` is the `sub` of the token. `managerId` is null for a manager. */
 export const staff = sqliteTable(
   'staff',
   {
@@ -35,10 +32,7 @@ export const staff = sqliteTable(
 
 export type StaffRow = typeof staff.$inferSelect;
 
-/**
- * The ledger of what was sold, by whom and in whose team at the time. Instants are epoch milliseconds. The index covers
- * the month's report.
- */
+/** The sales ledger. Instants are epoch milliseconds. The index covers the monthly report. */
 export const activities = sqliteTable(
   'activities',
   {
@@ -46,7 +40,7 @@ export const activities = sqliteTable(
     staffId: text('staff_id')
       .notNull()
       .references(() => staff.id),
-    /** Whose team it counts for: of the day, so that moving a counselor later leaves old months alone. */
+    /** The manager at the time of the activity, so that a later move of the counselor does not change old months. */
     managerId: text('manager_id')
       .notNull()
       .references(() => staff.id),
@@ -66,13 +60,13 @@ export const activities = sqliteTable(
   ],
 );
 
-/** The lengths of the spans of `activity_sums`: a quarter of an hour, which every time zone's day begins with, and a day. */
+/** The spans of `activity_sums`: a day, and a quarter of an hour, at which the day of every time zone begins. */
 export const sumSpansMs = { quarter: 900_000, day: 86_400_000 } as const;
 
 /**
  * Sums of `activities` by team, seller and UTC span. Triggers maintain them in the transaction of every change
- * (drizzle/0012). The table is `WITHOUT ROWID`. `activities` counts all rows, the other counters those that are no
- * correction. A span whose activities were removed keeps its row, with zeros.
+ * (drizzle/0012). The table is `WITHOUT ROWID`. `activities` counts all rows, the other counters exclude corrections. The
+ * row of a span stays, with zeros, when its activities are removed.
  */
 export const activitySums = sqliteTable(
   'activity_sums',
@@ -94,14 +88,14 @@ export const activitySums = sqliteTable(
 );
 
 /**
- * How far `activity_sums` has got with the activities that were stored before the table was: those up to this
- * `external_id` are in it, all where it is null. One row.
+ * One row: the progress of summing up the activities that are older than `activity_sums`, in the order of `external_id`.
+ * Null when all are summed up.
  */
 export const activitySumsProgress = sqliteTable('activity_sums_progress', { summedUpTo: text('summed_up_to') });
 
 /**
- * `orderKey` orders as the names do by `Intl.Collator('en')`, which SQLite does not have. Earlier builds stored the name
- * in lower case in that column. Instants are epoch milliseconds.
+ * `orderKey` sorts names like `Intl.Collator('en')`, which SQLite does not have. Earlier builds stored the lower-case name
+ * in that column. Instants are epoch milliseconds.
  */
 export const cemeteries = sqliteTable(
   'cemeteries',
@@ -128,7 +122,7 @@ export const referenceLists = sqliteTable('reference_lists', {
   name: text('name').primaryKey(),
 });
 
-/** One option of a list; `id` counts from 0 within its list. */
+/** The options of the lists. `id` counts from 0 in each list. */
 export const referenceOptions = sqliteTable(
   'reference_options',
   {
@@ -142,30 +136,30 @@ export const referenceOptions = sqliteTable(
 );
 
 /**
- * How many rows a large table has, or a part of it (`applications:submitted`), which triggers keep right in the
- * transaction of every change (drizzle/0004 and 0010): to count them takes longer than to read a page of them.
+ * Row counts of large tables, or of a part of one (`applications:submitted`). Triggers maintain them in the transaction of
+ * every change (drizzle/0004 and 0010), because counting takes longer than reading a page.
  */
 export const rowCounts = sqliteTable('row_counts', {
   tableName: text('table_name').primaryKey(),
   rowCount: integer('row_count').notNull(),
 });
 
-/** When a recurring task, such as a backup, last succeeded, in epoch milliseconds. Metrics show its age. */
+/** The last success of each recurring task, such as a backup, in epoch milliseconds. Metrics show its age. */
 export const completedTasks = sqliteTable('completed_tasks', {
   task: text('task', { enum: ['audit-retention', 'backup'] }).primaryKey(),
   completedAt: integer('completed_at').notNull(),
 });
 
 /**
- * One row: which database this is, and which builds may still serve on its schema. A migration that takes something away from the builds before it
- * sets `minReader` to its own `when` in drizzle/meta/_journal.json; any other leaves it.
+ * One row: the id of the database, and the builds that can use its schema. A migration that breaks earlier builds sets
+ * `minReader` to its own `when` in drizzle/meta/_journal.json; other migrations do not change it.
  */
 export const schemaCompatibility = sqliteTable('schema_compatibility', {
   id: integer('id').primaryKey(),
   /** `when` of the newest migration that a build must carry, in epoch milliseconds. */
   minReader: integer('min_reader').notNull(),
-  /** Made by chance with the database, so that a replica of another one is told from its own. */
+  /** Random, so that a replica of another database is detected. */
   databaseId: text('database_id').notNull(),
-  /** 1 if a start in development or with `--demo` created the database. No other database takes demo data. */
+  /** 1 if a start in development or with `--demo` created the database. Only such a database gets demo data. */
   forDevelopment: integer('for_development').notNull().default(0),
 });

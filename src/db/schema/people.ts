@@ -16,9 +16,8 @@ import { staff } from './directory';
 export const randomRevision: SQL<string> = sql`(lower(hex(randomblob(8))))`;
 
 /**
- * One row a signed-in person. Each JSON column is one section of the user object and the unit of a merge;
- * NULL means that the section holds no answer. They stay text: a record is mostly answered as it is stored, and what
- * reads answers out of one parses it. Instants are epoch milliseconds.
+ * One row per user. Each JSON column is a section of the user object and the unit of a merge; NULL means a section without
+ * answers. Drizzle does not parse the columns, because most reads return the stored text. Instants are epoch milliseconds.
  */
 export const users = sqliteTable(
   'users',
@@ -30,21 +29,21 @@ export const users = sqliteTable(
     purchase: text('purchase'),
     lifeInsurance: text('life_insurance'),
     lifetimeCare: text('lifetime_care'),
-    /** JSON: the section that answered each question last that two sections ask; not part of the user object. */
+    /** JSON: the section with the newest answer to each question that two sections share; not in the user object. */
     newestAnswers: text('newest_answers'),
-    /** Who is credited with the person's applications; not part of the user object. */
+    /** The counselor who is credited with the applications; not in the user object. */
     counselorId: text('counselor_id').references(() => staff.id),
     version: integer('version').notNull(),
     /**
-     * A random part that changes with every version, so that no other record, erased record or restored database repeats
-     * an entity tag. The default serves inserts, those of an older build too.
+     * Random and new with every version, so that ETags stay unique after an erasure or a restore. Older builds insert
+     * without it, so it has a default.
      */
     revision: text('revision').notNull().default(randomRevision),
-    /** The request of the last change, for the trail that triggers write (drizzle/0006); null for one by the service. */
+    /** The request of the last change, for the audit triggers (drizzle/0006); null if the service made the change. */
     requestId: text('request_id'),
-    /** The version that it made: a change by whoever names no request is not taken for one of the last that did. */
+    /** The version that the request created. A later change without a request id has another version. */
     requestVersion: integer('request_version'),
-    /** When that request said that it was; `updatedAt` waits for a clock that was ahead. */
+    /** The time of the request. `updatedAt` never decreases, also when the clock is set back. */
     requestedAt: integer('requested_at'),
     createdAt: integer('created_at').notNull(),
     updatedAt: integer('updated_at').notNull(),
@@ -61,7 +60,7 @@ export const users = sqliteTable(
 
 export type UserRow = typeof users.$inferSelect;
 
-/** `json_valid(NULL)` is NULL, which passes a check, only from SQLite 3.42: an older tool calls each row a violation. */
+/** Before SQLite 3.42 `json_valid(NULL)` is 0, and an older tool would report each row as a violation. */
 function isNullOrJson(column: AnySQLiteColumn): SQL {
   return sql`${column} IS NULL OR json_valid(${column})`;
 }
@@ -69,13 +68,12 @@ function isNullOrJson(column: AnySQLiteColumn): SQL {
 export const applicationStates = ['submitting', 'submitted', 'declined', 'unknown'] as const;
 export const applicationFlows = ['ltc', 'life'] as const;
 
-/** Stands for the person of an application whose person was erased: no token has an empty `sub`. */
+/** The user of applications whose user was erased: no token has an empty `sub`. */
 export const erasedUserId = '';
 
 /**
- * One application at the carrier; `id` is the reference that the carrier knows it by. There is one a person, flow and
- * canonical identity; `generation` counts the ones that were started anew after the last had its time. Instants are
- * epoch milliseconds.
+ * Applications at the carrier, which knows each by its `id`. There is one per user, flow and canonical identity;
+ * `generation` counts the repeated applications after the previous one has expired. Instants are epoch milliseconds.
  */
 export const applications = sqliteTable(
   'applications',
@@ -85,23 +83,23 @@ export const applications = sqliteTable(
     flow: text('flow', { enum: applicationFlows }).notNull(),
     identityHash: text('identity_hash').notNull(),
     generation: integer('generation').notNull(),
-    /** The person's application of the same flow before this one, with another identity. */
+    /** The previous application of the same user and flow, with another identity. */
     supersedes: text('supersedes'),
     applicant: text('applicant', { mode: 'json' }).$type<Applicant>().notNull(),
     state: text('state', { enum: applicationStates }).notNull(),
     declineReason: text('decline_reason', { enum: ['declined', 'not-filed'] }),
     applicationNumber: integer('application_number'),
-    /** Which carrier gave the number; null for numbers of earlier builds. */
+    /** The carrier that assigned the number; null for numbers of earlier builds. */
     carrier: text('carrier'),
     pricing: text('pricing', { mode: 'json' }).$type<CarrierPricing>(),
-    /** Counts takeovers; only the latest attempt may settle. */
+    /** Fencing token: each claim increments it, and only the latest holder may settle. */
     attempt: integer('attempt').notNull(),
     attemptStartedAt: integer('attempt_started_at').notNull(),
-    /** How often the carrier has refused the request itself, counting only refusals after `reconcileAt`. */
+    /** How often the carrier rejected the request itself, counting only rejections after `reconcileAt`. */
     refusals: integer('refusals').notNull().default(0),
-    /** The `Retry-After` of the carrier, by the machine's clock: no request is sent before it. */
+    /** From the `Retry-After` of the carrier, by the clock of this machine: no request is sent before. */
     retryAt: integer('retry_at'),
-    /** The reconciler sends no request before this instant of the machine's clock; a person may. */
+    /** The reconciler sends no request before this instant of the clock of this machine; a user may. */
     reconcileAt: integer('reconcile_at'),
     /**
      * When the reconciler gave up on an open application. `state` stays `unknown`, because earlier builds know only
@@ -123,7 +121,7 @@ export const applications = sqliteTable(
 
 export type ApplicationRow = typeof applications.$inferSelect;
 
-/** What became of each attempt; `reply` is a bounded part of what the carrier said. */
+/** The outcome of each attempt; `reply` is the beginning of the response of the carrier. */
 export const applicationAttempts = sqliteTable(
   'application_attempts',
   {
@@ -154,7 +152,7 @@ export const idempotencyKeys = sqliteTable(
   ],
 );
 
-/** Who may do what only one process does at a time; `expiresAt` is in seconds of the database's own clock. */
+/** Leases for work that one process does at a time; `expiresAt` is in seconds of the database clock. */
 export const leases = sqliteTable('leases', {
   name: text('name').primaryKey(),
   holder: text('holder').notNull(),
@@ -179,8 +177,8 @@ export const auditActions = [
 ] as const;
 
 /**
- * Who did what to which section when, without any value. Triggers (drizzle/0006) add each change of a record in the
- * statement that makes it, and refuse that an event is changed, replaced, or removed before its time.
+ * The audit log, without any value. Triggers (drizzle/0006) add an event in the statement that changes a record, and
+ * reject a change, a replacement or an early removal of an event.
  */
 export const auditEvents = sqliteTable(
   'audit_events',
@@ -188,13 +186,13 @@ export const auditEvents = sqliteTable(
     id: integer('id').primaryKey(),
     /** Epoch milliseconds. */
     occurredAt: integer('occurred_at').notNull(),
-    /** Whose data: the person, or the member of staff. After an erasure an id that leads nowhere. */
+    /** The user or member of staff whose data it is; a pseudonym after an erasure. */
     userId: text('user_id').notNull(),
     actor: text('actor', { enum: auditActors }).notNull(),
-    /** Null where the actor is the user, or the service. */
+    /** Null if the actor is the user or the service. */
     actorId: text('actor_id'),
     action: text('action', { enum: auditActions }).notNull(),
-    /** By its path in the user object, or the name of what else was meant; null for the whole. */
+    /** The path in the user object, or the name of another resource; null for the whole record. */
     section: text('section'),
     applicationId: text('application_id'),
     requestId: text('request_id'),
@@ -202,22 +200,22 @@ export const auditEvents = sqliteTable(
   (table) => [
     index('audit_events_by_user').on(table.userId, table.occurredAt),
     index('audit_events_by_time').on(table.occurredAt),
-    // Most events are saves without an actor id. The partial indexes leave them out, so that a save pays for neither.
+    // Most events are saves without an actor id. The partial indexes exclude them, so that a save updates neither.
     index('audit_events_by_actor').on(table.actorId, table.occurredAt).where(sql`${table.actorId} IS NOT NULL`),
     index('audit_events_by_action').on(table.action, table.occurredAt).where(sql`${table.action} <> 'saved'`),
   ],
 );
 
-/** One row, made by the first run of the retention: what it has applied so far. Instants are epoch milliseconds. */
+/** One row: the state of the audit retention. Instants are epoch milliseconds. */
 export const auditRetention = sqliteTable('audit_retention', {
   id: integer('id').primaryKey(),
-  /** The retention that is in force. A smaller setting needs a confirmation. */
+  /** The retention in force. A shorter one needs a confirmation. */
   days: integer('days').notNull(),
-  /** The time that the retention goes by. It follows the clock, but it does not follow a jump. */
+  /** The clock of the retention. It follows the clock of the machine, but not a jump. */
   asOf: integer('as_of').notNull(),
   /** The clock at the last run. */
   checkedAt: integer('checked_at').notNull(),
-  /** When the day began to which `removed` belongs. */
+  /** The begin of the day that `removed` counts. */
   dayBeganAt: integer('day_began_at').notNull(),
   /** Events removed since then. */
   removed: integer('removed').notNull(),

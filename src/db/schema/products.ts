@@ -1,13 +1,13 @@
 import { sql } from 'drizzle-orm';
 import { check, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core';
 
-/** One state of the catalogue; the newest that is complete is in force. The penalty is in hundredths of a point. */
+/** The versions of the catalogue; the newest complete one is in force. The penalty is in hundredths of a point. */
 export const catalogVersions = sqliteTable('catalog_versions', {
   id: integer('id').primaryKey({ autoIncrement: true }),
   contentHash: text('content_hash').notNull(),
   source: text('source', { enum: ['shipped', 'imported'] }).notNull(),
   penaltyHundredths: integer('penalty_hundredths').notNull(),
-  /** False while its rows are being stored, which takes more than one transaction; nobody sees it until then. */
+  /** False until all rows are stored, which takes several transactions. Matching ignores incomplete versions. */
   isComplete: integer('is_complete', { mode: 'boolean' }).notNull(),
   createdAt: integer('created_at').notNull(),
 });
@@ -17,7 +17,7 @@ const version = () =>
     .notNull()
     .references(() => catalogVersions.id);
 
-/** What makes a disqualifier hold, by its code. */
+/** The condition of each disqualifier, by code. */
 export const conditions = sqliteTable(
   'conditions',
   {
@@ -46,7 +46,7 @@ export const products = sqliteTable(
   (table) => [primaryKey({ columns: [table.catalogVersion, table.id] })],
 );
 
-/** `points` are hundredths; `textList` names where `text` goes when the rule fires. */
+/** Points are in hundredths. `textList` is the list to which a matching rule adds `text`. */
 export const productRules = sqliteTable(
   'product_rules',
   {

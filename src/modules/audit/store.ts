@@ -4,7 +4,7 @@ import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
 import { auditEvents, auditRetention } from '../../db/schema/index';
 import type { AuditEvent } from '../../db/schema/people';
-import { databaseClock, noteCompleted } from '../../db/statements';
+import { databaseClock, recordCompletion } from '../../db/statements';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { every } from '../../shared/async';
@@ -281,7 +281,7 @@ export function startAuditRetention(
         log.info({ events, days: next.days }, 'audit events that are older than this are removed');
         await store.removeExpired({ before, atMost: events }, isStopping);
       }
-      if (holds.every((hold) => hold === 'shortened')) await noteCompleted(db, 'audit-retention', new Date());
+      if (holds.every((hold) => hold === 'shortened')) await recordCompletion(db, 'audit-retention', new Date());
     },
     onFailure: (error) => log.error(describeError(error), 'old audit events could not be removed'),
   });
