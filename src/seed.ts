@@ -4,7 +4,7 @@ import type { Database } from './db/client';
 import { createCemeteryStore } from './modules/cemeteries/store';
 import { demoActivities, demoCemeteries, demoStaff } from './modules/demo-data/store';
 import { readShippedCatalog, shippedFile } from './modules/matching/catalog-model';
-import { type CatalogStore, createCatalogStore } from './modules/matching/store';
+import { type CatalogStore, createCatalogStore } from './modules/matching/catalog-store';
 import { createReferenceStore } from './modules/reference/store';
 import { createSalesStore } from './modules/sales/store';
 

@@ -133,7 +133,7 @@ describe('source code', () => {
 
   test('imports Drizzle only in the database layer and in stores', () => {
     const mayUse =
-      /^src\/(db\/|carrier-sandbox\/server\.ts|modules\/coverage\/outcomes\.ts|modules\/[^/]+\/store(-[a-z]+)?\.ts)/;
+      /^src\/(db\/|carrier-sandbox\/server\.ts|modules\/coverage\/outcomes\.ts|modules\/[^/]+\/([a-z]+-)?store(-[a-z]+)?\.ts)/;
     expect(
       breaking(
         source,

@@ -4,7 +4,7 @@ import * as v from 'valibot';
 import { createTokenVerifier } from '../src/auth/verifier';
 import { acquireLease } from '../src/db/statements';
 import { createHttpCarrier } from '../src/modules/coverage/http-carrier';
-import { createCatalogStore } from '../src/modules/matching/store';
+import { createCatalogStore } from '../src/modules/matching/catalog-store';
 import { UserBody } from '../src/modules/users/model';
 import { createTestApp, type TestApp, type TestResponse } from './support/app';
 import { applicant } from './support/applicant';

@@ -9,7 +9,7 @@ import { incompatibilityMessage, incompatibilityOf, schemaState } from '../db/sc
 import { databaseClock } from '../db/statements';
 import { createWriteProbe, describeWriteFault } from '../db/write-health';
 import { findDemoData } from '../modules/demo-data/store';
-import { createCatalogStore } from '../modules/matching/store';
+import { createCatalogStore } from '../modules/matching/catalog-store';
 import { commandName } from '../shared/build';
 import { describeDemoRows } from './admin';
 import { retentionWarnings } from './audit';

@@ -2,7 +2,7 @@ import { copyFileSync, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
 import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
-import { createCatalogStore } from '../../src/modules/matching/store';
+import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { hashCatalog } from '../../src/seed';
 import { testSecret, testToken } from '../support/app';
 import { atEnd } from '../support/cleanup';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { Catalog } from '../../src/modules/matching/catalog-model';
-import { createCatalogStore } from '../../src/modules/matching/store';
+import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { UserBody } from '../../src/modules/users/model';
 import { createTestApp, type TestApp } from '../support/app';
 

@@ -3,7 +3,7 @@ import { randomInt } from 'node:crypto';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
-import { createCatalogStore } from '../../src/modules/matching/store';
+import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { UserBody } from '../../src/modules/users/model';
 import { applicant } from '../support/applicant';
 import { cleanUp } from '../support/cleanup';

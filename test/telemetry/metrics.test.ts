@@ -8,7 +8,7 @@ import { createErrorHandler, createRouteTable } from '../../src/http/problem-res
 import { createRateLimits } from '../../src/http/rate-limits';
 import { createLog } from '../../src/log';
 import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
-import { createCatalogStore } from '../../src/modules/matching/store';
+import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { createPrometheusMetrics } from '../../src/telemetry/metrics';
 import { startPrimary } from '../scale/cluster';
 import { callerOf, createTestApp, testConfig, testSecret } from '../support/app';

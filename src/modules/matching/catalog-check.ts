@@ -1,17 +1,8 @@
 import { toJsonSchema } from '@valibot/to-json-schema';
 import * as v from 'valibot';
 import { findFieldErrors } from '../../shared/field-errors';
-import {
-  AllOf,
-  AnyOf,
-  Catalog,
-  CatalogCondition,
-  CatalogProduct,
-  CatalogRule,
-  Comparison,
-  Condition,
-  Not,
-} from './catalog-model';
+import { Catalog, CatalogCondition, CatalogProduct, CatalogRule } from './catalog-model';
+import { AllOf, AnyOf, Comparison, Condition, Not } from './conditions';
 
 /** What an operator wants to see before and after: a line for each difference, in the order of the later catalogue. */
 export function diffCatalogs(before: Catalog, after: Catalog): string[] {

@@ -7,10 +7,10 @@ import type { CalendarDate } from '../../shared/calendar';
 import { parseAnswers } from '../answers/sections';
 import type { AnswerPatches, UserRecord, UserStore } from '../users/store';
 import { entityTag, staleRecord } from '../users/versions';
+import type { CatalogStore } from './catalog-store';
 import { deriveFacts } from './facts';
 import { type CompiledCatalog, compileInSteps, match, printMatches, rank } from './match';
 import type { Matches } from './model';
-import type { CatalogStore } from './store';
 
 /** How long the import of another process may stay unseen. */
 const checkedEveryMs = 5_000;

@@ -2,7 +2,8 @@ import { and, asc, desc, eq, getTableColumns, gt, lt, type SQLWrapper, sql } fro
 import { type Database, writeBatch } from '../../db/client';
 import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema/index';
 import { inSlices, nextTurn } from '../../shared/async';
-import type { Catalog, CatalogProduct, Condition, TextList } from './catalog-model';
+import type { Catalog, CatalogProduct, TextList } from './catalog-model';
+import type { Condition } from './conditions';
 import { penaltyOf, type StoredCatalog, type StoredProduct } from './match';
 
 type ProductRow = typeof products.$inferSelect;
