@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { icons } from '../../src/modules/matching/icons';
+import { icons } from '../../src/modules/matching/routes';
 import { problemKinds } from '../../src/shared/problems';
 import type { Call } from './app';
 import { privateRoutes } from './contract';
