@@ -31,6 +31,8 @@ import { ApplicationsBody } from './modules/coverage/model';
 import { createOperationStore } from './modules/coverage/outcomes';
 import { createCoverageRoutes } from './modules/coverage/routes';
 import { createCoverageService } from './modules/coverage/service';
+import { createApplicationStore } from './modules/coverage/store';
+import { createSubmissions } from './modules/coverage/submissions';
 import { createCatalogStore } from './modules/matching/catalog-store';
 import { Matches } from './modules/matching/model';
 import { createMatchingRoutes, iconRoutes } from './modules/matching/routes';
@@ -113,12 +115,15 @@ export function createServices(deps: AppDeps) {
   const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
   const written = replica && createWrittenVersions();
   const users = createUserStore(db, written);
+  const applications = createApplicationStore(db);
+  const submissions = createSubmissions(deps, applications);
   return {
     today,
     readRecord: replica && written ? createReadRecord(users.find, createUserStore(replica).find, written) : users.find,
     saveAnswers: createSaveAnswers(users, deps.clock),
     matching: createMatchingService(deps, { users, catalogs: createCatalogStore(db), today }),
-    coverage: createCoverageService(deps, users),
+    coverage: createCoverageService(deps, { users, applications, submissions }),
+    submissions,
     cemeteries: createCemeteryStore(reads),
     sales: createSalesStore(reads),
     reference: createReferenceStore(reads),

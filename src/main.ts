@@ -14,7 +14,7 @@ import { createRateLimits } from './http/rate-limits';
 import { createLog, describeError, openLogOutput } from './log';
 import { listedFields, logFields } from './log-fields';
 import { startAuditRetention } from './modules/audit/store';
-import { startReconciler } from './modules/coverage/reconciler';
+import { startReconciler } from './modules/coverage/submissions';
 import { startSummingActivities } from './modules/sales/store-sums';
 import { announce } from './start/announce';
 import { createLossReport, openConfiguredReplica, openPreparedDatabase } from './start/databases';
@@ -225,7 +225,7 @@ async function start(): Promise<void> {
   void loadCarrier().catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));
   watchDescriptors(log);
   publicUrl = config.publicUrl ?? address;
-  reconciler = startReconciler(services.coverage, deps);
+  reconciler = startReconciler(services.submissions, deps);
   // A demo has a clock of its own, and its data are removed at the next start.
   if (demo === undefined) retention = startAuditRetention(services.audit, deps, config.auditRetentionDays);
   summing = startSummingActivities(deps);

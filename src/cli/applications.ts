@@ -179,13 +179,13 @@ async function settle(
   const doing = () => ({ ...operator, now: Date.now() });
   const store = createApplicationStore(db);
   // A new fencing token stops the reconciler and the requests of the user from settling the application.
-  const taken = await store.takeOver(application, Date.now());
-  if (taken === undefined) throw hasChanged();
+  const claimed = await store.claim(application, Date.now());
+  if (claimed === undefined) throw hasChanged();
   const carrier = carrierId(config.carrier.url ?? 'http://sandbox');
-  const outcome = await store.settle(taken, decision, carrier, { reconcileAt: null }, doing());
+  const outcome = await store.settle(claimed, decision, carrier, { reconcileAt: null }, doing());
   if (outcome === 'settled') return;
   if (application.abandonedAt !== null) {
-    const revived = await store.find(taken);
+    const revived = await store.find(claimed);
     if (revived !== undefined) await store.abandon(revived, doing());
   }
   throw new OperatorError('Nothing was settled: another application has this number.');

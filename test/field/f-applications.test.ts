@@ -335,7 +335,7 @@ describe('planning applications abandon', () => {
     if (read === undefined) throw new Error('The application was not stored');
     const store = createApplicationStore(db);
     const now = testApp.now.getTime();
-    const taken = await store.takeOver(read, now);
+    const taken = await store.claim(read, now);
     if (taken === undefined) throw new Error('The application was not taken over');
     expect(await store.abandon(read, { ...testOperator, requestId: null, now })).toBe(false);
     await store.settle(

@@ -5,8 +5,8 @@ import { activities, applications, idempotencyKeys } from '../../src/db/schema/i
 import { countParts } from '../../src/db/statements';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
 import { ApplicationsBody } from '../../src/modules/coverage/model';
-import { startReconciler } from '../../src/modules/coverage/reconciler';
 import { createApplicationStore } from '../../src/modules/coverage/store';
+import { startReconciler } from '../../src/modules/coverage/submissions';
 import { createPersonalDataStore } from '../../src/modules/privacy/store';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { UserBody } from '../../src/modules/users/model';

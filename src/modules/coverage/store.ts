@@ -215,10 +215,10 @@ export function createApplicationStore(db: Database) {
     },
 
     /**
-     * Takes over an application that no caller settles; undefined when another caller did. An abandoned one begins
-     * again under the same reference, so that the carrier never holds two.
+     * Claims an application for a new attempt; undefined when another attempt was faster. An abandoned application keeps
+     * its reference, so that the carrier never has two.
      */
-    async takeOver(application: ApplicationRow, attemptStartedAt: number): Promise<ApplicationRow | undefined> {
+    async claim(application: ApplicationRow, attemptStartedAt: number): Promise<ApplicationRow | undefined> {
       const { state, attempt, abandonedAt } = application;
       const revived = abandonedAt === null ? {} : { abandonedAt: null, refusals: 0, reconcileAt: null };
       const [row] = await db
@@ -261,6 +261,8 @@ export function createApplicationStore(db: Database) {
     },
   };
 }
+
+export type ApplicationStore = ReturnType<typeof createApplicationStore>;
 
 export interface ListedPage {
   readonly userId: string;
