@@ -1,5 +1,5 @@
-import type { Api } from './client/api';
-import { type CallOptions, type ClientSettings, createSender, randomId, type Send } from './client/request';
+import { type Api, type Operations, operations } from './client/api';
+import { type CallOptions, type ClientSettings, createSender, type Query, randomId, type Send } from './client/request';
 import type { ClientError, Failure, NotModified, Result } from './client/result';
 
 export type { Api } from './client/api';
@@ -27,93 +27,50 @@ export interface ApplicationOptions extends SaveOptions {
   readonly idempotencyKey?: string | undefined;
 }
 
-type Answered<Name extends keyof Api> = Promise<Result<Api[Name]['answer']>>;
 type Requested<Name extends keyof Api> = Api[Name] extends { request: infer Request } ? Request : never;
 
-type Ask<Name extends keyof Api, Options = CallOptions> = (
-  query?: Requested<Name>,
-  options?: Options,
-) => Answered<Name>;
-type Submit<Name extends keyof Api, Options = CallOptions> = (
-  request: Requested<Name>,
-  options?: Options,
-) => Answered<Name>;
+type OptionsOf<Name extends keyof Api> = Operations[Name] extends { option: 'idempotencyKey' }
+  ? ApplicationOptions
+  : Operations[Name] extends { option: 'ifMatch' }
+    ? SaveOptions
+    : CallOptions;
 
-/** Answers `isNotModified` in the place of data that the caller still has, if `ifNoneMatch` holds their `etag`. */
+/** Returns `isNotModified` instead of the data if `ifNoneMatch` is the `etag` of the current version. */
 interface ConditionalRead<Data> {
   (options?: CallOptions & { readonly ifNoneMatch?: undefined }): Promise<Result<Data>>;
   (options: CallOptions & { readonly ifNoneMatch: string }): Promise<Result<Data> | NotModified>;
 }
 
-/** Every operation of the service, by its `operationId`. None throws: what fails is answered as `error`. */
-export interface Client {
-  /** Reads the whole user object. */
-  readonly getUser: ConditionalRead<Api['getUser']['answer']>;
-  /** Saves the profile. As in every save, what is left out stays, and null clears. */
-  readonly saveProfile: Submit<'saveProfile', SaveOptions>;
-  /** Saves the lifetime-care step of the long-term-care flow. */
-  readonly saveLtcLifetimeCare: Submit<'saveLtcLifetimeCare', SaveOptions>;
-  /** Saves the life-insurance deep dive. */
-  readonly saveLifeInsurance: Submit<'saveLifeInsurance', SaveOptions>;
-  /** Saves the lifetime-care deep dive. */
-  readonly saveLifetimeCare: Submit<'saveLifetimeCare', SaveOptions>;
-  /** Matches products to the saved answers, and stores the matches; with `explain` each tells why. */
-  readonly matchProducts: Ask<'matchProducts', SaveOptions>;
-  /** Matches as if these answers were saved, and explains it. Stores nothing. */
-  readonly previewMatches: Submit<'previewMatches'>;
-  /** Starts a long-term-care application at the carrier (`ltc/totalCoverage`), once however often it is called. */
-  readonly startLtcApplication: Submit<'startLtcApplication', ApplicationOptions>;
-  /** Starts a life application at the carrier (`life/totalCoverage`), once however often it is called. */
-  readonly startLifeApplication: Submit<'startLifeApplication', ApplicationOptions>;
-  /** Lists the caller's applications, the newest first. */
-  readonly listApplications: Ask<'listApplications'>;
-  /** Lists cemeteries by name, a page at a time. */
-  readonly listCemeteries: Ask<'listCemeteries'>;
-  /** Reports a month's sales of the calling sales manager's team. */
-  readonly getMonthlyGlance: Submit<'getMonthlyGlance'>;
-  /** Reads the reference lists and the chat widget's values. */
-  readonly getHealthAndCare: ConditionalRead<Api['getHealthAndCare']['answer']>;
-}
+type Method<Name extends keyof Api> = Operations[Name] extends { option: 'ifNoneMatch' }
+  ? ConditionalRead<Api[Name]['answer']>
+  : Operations[Name] extends { sends: 'body' }
+    ? (request: Requested<Name>, options?: OptionsOf<Name>) => Promise<Result<Api[Name]['answer']>>
+    : Record<never, never> extends Requested<Name>
+      ? (query?: Requested<Name>, options?: OptionsOf<Name>) => Promise<Result<Api[Name]['answer']>>
+      : (query: Requested<Name>, options?: OptionsOf<Name>) => Promise<Result<Api[Name]['answer']>>;
+
+/** Every operation of the service, by its `operationId`. No call throws: a failure is the `error` of the result. */
+export type Client = { readonly [Name in keyof Api]: Method<Name> };
 
 /**
- * A client of the service at `baseUrl`.
+ * Creates a client of the service at `baseUrl`.
  *
- * @throws TypeError if `baseUrl` is no address
+ * @throws TypeError if `baseUrl` is not an address
  */
-export function createClient(settings: ClientSettings): Client {
+export function createClient(settings: ClientSettings): Client;
+export function createClient(settings: ClientSettings): Readonly<Record<string, unknown>> {
   const send = createSender(settings);
-  return {
-    getUser: conditionalRead(send, '/user'),
-    saveProfile: (body, options) => send({ ...options, method: 'POST', path: '/user/profile', body }),
-    saveLtcLifetimeCare: (body, options) => send({ ...options, method: 'POST', path: '/ltc/lifetimeCare', body }),
-    saveLifeInsurance: (body, options) => send({ ...options, method: 'POST', path: '/deepDives/lifeInsurance', body }),
-    saveLifetimeCare: (body, options) => send({ ...options, method: 'POST', path: '/deepDives/lifetimeCare', body }),
-    matchProducts: (query, options) => send({ ...options, method: 'POST', path: '/engine/matches', query }),
-    previewMatches: (body, options) => send({ ...options, method: 'POST', path: '/engine/preview', body }),
-    startLtcApplication: (body, options) =>
-      send({ ...options, ...keyed(options), method: 'POST', path: '/ltc/totalCoverage', body }),
-    startLifeApplication: (body, options) =>
-      send({ ...options, ...keyed(options), method: 'POST', path: '/life/totalCoverage', body }),
-    listApplications: (query, options) => send({ ...options, method: 'GET', path: '/user/applications', query }),
-    listCemeteries: (query, options) => send({ ...options, method: 'GET', path: '/cemetery/all', query }),
-    getMonthlyGlance: (query, options) =>
-      send({ ...options, method: 'GET', path: '/user/salesManager/monthly-glance', query }),
-    getHealthAndCare: conditionalRead(send, '/healthAndCare/'),
+  return Object.fromEntries(Object.entries(operations).map(([name, operation]) => [name, toMethod(send, operation)]));
+}
+
+function toMethod(send: Send, { method, path, sends, option }: Operations[keyof Api]) {
+  if (sends === 'nothing') return (options?: CallOptions) => send({ ...options, method, path });
+  if (sends === 'query') return (query?: Query, options?: CallOptions) => send({ ...options, method, path, query });
+  return (body: unknown, options?: ApplicationOptions) => {
+    // One key for one call, the same in all its attempts.
+    const key = option === 'idempotencyKey' && { idempotencyKey: options?.idempotencyKey ?? randomId() };
+    return send({ ...options, ...key, method, path, body });
   };
-}
-
-/** One key for one call, the same in all its attempts. */
-function keyed(options: ApplicationOptions | undefined) {
-  return { idempotencyKey: options?.idempotencyKey ?? randomId() };
-}
-
-function conditionalRead<Data>(send: Send, path: string): ConditionalRead<Data> {
-  function read(options?: CallOptions & { readonly ifNoneMatch?: undefined }): Promise<Result<Data>>;
-  function read(options: CallOptions & { readonly ifNoneMatch: string }): Promise<Result<Data> | NotModified>;
-  function read(options?: CallOptions & { readonly ifNoneMatch?: string | undefined }) {
-    return send<Data>({ ...options, method: 'GET', path });
-  }
-  return read;
 }
 
 /** What `dataOf` throws. */

@@ -38,9 +38,10 @@ function writeJson(path: string, value: object): Promise<number> {
 async function writeDeclarations(declarations: string, folder: string): Promise<void> {
   const paths = (await readdir(join(declarations, 'client'))).map((name) => `client/${name}`);
   for (const path of ['client.d.ts', ...paths]) {
+    const text = await Bun.file(join(declarations, path)).text();
     const isApi = path === 'client/api.d.ts';
-    const text = await Bun.file(join(declarations, isApi ? 'build/flat-api.d.ts' : path)).text();
-    await Bun.write(join(folder, path), isApi ? asTypes(text) : withExtensions(text));
+    const flat = isApi ? asTypes(await Bun.file(join(declarations, 'build/flat-api.d.ts')).text()) : '';
+    await Bun.write(join(folder, path), isApi ? withComments(flat, text) : withExtensions(text));
   }
 }
 
@@ -58,6 +59,13 @@ async function compile(folder: string): Promise<void> {
 function asTypes(declaration: string): string {
   const values = [...declaration.matchAll(/^export declare const (\w+): ({[\s\S]*?^}|{});$/gm)];
   return values.map(([, name, type]) => `export type ${name} = ${type};\n`).join('\n');
+}
+
+/** Adds the comment of each operation, because an inferred type has none. */
+function withComments(types: string, source: string): string {
+  const found = source.matchAll(/(\/\*\* .* \*\/)\n\s+(\w+): {/g);
+  const comments = new Map([...found].map(([, comment, name]) => [name, comment]));
+  return types.replace(/^ {4}(\w+): {$/gm, (line, name) => `    ${comments.get(name)}\n${line}`);
 }
 
 /** As Node.js resolves modules, a relative address has its file's extension. */

@@ -29,112 +29,91 @@ type Printable<Sent, Read> = {
   [Name in keyof Sent]: Sent[Name] | (Name extends keyof Read ? Extract<Read[Name], string | number | boolean> : never);
 };
 
-/** Every operation of the service: what is sent to it, and what it answers. */
+/** Types of the request and of the response of each operation. */
 export interface Api {
+  /** Reads the whole user object. */
   getUser: { answer: Answer<Private['user']['get']> };
+  /** Saves the profile. As in every save, a field that is left out stays as it is, and null clears it. */
   saveProfile: {
     request: Body<Private['user']['profile']['post'], ReturnType<typeof profileAnswers>>;
     answer: Answer<Private['user']['profile']['post']>;
   };
+  /** Saves the lifetime-care step of the long-term-care flow. */
   saveLtcLifetimeCare: {
     request: Body<Private['ltc']['lifetimeCare']['post'], typeof LtcLifetimeCareAnswers>;
     answer: Answer<Private['ltc']['lifetimeCare']['post']>;
   };
+  /** Saves the life-insurance deep dive. */
   saveLifeInsurance: {
     request: Body<Private['deepDives']['lifeInsurance']['post'], typeof LifeInsuranceAnswers>;
     answer: Answer<Private['deepDives']['lifeInsurance']['post']>;
   };
+  /** Saves the lifetime-care deep dive. */
   saveLifetimeCare: {
     request: Body<Private['deepDives']['lifetimeCare']['post'], typeof LifetimeCareAnswers>;
     answer: Answer<Private['deepDives']['lifetimeCare']['post']>;
   };
+  /** Matches products to the saved answers and stores the matches. With `explain`, each match has its reasons. */
   matchProducts: {
     request: Query<Private['engine']['matches']['post'], typeof MatchesQuery>;
     answer: Answer<Private['engine']['matches']['post']>;
   };
+  /** Matches as if these answers were saved, with reasons. Stores nothing. */
   previewMatches: {
     request: Body<Private['engine']['preview']['post'], ReturnType<typeof previewAnswers>>;
     answer: Answer<Private['engine']['preview']['post']>;
   };
+  /** Starts one long-term-care application at the carrier (`ltc/totalCoverage`), however often it is called. */
   startLtcApplication: {
     request: Body<Private['ltc']['totalCoverage']['post'], ReturnType<typeof totalCoverageRequest>>;
     answer: Answer<Private['ltc']['totalCoverage']['post']>;
   };
+  /** Starts one life application at the carrier (`life/totalCoverage`), however often it is called. */
   startLifeApplication: {
     request: Body<Private['life']['totalCoverage']['post'], ReturnType<typeof totalCoverageRequest>>;
     answer: Answer<Private['life']['totalCoverage']['post']>;
   };
+  /** Lists the applications of the user, the newest first. */
   listApplications: {
     request: Query<Private['user']['applications']['get'], typeof ApplicationsQuery>;
     answer: Answer<Private['user']['applications']['get']>;
   };
+  /** Lists cemeteries by name, a page at a time. */
   listCemeteries: {
     request: Query<Private['cemetery']['all']['get'], typeof CemeteryQuery>;
     answer: Answer<Private['cemetery']['all']['get']>;
   };
+  /** Reports a month of sales of the team of the sales manager. */
   getMonthlyGlance: {
     request: Query<Private['user']['salesManager']['monthly-glance']['get'], typeof MonthlyGlanceQuery>;
     answer: Answer<Private['user']['salesManager']['monthly-glance']['get']>;
   };
+  /** Reads the reference lists and the values of the chat widget. */
   getHealthAndCare: { answer: Answer<Private['healthAndCare']['get']> };
 }
+
+/**
+ * How the client sends each operation, at a path below /v2/private. A body is required, and a query only if it has a required
+ * parameter. `option` is the option that the call takes beside the common ones.
+ */
+export const operations = {
+  getUser: { method: 'GET', path: '/user', sends: 'nothing', option: 'ifNoneMatch' },
+  saveProfile: { method: 'POST', path: '/user/profile', sends: 'body', option: 'ifMatch' },
+  saveLtcLifetimeCare: { method: 'POST', path: '/ltc/lifetimeCare', sends: 'body', option: 'ifMatch' },
+  saveLifeInsurance: { method: 'POST', path: '/deepDives/lifeInsurance', sends: 'body', option: 'ifMatch' },
+  saveLifetimeCare: { method: 'POST', path: '/deepDives/lifetimeCare', sends: 'body', option: 'ifMatch' },
+  matchProducts: { method: 'POST', path: '/engine/matches', sends: 'query', option: 'ifMatch' },
+  previewMatches: { method: 'POST', path: '/engine/preview', sends: 'body', option: 'none' },
+  startLtcApplication: { method: 'POST', path: '/ltc/totalCoverage', sends: 'body', option: 'idempotencyKey' },
+  startLifeApplication: { method: 'POST', path: '/life/totalCoverage', sends: 'body', option: 'idempotencyKey' },
+  listApplications: { method: 'GET', path: '/user/applications', sends: 'query', option: 'none' },
+  listCemeteries: { method: 'GET', path: '/cemetery/all', sends: 'query', option: 'none' },
+  getMonthlyGlance: { method: 'GET', path: '/user/salesManager/monthly-glance', sends: 'query', option: 'none' },
+  getHealthAndCare: { method: 'GET', path: '/healthAndCare/', sends: 'nothing', option: 'ifNoneMatch' },
+} as const satisfies Record<keyof Api, { method: string; path: string; sends: string; option: string }>;
+export type Operations = typeof operations;
 
 /** Every kind of problem of the service, by its slug. */
 export type ProblemKinds = {
   [Slug in keyof typeof problemKinds]: Pick<(typeof problemKinds)[Slug], 'code' | 'status'>;
 };
-
-/** A bearer token, or a function that returns one for each attempt. */
-export type TokenSetting = string | ((ask: { readonly isRefused: boolean }) => string | Promise<string>);
-
-/** A refused token. */
-export interface Refused {
-  readonly token: string;
-  /** The count of successful refreshes when the token was issued. */
-  readonly refreshes: number;
-}
-
-/**
- * Gets tokens. Calls share one refresh in flight.
- *
- * @param longestMs the age up to which calls join a refresh, so that one that never ends does not block later calls
- */
-export function createTokens(given: TokenSetting, longestMs: number) {
-  let refreshes = 0;
-  let newest: string | undefined;
-  let inFlight: { readonly token: Promise<string>; readonly startedAtMs: number } | undefined;
-
-  async function ask(isRefused: boolean): Promise<string> {
-    const token: unknown = typeof given === 'string' ? given : await given({ isRefused });
-    if (typeof token !== 'string' || token === '') throw new TypeError('token must be text');
-    return token;
-  }
-
-  async function refresh(): Promise<string> {
-    const token = await ask(true);
-    refreshes += 1;
-    newest = token;
-    return token;
-  }
-
-  function sharedRefresh(): Promise<string> {
-    if (inFlight !== undefined && performance.now() - inFlight.startedAtMs < longestMs) return inFlight.token;
-    const started = { token: refresh(), startedAtMs: performance.now() };
-    const forget = () => {
-      if (inFlight === started) inFlight = undefined;
-    };
-    started.token.then(forget, forget);
-    inFlight = started;
-    return started.token;
-  }
-
-  return {
-    refreshes: () => refreshes,
-    /** Returns a token. A refused token is replaced by that of a later refresh, or of the refresh in flight. */
-    get(refused: Refused | undefined): Promise<string> {
-      if (refused === undefined) return ask(false);
-      if (newest === undefined || newest === refused.token || refreshes === refused.refreshes) return sharedRefresh();
-      return Promise.resolve(newest);
-    },
-  };
-}

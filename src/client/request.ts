@@ -1,4 +1,3 @@
-import { createTokens, type Refused, type TokenSetting } from './api';
 import { toJson, toQuery, Unsendable } from './json';
 import {
   type CallProblem,
@@ -9,6 +8,7 @@ import {
   type Result,
   readAnswer,
 } from './result';
+import { createTokens, type Refused, type TokenSetting } from './tokens';
 
 /** How long a call may go on: until its time is over, or its caller aborts it. */
 interface Deadline {
@@ -126,11 +126,13 @@ export interface CallOptions {
   readonly attempts?: number | undefined;
 }
 
+export type Query = Readonly<Record<string, string | number | boolean | undefined>>;
+
 interface Call extends CallOptions {
   readonly method: 'GET' | 'POST';
   /** Below /v2/private. */
   readonly path: string;
-  readonly query?: Readonly<Record<string, string | number | boolean | undefined>> | undefined;
+  readonly query?: Query | undefined;
   /** Sent if the member exists, whatever it holds. */
   readonly body?: unknown;
   readonly ifMatch?: string | undefined;

@@ -3,6 +3,7 @@ import { mkdir, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Glob } from 'bun';
 import packageJson from '../../package.json';
+import { operations } from '../../src/client/api';
 import { testSecret, testToken } from '../support/app';
 import { temporaryFolder } from '../support/database';
 import { runProgram as run } from '../support/run-to-end';
@@ -51,11 +52,12 @@ describe('client package', () => {
     expect(pages.join()).toContain('is 4.5 kB minified and gzipped');
   });
 
-  test('has inlined types for every operation, without any or unknown', async () => {
+  test('has inlined types and a comment for every operation, without any or unknown', async () => {
     const api = await Bun.file(join(installed, 'client/api.d.ts')).text();
     expect(api).toContain('"assistedLiving" | "inHome"');
     expect(api).toMatch(/readonly 'carrier-declined': \{\s+readonly code: 313;/);
     expect(api).not.toMatch(/\b(any|unknown|never|import)\b(?!")/);
+    for (const name of Object.keys(operations)) expect(api).toMatch(new RegExp(`/\\*\\* .+ \\*/\\n    ${name}: {`));
   });
 });
 

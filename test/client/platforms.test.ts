@@ -272,7 +272,7 @@ describe('B11 built client', () => {
     const folder = temporaryFolder();
     const types = await Bun.file(join(installed, 'client/api.d.ts')).text();
     const own: Record<string, string> = {
-      'src/client/api.ts': types,
+      'src/client/api.ts': `${types}\nexport declare const operations: Operations;\n`,
       'src/client/known-slugs.ts': 'export const knownSlugs = (): string[] => [];',
     };
     const sources = [...new Bun.Glob('src/client/*.ts').scanSync(root)];

@@ -20,7 +20,7 @@ export interface Operator {
 }
 
 /** Something that is done to a user's data, or that a user does. */
-interface NewEvent extends Pick<AuditEvent, 'action' | 'actor' | 'requestId'> {
+export interface NewEvent extends Pick<AuditEvent, 'action' | 'actor' | 'requestId'> {
   readonly userId: string | SQLWrapper;
   readonly actorId?: string;
   readonly section?: string;

@@ -53,7 +53,7 @@ function createCurrentCatalog({
 const maxAttempts = 12;
 const backoffStepMs = 10;
 
-interface MatchRequest {
+export interface MatchRequest {
   readonly userId: string;
   readonly preconditions: Preconditions;
   readonly requestId: string;

@@ -1,6 +1,6 @@
 /** The types of `openapi-typescript` equal those of the client. */
 
-import type { Api } from 'api-of-client';
+import type { Api, Operations } from 'api-of-client';
 import type { operations } from 'types-of-document';
 
 type Same<One, Other> =
@@ -21,9 +21,9 @@ type DocumentedBody<Id extends keyof Api> = operations[Id] extends { requestBody
   : never;
 type DocumentedQuery<Id extends keyof Api> = NonNullable<operations[Id]['parameters']['query']>;
 
-/** Operations with only a query. */
-type WithQuery = 'matchProducts' | 'listApplications' | 'listCemeteries' | 'getMonthlyGlance';
-type WithBody = Exclude<{ [Id in keyof Api]: Api[Id] extends { request: unknown } ? Id : never }[keyof Api], WithQuery>;
+type Sending<What> = { [Id in keyof Api]: Operations[Id] extends { sends: What } ? Id : never }[keyof Api];
+type WithBody = Sending<'body'>;
+type WithQuery = Sending<'query'>;
 
 type OtherResponses = {
   [Id in keyof Api]: Same<Plain<Api[Id]['answer']>, Plain<DocumentedResponse<Id>>> extends true ? never : Id;
