@@ -6,7 +6,7 @@ import { createProgram } from '../src/cli/main';
 import { ConfigError, readConfig } from '../src/config/settings';
 import { createTestApp } from './support/app';
 import { inlineCode, readMarkdown, shownOutput } from './support/markdown';
-import { blockFaults, inlineCommandFaults, settingFaults } from './support/page-blocks';
+import { blockErrors, inlineCommandErrors, settingErrors } from './support/page-blocks';
 import { pagePaths, withTables } from './support/page-tables';
 
 const root = join(import.meta.dirname, '..');
@@ -24,7 +24,7 @@ const blocksOfOtherTests: Readonly<Record<string, { readonly pages: readonly str
   ts: { pages: ['README.md', 'docs/frontend.md'], test: 'test/client/package.test.ts' },
   console: { pages: ['README.md'], test: 'test/newcomer.test.ts' },
 };
-/** Options of programs that are not ours, and of the service and the benchmark. */
+/** Options of other programs, of the service and of the benchmark. */
 const otherOptions = [
   '--db-path',
   '--demo',
@@ -51,8 +51,8 @@ describe('each page', () => {
 
   test.each(pages)('$path has valid blocks', async ({ path, shown }) => {
     const own = shown.filter(({ kind }) => !blocksOfOtherTests[kind]?.pages.includes(path));
-    const faults = await Promise.all(own.map((block) => blockFaults(block, { shown, hasPath })));
-    expect(faults.flat()).toEqual([]);
+    const errors = await Promise.all(own.map((block) => blockErrors(block, { shown, hasPath })));
+    expect(errors.flat()).toEqual([]);
   });
 
   test.each(pages)('$path shows the response to each request that it runs', ({ shown }) => {
@@ -63,8 +63,8 @@ describe('each page', () => {
   });
 
   test.each(pages)('$path names commands, options, settings, endpoints and files that exist', ({ code }) => {
-    expect(code.flatMap((piece) => inlineCommandFaults(piece, hasPath))).toEqual([]);
-    expect(code.flatMap(settingFaults)).toEqual([]);
+    expect(code.flatMap((piece) => inlineCommandErrors(piece, hasPath))).toEqual([]);
+    expect(code.flatMap(settingErrors)).toEqual([]);
     const options = code.flatMap((piece) => /^--[a-z][a-z-]+/.exec(piece)?.[0] ?? []);
     const known = new Set([...otherOptions, ...optionsOf(createProgram())]);
     expect(options.filter((option) => !known.has(option))).toEqual([]);
@@ -158,10 +158,10 @@ describe('docs/security.md', () => {
   });
 });
 
-describe('blockFaults', () => {
+describe('blockErrors', () => {
   const check = (kind: string, text: string, note = '') => {
     const block = { kind, text, note, line: 1 };
-    return blockFaults(block, { shown: [block], hasPath: (path) => path === '/health/ready' });
+    return blockErrors(block, { shown: [block], hasPath: (path) => path === '/health/ready' });
   };
 
   test.each([
@@ -206,8 +206,8 @@ describe('blockFaults', () => {
     ['env', 'PROT=3000', 'no setting PROT'],
     ['promql', 'rate(a[5m] > 1', 'rate'],
     ['sql', 'SELECT a FROM persons;', 'no such table'],
-  ])('reports a fault of a block %s: %s', async (kind, text, fault) => {
-    expect((await check(kind, text)).join()).toContain(fault);
+  ])('reports a error of a block %s: %s', async (kind, text, error) => {
+    expect((await check(kind, text)).join()).toContain(error);
   });
 
   test.each([
@@ -216,9 +216,9 @@ describe('blockFaults', () => {
     ['caddyfile', ':8080 {\n  reverse_porxy a\n}', 'unrecognized directive'],
     ['promtool', 'groups:\n  - name: a\n    rules:\n      - alert: B\n        expr: up ==', 'could not parse'],
     ['systemd-analyze', '[Service]\nExecStart=/bin/true\nRestrat=always', 'Restrat'],
-  ])('reports what %s reports', async (program, text, fault) => {
+  ])('reports what %s reports', async (program, text, error) => {
     const kind = { promtool: 'yaml', 'systemd-analyze': 'ini' }[program] ?? program;
-    const expected = Bun.which(program) === null ? '' : fault;
+    const expected = Bun.which(program) === null ? '' : error;
     expect((await check(kind, text, 'planning.service')).join()).toContain(expected);
   });
 });
@@ -242,7 +242,7 @@ function optionsOf(command: Command): string[] {
   return [...command.options.flatMap(({ long }) => long ?? []), ...command.commands.flatMap((each) => optionsOf(each))];
 }
 
-/** The settings that a start in production without any setting names as missing. */
+/** Returns the settings that an empty start in production names as missing. */
 function requiredInProduction(): string[] {
   try {
     readConfig({ NODE_ENV: 'production' });

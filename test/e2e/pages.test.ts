@@ -25,7 +25,7 @@ describe('commands marked `run`', () => {
         const { line, stdout, statuses } = step;
         const { differs, status } = compare(stdout, shownOutput(shown, step));
         const hasStatus = statuses.every((each) => each === status);
-        return [...differs, ...(hasStatus ? [] : [`curl got ${statuses}`])].map((fault) => `line ${line}: ${fault}`);
+        return [...differs, ...(hasStatus ? [] : [`curl got ${statuses}`])].map((error) => `line ${line}: ${error}`);
       });
       const failure = session.exitCode === 0 ? [] : [session.stderr.replaceAll(/^curl: status \d+\n/gm, '')];
       expect([...wrong, ...failure]).toEqual([]);

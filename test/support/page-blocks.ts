@@ -23,40 +23,40 @@ export interface Page {
 type Check = (block: Shown, page: Page) => readonly string[] | Promise<readonly string[]>;
 
 /**
- * The check of each language; it returns the faults. test/e2e/pages.test.ts runs the blocks `sh run` of a page from top to
+ * The check of each language; it returns the errors. test/e2e/pages.test.ts runs the blocks `sh run` of a page from top to
  * bottom in one shell, and compares their output with the `json` or `text` block that follows.
  */
 export const blockChecks: Readonly<Record<string, Check>> = {
-  sh: shellFaults,
-  bash: shellFaults,
-  json: ({ text }) => faultsOfThrown(() => JSON.parse(text)),
+  sh: shellErrors,
+  bash: shellErrors,
+  json: ({ text }) => errorsOfThrown(() => JSON.parse(text)),
   text: ({ text }) => (/^\s*(?:[$#] |bun |planning )/m.test(text) ? ['a command belongs in a block `sh`'] : []),
-  env: ({ text }) => text.split('\n').flatMap(assignmentFaults),
-  yaml: yamlFaults,
+  env: ({ text }) => text.split('\n').flatMap(assignmentErrors),
+  yaml: yamlErrors,
   promql: ({ text }) => text.split('\n').filter((line) => line !== '' && !line.startsWith('#') && !isPromql(line)),
-  sql: sqlFaults,
-  nginx: nginxFaults,
-  haproxy: ({ text }) => programFaults(['haproxy', '-c', '-f'], withCertificates(text)),
-  caddyfile: ({ text }) => programFaults(['caddy', 'adapt', '--adapter', 'caddyfile', '--config'], text),
-  ini: unitFaults,
-  diff: diffFaults,
+  sql: sqlErrors,
+  nginx: nginxErrors,
+  haproxy: ({ text }) => programErrors(['haproxy', '-c', '-f'], withCertificates(text)),
+  caddyfile: ({ text }) => programErrors(['caddy', 'adapt', '--adapter', 'caddyfile', '--config'], text),
+  ini: unitErrors,
+  diff: diffErrors,
 };
 
-/** Returns the faults of a block of a page, each with its line. */
-export async function blockFaults(block: Shown, page: Page): Promise<string[]> {
+/** Returns the errors of a block of a page, each with its line. */
+export async function blockErrors(block: Shown, page: Page): Promise<string[]> {
   const check = blockChecks[block.kind];
-  const faults =
+  const errors =
     check === undefined
       ? [
           `no test checks a block of the kind “${block.kind}”: use one of ${Object.keys(blockChecks).join(', ')}, ` +
             'or add a check to `blockChecks` in test/support/page-blocks.ts',
         ]
       : await check(block, page);
-  return faults.map((fault) => `line ${block.line}: ${fault}`);
+  return errors.map((error) => `line ${block.line}: ${error}`);
 }
 
-/** Returns the faults of a command that a sentence names; it may be the beginning of a command. */
-export function inlineCommandFaults(code: string, hasPath: Page['hasPath']): string[] {
+/** Returns the errors of a command that a sentence names; it may be the beginning of a command. */
+export function inlineCommandErrors(code: string, hasPath: Page['hasPath']): string[] {
   if (!/^(?:[A-Z_]+=\S+ )*(?:bun|node|npm|npx|planning|sh) /.test(code)) return [];
   const words = code
     .replaceAll(/[[\]…]/g, '')
@@ -66,11 +66,11 @@ export function inlineCommandFaults(code: string, hasPath: Page['hasPath']): str
     (all, word) => all.flatMap((before) => word.split('|').map((choice) => [...before, choice])),
     [[]],
   );
-  return choices.flatMap((choice) => commandFaults(choice, hasPath, true));
+  return choices.flatMap((choice) => commandErrors(choice, hasPath, true));
 }
 
-/** Returns the faults of the settings that a text names by itself, such as `DATABASE_URL`. */
-export function settingFaults(code: string): string[] {
+/** Returns an error if the text is the name of a setting, such as `DATABASE_URL`, that does not exist. */
+export function settingErrors(code: string): string[] {
   const families = new Set(Object.keys(Settings.entries).map((key) => key.split('_')[0]));
   const isSetting = /^[A-Z]+(?:_[A-Z]+)+$/.test(code) && families.has(code.split('_')[0]) && !code.startsWith('NODE_');
   return isSetting && !(code in Settings.entries) ? [`there is no setting ${code}`] : [];
@@ -86,7 +86,7 @@ export function isPromql(expression: string): boolean {
   return isRight;
 }
 
-/** Programs that are not ours; the checks look at no argument of theirs, except at addresses of the service. */
+/** Other programs. Of their arguments, only addresses of the service are checked. */
 const foreignPrograms = new Set(
   (
     '. apt-get awk cat caddy cd chmod chown cmp cp crontab curl cut date df diff docker du echo exit export false find git ' +
@@ -98,14 +98,14 @@ const foreignPrograms = new Set(
 const keywords = new Set('! do done elif else exec fi for if in nohup then time until while { }'.split(' '));
 const services = /^(?:https?:\/\/(?:127\.0\.0\.1|localhost):300\d|https:\/\/planning\.example(?:\.com)?)(\/[^?#]*)/;
 
-async function shellFaults({ text, kind, note }: Shown, { hasPath }: Page): Promise<string[]> {
+async function shellErrors({ text, kind, note }: Shown, { hasPath }: Page): Promise<string[]> {
   const shell = kind === 'bash' ? 'bash' : 'sh';
   const syntax = await runToEnd(
     Bun.spawn([shell, '-n', '-c', text], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }),
   );
   if (syntax.exitCode !== 0) return [syntax.stderr.trim()];
   // The run of the page checks its commands.
-  return note === 'run' ? [] : commandsIn(text).flatMap((words) => commandFaults(words, hasPath));
+  return note === 'run' ? [] : commandsIn(text).flatMap((words) => commandErrors(words, hasPath));
 }
 
 /** Lists the simple commands of a script, without redirections. */
@@ -128,21 +128,21 @@ function commandsIn(script: string): string[][] {
   return commands.filter((words) => words.length > 0);
 }
 
-function commandFaults(words: readonly string[], hasPath: Page['hasPath'], isExcerpt = false): string[] {
+function commandErrors(words: readonly string[], hasPath: Page['hasPath'], isExcerpt = false): string[] {
   const [program = '', ...rest] = words;
   if (/^[A-Z_a-z]+=/.test(program))
-    return [...settingFaults(program.replace(/=.*/, '')), ...commandFaults(rest, hasPath, isExcerpt)];
+    return [...settingErrors(program.replace(/=.*/, '')), ...commandErrors(rest, hasPath, isExcerpt)];
   if (program === '' || ['}', 'done', 'fi', 'for'].includes(program)) return [];
-  if (keywords.has(program)) return commandFaults(rest, hasPath, isExcerpt);
+  if (keywords.has(program)) return commandErrors(rest, hasPath, isExcerpt);
   if (program === 'sudo' || program === 'env' || program === 'timeout') {
     const start = rest.findIndex(
       (word, index) => !/^-|^[\d.]+[smh]?$/.test(word) && !/^-[ug]$/.test(rest[index - 1] ?? ''),
     );
-    return start < 0 ? [] : commandFaults(rest.slice(start), hasPath, isExcerpt);
+    return start < 0 ? [] : commandErrors(rest.slice(start), hasPath, isExcerpt);
   }
   const files = words.filter((word) => /^(?:docs|drizzle|test)\/.*\w$/.test(word) && !existsSync(join(root, word)));
   if (files.length > 0) return files.map((file) => `there is no file ${file}`);
-  const own = ownCommandFaults(words, isExcerpt);
+  const own = ownCommandErrors(words, isExcerpt);
   if (own !== undefined) return own;
   const paths = words.flatMap((word) => services.exec(word)?.[1] ?? []);
   return [
@@ -153,14 +153,14 @@ function commandFaults(words: readonly string[], hasPath: Page['hasPath'], isExc
   ];
 }
 
-/** Returns the faults of a command of this project, or undefined for another program. */
-function ownCommandFaults(words: readonly string[], isExcerpt: boolean): string[] | undefined {
+/** Returns the errors of a command of this project, or undefined for another program. */
+function ownCommandErrors(words: readonly string[], isExcerpt: boolean): string[] | undefined {
   const [program = '', first = '', second = ''] = words;
   const isRunner = ['bun', 'npm', 'planning'].includes(program) || program.endsWith('/planning');
   const entryPoint = ['docker', 'kubectl'].includes(program) || !isRunner ? /^src\/cli\/main\.js$/ : ownEntryPoint;
   const start = words.findIndex((word) => entryPoint.test(word));
   if (start >= 0)
-    return planningFaults(
+    return planningErrors(
       words.slice(start + 1).filter((word) => word !== '--'),
       isExcerpt,
     );
@@ -179,7 +179,7 @@ const root = join(import.meta.dirname, '../..');
 const ownEntryPoint = /(?:^|\/)planning$|src\/cli\/main\.(?:js|ts)$/;
 
 /** Parses a command line of `planning` as the program does, without its action. */
-function planningFaults(words: readonly string[], isExcerpt: boolean): string[] {
+function planningErrors(words: readonly string[], isExcerpt: boolean): string[] {
   let command: Command = createProgram();
   let rest = [...words];
   const name = () => [command.parent?.name(), command.name()].filter((part) => part !== undefined).join(' ');
@@ -215,40 +215,40 @@ function planningFaults(words: readonly string[], isExcerpt: boolean): string[] 
   }
 }
 
-function assignmentFaults(line: string): string[] {
+function assignmentErrors(line: string): string[] {
   if (/^\s*(?:#|$)/.test(line)) return [];
   const key = /^(?:export )?([A-Z_]+)=/.exec(line)?.[1];
   if (key === undefined) return [`“${line}” is no assignment`];
   return key in Settings.entries ? [] : [`there is no setting ${key}`];
 }
 
-async function yamlFaults({ text }: Shown): Promise<readonly string[]> {
-  const faults = faultsOfThrown(() => Bun.YAML.parse(text));
-  if (faults.length > 0 || !/^groups:/m.test(text)) return faults;
-  return await programFaults(['promtool', 'check', 'rules'], text);
+async function yamlErrors({ text }: Shown): Promise<readonly string[]> {
+  const errors = errorsOfThrown(() => Bun.YAML.parse(text));
+  if (errors.length > 0 || !/^groups:/m.test(text)) return errors;
+  return await programErrors(['promtool', 'check', 'rules'], text);
 }
 
 /** Prepares each statement on a migrated database. */
-async function sqlFaults({ text }: Shown): Promise<readonly string[]> {
+async function sqlErrors({ text }: Shown): Promise<readonly string[]> {
   const path = join(temporaryFolder(), 'page.db');
   await copyTemplate(path);
   const database = new Sqlite(path);
   const statements = text.split(/;\s*$/m).filter((statement) => statement.trim() !== '');
-  const faults = statements.flatMap((statement) => faultsOfThrown(() => database.query(`EXPLAIN ${statement}`)));
+  const errors = statements.flatMap((statement) => errorsOfThrown(() => database.query(`EXPLAIN ${statement}`)));
   database.close();
-  return faults;
+  return errors;
 }
 
-function nginxFaults({ text }: Shown): Promise<readonly string[]> {
+function nginxErrors({ text }: Shown): Promise<readonly string[]> {
   const isWhole = /^\s*events\s*\{/m.test(text);
   const isServer = /^\s*(?:server|upstream|map|limit_\w+zone)\b/m.test(text);
   const http = isServer ? text : `server { listen 127.0.0.1:8099; ${text} }`;
   const whole = isWhole ? text : `events {}\nhttp {\naccess_log off;\n${http}\n}`;
-  return programFaults(['nginx', '-t', '-e', 'stderr', '-g', 'pid /dev/null;', '-c'], withCertificates(whole));
+  return programErrors(['nginx', '-t', '-e', 'stderr', '-g', 'pid /dev/null;', '-c'], withCertificates(whole));
 }
 
 /** Verifies a unit together with the other units of its page; a note such as `planning.service` names each. */
-async function unitFaults({ note, text }: Shown, { shown }: Page): Promise<readonly string[]> {
+async function unitErrors({ note, text }: Shown, { shown }: Page): Promise<readonly string[]> {
   if (!/^[\w@-]+\.(?:service|timer|socket)$/.test(note)) return ['the fence must name the unit: ```ini NAME.service'];
   if (Bun.which('systemd-analyze') === null) return /^\[\w+\]$/m.test(text) ? [] : ['it has no section'];
   const folder = temporaryFolder();
@@ -264,7 +264,7 @@ async function unitFaults({ note, text }: Shown, { shown }: Page): Promise<reado
 }
 
 /** Runs a checker on a file with this text, where the checker is installed. */
-async function programFaults(command: readonly string[], text: string): Promise<readonly string[]> {
+async function programErrors(command: readonly string[], text: string): Promise<readonly string[]> {
   if (Bun.which(command[0] ?? '') === null) return text.trim() === '' ? ['it is empty'] : [];
   const file = join(temporaryFolder(), 'block');
   writeFileSync(file, `${text}\n`);
@@ -273,7 +273,7 @@ async function programFaults(command: readonly string[], text: string): Promise<
   return exitCode === 0 ? [] : [`${stdout}${stderr}`.replaceAll(file, command[0] ?? '').trim()];
 }
 
-/** Replaces the paths of certificates and keys by those of a certificate that is there. */
+/** Replaces the paths of certificates and keys by those of an existing certificate. */
 function withCertificates(text: string): string {
   if (!/\bssl_certificate|\bcrt\b/.test(text) || Bun.which('openssl') === null) return text;
   const file = join(temporaryFolder(), 'tls.pem');
@@ -288,15 +288,15 @@ function withCertificates(text: string): string {
 }
 
 /** Applies a diff to the sources in memory. */
-function diffFaults({ text }: Shown): string[] {
+function diffErrors({ text }: Shown): string[] {
   return readDiff(text).flatMap((change) => {
     const file = join(root, change.path);
     if (!existsSync(file)) return [`there is no file ${change.path}`];
-    return faultsOfThrown(() => applyChange(change, readFileSync(file, 'utf8')));
+    return errorsOfThrown(() => applyChange(change, readFileSync(file, 'utf8')));
   });
 }
 
-function faultsOfThrown(work: () => unknown): string[] {
+function errorsOfThrown(work: () => unknown): string[] {
   try {
     work();
     return [];
