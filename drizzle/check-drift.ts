@@ -19,7 +19,7 @@ try {
       'drizzle-kit',
       'generate',
       '--dialect=sqlite',
-      '--schema=src/db/schema/index.ts',
+      '--schema=src/db/schema/*.ts',
       `--out=${relative('.', folder)}`,
     ],
     { stdin: 'ignore' },

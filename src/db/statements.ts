@@ -2,7 +2,8 @@ import { and, eq, getTableColumns, like, type SQL, sql } from 'drizzle-orm';
 import { SQLiteAsyncDialect, type SQLiteTable } from 'drizzle-orm/sqlite-core';
 import * as v from 'valibot';
 import { type Database, type Statement, writeBatch } from './client';
-import { completedTasks, leases, rowCounts } from './schema/index';
+import { completedTasks, rowCounts } from './schema/directory';
+import { leases } from './schema/people';
 
 const dialect = new SQLiteAsyncDialect();
 const Stored = v.array(v.object({ version: v.number() }));

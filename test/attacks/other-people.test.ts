@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { asc } from 'drizzle-orm';
 import { SignJWT } from 'jose';
-import { applications, users } from '../../src/db/schema/index';
+import { applications, users } from '../../src/db/schema/people';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp, testSecret, testToken } from '../support/app';
 import { applicant } from '../support/applicant';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { createClient } from '@libsql/client';
 import { eq } from 'drizzle-orm';
 import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
-import { users } from '../../src/db/schema/index';
+import { users } from '../../src/db/schema/people';
 import { createUserStore } from '../../src/modules/users/store';
 import { atEnd } from '../support/cleanup';
 import { copyTemplate, temporaryFolder } from '../support/database';

@@ -4,7 +4,7 @@ import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { applications } from '../../src/db/schema/index';
+import { applications } from '../../src/db/schema/people';
 import { countParts } from '../../src/db/statements';
 import { runScript, temporaryDatabase, temporaryFolder } from '../support/database';
 import { earlierMigrations } from '../support/journal-folder';

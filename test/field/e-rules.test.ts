@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { auditEvents } from '../../src/db/schema/index';
+import { auditEvents } from '../../src/db/schema/people';
 import { careFacilityTypes, facilityLocationPriorities, sharedQuestions } from '../../src/modules/answers/model';
 import { parseAnswers } from '../../src/modules/answers/sections';
 import { Catalog } from '../../src/modules/matching/catalog-model';

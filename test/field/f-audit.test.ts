@@ -1,7 +1,7 @@
 import { describe, expect, spyOn, test } from 'bun:test';
 import * as v from 'valibot';
 import { type Database, openDatabase } from '../../src/db/client';
-import { auditEvents, auditRetention } from '../../src/db/schema/index';
+import { auditEvents, auditRetention } from '../../src/db/schema/people';
 import { createLog } from '../../src/log';
 import { planRetention, type TrailFacts } from '../../src/modules/audit/retention';
 import { type AuditFilter, createAuditStore, startAuditRetention } from '../../src/modules/audit/store';

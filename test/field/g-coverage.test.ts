@@ -1,7 +1,8 @@
 import { describe, expect, spyOn, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
-import { activities, applications, idempotencyKeys } from '../../src/db/schema/index';
+import { activities } from '../../src/db/schema/directory';
+import { applications, idempotencyKeys } from '../../src/db/schema/people';
 import { countParts } from '../../src/db/statements';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
 import { ApplicationsBody } from '../../src/modules/coverage/model';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { applications, users } from '../../src/db/schema/index';
+import { applications, users } from '../../src/db/schema/people';
 import { createTestApp, testConfig } from '../support/app';
 import { applicant } from '../support/applicant';
 import { startSandbox } from '../support/sandbox';

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
-import { users } from '../../src/db/schema/index';
+import { users } from '../../src/db/schema/people';
 import { createTestApp, readResponse, testToken } from '../support/app';
 import { privateRoutes, saveRoutes } from '../support/contract';
 

@@ -3,7 +3,7 @@ import { eq } from 'drizzle-orm';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { serveOptions } from '../../src/app';
-import { users } from '../../src/db/schema/index';
+import { users } from '../../src/db/schema/people';
 import { createCors } from '../../src/http/cors';
 import { createErrorHandler, createRouteTable } from '../../src/http/problem-response';
 import { createRequestContext } from '../../src/http/request-context';

@@ -1,6 +1,6 @@
 import { asc, eq } from 'drizzle-orm';
 import type { Database } from '../../src/db/client';
-import { auditEvents } from '../../src/db/schema/index';
+import { auditEvents } from '../../src/db/schema/people';
 
 /** The audit events of a user, oldest first. */
 export function auditEventsOf({ db }: { readonly db: Database }, userId: string) {

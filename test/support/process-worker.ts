@@ -4,7 +4,7 @@ import Connection from 'libsql';
 import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
 import { encryptionOption } from '../../src/db/database-file';
 import { migrateDatabase } from '../../src/db/migrate';
-import { users } from '../../src/db/schema/index';
+import { users } from '../../src/db/schema/people';
 import { createUserStore } from '../../src/modules/users/store';
 
 const [url = '', task = '', argument = ''] = process.argv.slice(2);

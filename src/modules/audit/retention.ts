@@ -1,4 +1,4 @@
-import type { auditRetention } from '../../db/schema/index';
+import type { auditRetention } from '../../db/schema/people';
 
 export const dayMs = 24 * 60 * 60_000;
 /** A clock that differs from the retention's time by more is not followed at once. */

@@ -1,7 +1,14 @@
 import { and, asc, eq, gt, inArray, isNotNull, isNull, lt, min, ne, or, type SQL, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import { applicationAttempts, applications, users } from '../../db/schema/index';
-import { type ApplicationRow, type AuditEvent, applicationStates, erasedUserId } from '../../db/schema/people';
+import {
+  type ApplicationRow,
+  type AuditEvent,
+  applicationAttempts,
+  applicationStates,
+  applications,
+  erasedUserId,
+  users,
+} from '../../db/schema/people';
 import type { CarrierDecision, CarrierError } from '../../shared/carrier';
 import { eventStatement, type RequestId } from '../audit/store';
 import { creditStatement } from '../sales/store';

@@ -1,8 +1,7 @@
 import { and, asc, desc, eq, gt, isNotNull, isNull, lt, ne, or, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { applications, idempotencyKeys, users } from '../../db/schema/index';
-import { type ApplicationRow, erasedUserId } from '../../db/schema/people';
+import { type ApplicationRow, applications, erasedUserId, idempotencyKeys, users } from '../../db/schema/people';
 import type { Applicant } from '../../shared/carrier';
 import { type ChangeOrigin, createOutcomeStore, eventOf, isOpen, isOpenState } from './outcomes';
 

@@ -1,6 +1,6 @@
 import { and, asc, desc, eq, getTableColumns, gt, lt, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema/index';
+import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema/products';
 import { inSlices, nextTurn } from '../../shared/async';
 import type { Catalog, CatalogProduct, TextList } from './catalog-model';
 import type { Condition } from './conditions';

@@ -3,16 +3,16 @@ import { and, asc, eq, exists, getTableColumns, inArray, or, sql } from 'drizzle
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
 import type { StaffRow } from '../../db/schema/directory';
+import { activities, staff } from '../../db/schema/directory';
 import {
-  activities,
   applicationAttempts,
   applications,
   auditEvents,
+  erasedUserId,
   idempotencyKeys,
-  staff,
+  type UserRow,
   users,
-} from '../../db/schema/index';
-import { erasedUserId, type UserRow } from '../../db/schema/people';
+} from '../../db/schema/people';
 import { eventStatement, type Operator } from '../audit/store';
 import { isOpenState } from '../coverage/outcomes';
 import { creditedKinds, ownActivityPrefix } from '../sales/model';

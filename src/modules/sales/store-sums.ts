@@ -1,7 +1,12 @@
 import { getTableColumns, isNotNull, type SQL, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import { type activityKinds, sumSpansMs } from '../../db/schema/directory';
-import { activities, activitySums, activitySumsProgress } from '../../db/schema/index';
+import {
+  activities,
+  type activityKinds,
+  activitySums,
+  activitySumsProgress,
+  sumSpansMs,
+} from '../../db/schema/directory';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { every } from '../../shared/async';

@@ -1,7 +1,8 @@
 import { and, eq, inArray, or, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import type { activityKinds, StaffRow } from '../../db/schema/directory';
-import { activities, applications, staff, users } from '../../db/schema/index';
+import { activities, staff } from '../../db/schema/directory';
+import { applications, users } from '../../db/schema/people';
 import { member, type UpsertCounts, upsertRows } from '../../db/statements';
 import { eventStatement, type Operator } from '../audit/store';
 import { type ActivityRecord, creditedKinds, ownActivityPrefix, type StaffRecord } from './model';

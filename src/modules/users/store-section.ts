@@ -1,6 +1,5 @@
 import { type Placeholder, type SQL, sql } from 'drizzle-orm';
-import { users } from '../../db/schema/index';
-import { randomRevision } from '../../db/schema/people';
+import { randomRevision, users } from '../../db/schema/people';
 import { type AnswerSection, listPairOf, type MergePatch, sharesQuestions } from '../answers/sections';
 import type { RequestId } from '../audit/store';
 

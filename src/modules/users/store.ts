@@ -1,7 +1,6 @@
 import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
-import { users } from '../../db/schema/index';
-import { randomRevision, type UserRow } from '../../db/schema/people';
+import { randomRevision, type UserRow, users } from '../../db/schema/people';
 import type { Preconditions, TagList } from '../../http/response';
 import { lazy } from '../../shared/async';
 import { type AnswerSection, type Answers, type MergePatch, newestAnswersOf, parseAnswers } from '../answers/sections';

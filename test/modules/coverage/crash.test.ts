@@ -2,7 +2,7 @@ import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { applications } from '../../../src/db/schema/index';
+import { applications } from '../../../src/db/schema/people';
 import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { identityHash } from '../../../src/modules/coverage/model';
 import { createApplicationStore } from '../../../src/modules/coverage/store';

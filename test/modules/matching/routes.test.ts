@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { openDatabase } from '../../../src/db/client';
 import { migrateDatabase } from '../../../src/db/migrate';
-import { users } from '../../../src/db/schema/index';
+import { users } from '../../../src/db/schema/people';
 import { Catalog, readShippedCatalog } from '../../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../../src/modules/matching/catalog-store';
 import { Matches } from '../../../src/modules/matching/model';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
-import { users } from '../../../src/db/schema/index';
+import { users } from '../../../src/db/schema/people';
 import {
   lifeInsuranceExamples,
   lifetimeCareExamples,
