@@ -5,6 +5,7 @@ import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
 import answers from '../../src/http/docs/examples.json';
 import { tagGroups, tags } from '../../src/http/docs/introduction';
+import { toSchemas } from '../../src/http/docs/openapi';
 import { seedDemo } from '../../src/seed';
 import { createTestApp, testConfig } from '../support/app';
 import { atEnd } from '../support/cleanup';
@@ -186,6 +187,18 @@ describe('/swagger/json', () => {
       expect(text.includes(part) ? part : `missing: ${part}`).toBe(part);
     }
     expect(await document()).toHaveProperty(['paths', '/v2/private/user', 'get', 'responses', '304']);
+  });
+
+  test('names a field whose metadata is behind a transform', () => {
+    const change = v.transform((text: string) => text.toUpperCase());
+    for (const Amount of [
+      v.pipe(v.string(), change, v.description('Lost')),
+      v.pipe(v.string(), change, v.examples(['1'])),
+      v.pipe(v.string(), change, v.metadata({ documentedAs: { type: 'integer' } })),
+    ]) {
+      const Model = v.object({ amount: v.optional(Amount) });
+      expect(() => toSchemas([], { models: { Model }, base: '' })).toThrow('The field amount ');
+    }
   });
 
   test('has request examples that the service accepts', async () => {

@@ -218,13 +218,38 @@ function conversion(models: Models) {
     target: 'draft-2020-12',
     typeMode: 'input',
     errorMode: 'ignore',
-    overrideSchema: ({ jsonSchema }: { jsonSchema: JsonSchema }) =>
-      jsonSchema.const === undefined
+    overrideSchema({ jsonSchema, valibotSchema }: { jsonSchema: JsonSchema; valibotSchema: object }) {
+      if ('entries' in valibotSchema) requireMetadata(Object(valibotSchema.entries), jsonSchema.properties ?? {});
+      return jsonSchema.const === undefined
         ? undefined
-        : { ...jsonSchema, type: v.parse(ConstantType, typeof jsonSchema.const) },
+        : { ...jsonSchema, type: v.parse(ConstantType, typeof jsonSchema.const) };
+    },
     definitions: { ...models },
     overrideRef: ({ referenceId }: { referenceId: string }) => `#/components/schemas/${referenceId}`,
   } as const;
+}
+
+/** Throws for a field with metadata behind a transform, which the converter drops silently. */
+function requireMetadata(
+  entries: Readonly<Record<string, unknown>>,
+  properties: Readonly<Record<string, unknown>>,
+): void {
+  for (const [name, entry] of Object.entries(entries)) {
+    const schema = withoutWrappers(entry);
+    const converted = JSON.stringify(properties[name] ?? {});
+    if (schema === undefined || converted.includes('"$ref"')) continue;
+    const metadata = [v.getDescription(schema), ...v.getExamples(schema), ...Object.values(v.getMetadata(schema))];
+    if (!metadata.every((each) => each === undefined || converted.includes(JSON.stringify(each)))) {
+      throw new Error(
+        `The field ${name} has a description, example or other metadata behind a transform: move it before.`,
+      );
+    }
+  }
+}
+
+function withoutWrappers(schema: unknown): v.GenericSchema | undefined {
+  if (!isValibotSchema(schema)) return undefined;
+  return 'wrapped' in schema ? withoutWrappers(schema.wrapped) : schema;
 }
 
 /**
