@@ -206,6 +206,7 @@ export const StateCode = v.pipe(
     'USPS code of a state, DC, a territory, a freely associated state (FM, MH, PW) or the armed forces (AA, AE, AP), ' +
       'or its English name, in any case; the code is stored',
   ),
+  v.examples(['VA']),
   v.rawTransform(({ dataset, addIssue, NEVER }) => {
     const code = findStateCode(dataset.value);
     if (code !== undefined) return code;

@@ -2,12 +2,15 @@ import * as v from 'valibot';
 import { tags } from '../../src/http/docs/introduction';
 import { seedDemo } from '../../src/seed';
 import { createTestApp, testConfig } from './app';
+import { exampleTarget } from './documented';
 import { startSandbox } from './sandbox';
 
 const Operation = v.object({
   operationId: v.string(),
   tags: v.tuple([v.string()]),
-  parameters: v.array(v.object({ name: v.string(), in: v.string(), example: v.optional(v.string()) })),
+  parameters: v.array(
+    v.object({ name: v.string(), in: v.picklist(['query', 'path', 'header']), example: v.optional(v.string()) }),
+  ),
   requestBody: v.optional(
     v.object({
       content: v.object({
@@ -41,11 +44,10 @@ export async function recordResponses(): Promise<Record<string, unknown>> {
   const responses: Record<string, unknown> = {};
   for (const operation of operations.toSorted((a, b) => stepOf(a) - stepOf(b))) {
     const { operationId, path, method, parameters, requestBody } = operation;
-    const query = parameters.flatMap(({ name, example }) => (example === undefined ? [] : [[name, example]]));
     const [first] = Object.values(requestBody?.content['application/json'].examples ?? {});
     const caller =
       operationId === 'getMonthlyGlance' ? { as: 'demo-manager', roles: ['salesManager'] } : { as: 'demo-user' };
-    const response = await testApp.call(method, `${path}?${new URLSearchParams(query)}`, {
+    const response = await testApp.call(method, exampleTarget(path, parameters), {
       ...caller,
       body: first?.value,
     });
