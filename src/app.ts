@@ -4,12 +4,11 @@ import { createWriteProbe } from './db/write-health';
 import { createDemoPage } from './demo/page';
 import type { AppDeps, RateLimitedRequest } from './deps';
 import { AppError } from './errors';
-import { createCors } from './http/cors';
 import { createProblemPages } from './http/docs/problem-pages';
 import { createDocs } from './http/docs/routes';
 import { createHealthRoutes, createMetricsRoute } from './http/operations';
 import { createErrorHandler, createRouteTable, Problem, problemResponse } from './http/problem-response';
-import { createRequestContext, rawQuery, sentTargetRoutes } from './http/request-context';
+import { createCors, createRequestContext, rawQuery, sentTargetRoutes } from './http/request-context';
 import { responseHeaders } from './http/response';
 import { describeError } from './log';
 import {

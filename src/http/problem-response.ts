@@ -6,8 +6,7 @@ import type { AppDeps, RateLimitedRequest } from '../deps';
 import { AppError, causeChain } from '../errors';
 import { describeError } from '../log';
 import { isProblemSlug, type ProblemSlug, problemKinds } from '../shared/problems';
-import type { Cors } from './cors';
-import { pathOf, requestIdOf } from './request-context';
+import { type Cors, pathOf, requestIdOf } from './request-context';
 
 export const Problem = v.object({
   type: v.pipe(v.string(), v.description('The path of the page that explains this kind of problem')),
