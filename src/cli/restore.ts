@@ -140,8 +140,8 @@ async function requireUnused(database: string, key: string | undefined): Promise
   const left = companionSuffixes.map((suffix) => `${database}${suffix}`).filter(isTaken);
   if (left.length > 0) {
     throw new OperatorError(
-      `The log ${left[0]} belongs to a database file that is missing: put the file back beside its log, or move the log ` +
-        'away to restore without the saves that only the log contains.',
+      `The WAL ${left[0]} belongs to a database file that is missing: put the file back beside its WAL, or move the WAL ` +
+        'away to restore without the saves that only the WAL contains.',
     );
   }
 }

@@ -6,8 +6,7 @@ import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { SecretSource } from '../config/secrets';
 import type { DatabaseObserver } from '../telemetry/events';
 import { createIfMissing, rejectOrphanedWal, removeEmpty } from './database-file';
-import type { TokenFault } from './errors';
-import { toDatabaseError } from './errors';
+import { type TokenFault, toDatabaseError } from './errors';
 import { openFileClient } from './file-client';
 import type { OnLoss } from './file-watch';
 import type { RemoteSettings } from './remote-client';
@@ -135,11 +134,11 @@ export async function openServiceDatabase(settings: DatabaseSettings, watch: Dat
     path === undefined
       ? await loadGroupingClient({ ...settings, ...(onTokenChange && { onTokenChange }) }, observers)
       : await openFileClient({ ...settings, path, observers, onLoss, onCheckpointChange });
-  const gated = requireCompatibleSchema(onWritesChange ? reportWriteFaults(client, onWritesChange) : client, {
+  const checked = requireCompatibleSchema(onWritesChange ? reportWriteFaults(client, onWritesChange) : client, {
     timeoutMs: settings.timeoutMs,
     ...(onSchemaChange && { onChange: onSchemaChange }),
   });
-  return toDatabase(observeCalls(gated, observers));
+  return toDatabase(observeCalls(checked, observers));
 }
 
 /** Imports the large remote driver only if it is needed. */
@@ -194,8 +193,8 @@ export async function closeDatabase({ $client }: Database): Promise<string | und
 /** Returns the warning for a code of `closeDatabase`. */
 export function remainingWalWarning(code: string) {
   return code === 'SQLITE_BUSY'
-    ? 'the log could not be emptied because another process reads: keep the -wal file with the database file'
-    : 'the log could not be written to the database file: keep the -wal file with the database file';
+    ? 'the WAL could not be emptied because another process reads: keep the -wal file with the database file'
+    : 'the WAL could not be written to the database file: keep the -wal file with the database file';
 }
 
 /** A statement built with Drizzle. */

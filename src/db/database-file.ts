@@ -63,8 +63,8 @@ export function rejectOrphanedWal(path: string): void {
   const state = found === undefined ? 'missing' : 'empty (0 bytes)';
   throw new DatabaseFileError(
     'WAL_ORPHANED',
-    `The log ${left} belongs to a database file that is ${state}: put the file back beside its log. ` +
-      `The log may hold saves that are nowhere else, so nothing was changed.`,
+    `The WAL ${left} belongs to a database file that is ${state}: put the file back beside its WAL. ` +
+      `The WAL may contain saves that are nowhere else, so nothing was changed.`,
   );
 }
 

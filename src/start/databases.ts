@@ -161,7 +161,7 @@ function isCorrupt(error: unknown): boolean {
 function corruptionRemedy(path: string): string {
   const log = `${realPathOf(path)}-wal`;
   return existsSync(log)
-    ? ` The log ${log} may belong to another file, as after a backup was copied over the file. If it does, move the log ` +
+    ? ` The WAL ${log} may belong to another file, as after a backup was copied over the file. If it does, move the WAL ` +
         `away and run \`${commandName} doctor --deep\`; else restore a backup.`
     : ` Run \`${commandName} doctor --deep\`, and restore a backup if it fails.`;
 }

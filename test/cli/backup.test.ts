@@ -415,7 +415,7 @@ describe('planning restore', () => {
     renameSync(line.database, backup);
     writeFileSync(`${line.database}-wal`, 'of a database that is gone');
     expect(await refusal(line.databaseUrl, 'restore', backup, '--yes')).toBe(
-      `The log ${line.database}-wal belongs to a database file that is missing: put the file back beside its log, or move the log away to restore without the saves that only the log contains.`,
+      `The WAL ${line.database}-wal belongs to a database file that is missing: put the file back beside its WAL, or move the WAL away to restore without the saves that only the WAL contains.`,
     );
     renameSync(`${line.database}-wal`, join(line.cwd, 'away'));
     writeFileSync(line.database, 'no database '.repeat(1000));

@@ -75,7 +75,7 @@ describe('C1 a WAL without its database file', () => {
       copyFileSync(path, join(production.cwd, 'kept.db'));
       harm(path);
       const before = contentsOf(folder);
-      const refusal = `The log ${path}-wal belongs to a database file that is ${state}: put the file back beside its log.`;
+      const refusal = `The WAL ${path}-wal belongs to a database file that is ${state}: put the file back beside its WAL.`;
       await production.write('rows.csv', 'id;name\n');
       for (const command of [
         ['migrate'],
@@ -91,7 +91,7 @@ describe('C1 a WAL without its database file', () => {
         const { exitCode, stderr } = await production.planning(...command);
         expect({ command, exitCode, stderr }).toMatchObject({
           exitCode: 1,
-          stderr: expect.stringContaining('its log'),
+          stderr: expect.stringContaining('its WAL'),
         });
         expect(stderr).not.toContain('planning migrate');
       }
@@ -236,7 +236,7 @@ test('H2 a start on a file whose WAL belongs to another file names the WAL and t
   const { databasePath: path, ...production } = await leaveLog();
   writeFileSync(path, 'not a database '.repeat(1000));
   const { stderr } = await failToStart({ cwd: production.cwd, environment: production.settings });
-  expect(stderr).toContain(`The log ${path}-wal may belong to another file`);
+  expect(stderr).toContain(`The WAL ${path}-wal may belong to another file`);
   expect(stderr).toContain('doctor --deep');
 }, 30_000);
 
