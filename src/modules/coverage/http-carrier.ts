@@ -19,20 +19,20 @@ import type { BreakerState, CarrierEndpoint, CarrierObserver } from '../../telem
 export interface HttpCarrierSettings {
   readonly url: string;
   readonly apiKey: SecretSource;
-  /** The longest that one attempt may take. */
+  /** The timeout of one attempt. */
   readonly timeoutMs: number;
-  /** How often one call is tried, on the same reference: a carrier that has accepted repeats its answer. */
+  /** Attempts of one call. All use the same reference, so that the carrier repeats an acceptance. */
   readonly attempts: number;
-  /** After so many failures in a row the carrier is left alone for `breakerMs`, and then asked by one call. */
+  /** The circuit opens after this many consecutive failures, and half-opens after `breakerMs`. */
   readonly breakerFailures: number;
   readonly breakerMs: number;
   readonly observers?: readonly CarrierObserver[];
 }
 
-/** The longest wait that a carrier can ask for. */
+/** Upper bound of `Retry-After`. */
 const maxRetryAfterMs = 60 * 60_000;
 const exponential = new ExponentialBackoff({ initialDelay: 200, maxDelay: 1000 });
-/** Exponential with jitter, and never shorter than the carrier asks for. */
+/** Exponential backoff with jitter, at least the carrier's `Retry-After`. */
 const backoff = new DelegateBackoff<IRetryBackoffContext<unknown>, IBackoffFactory<unknown>>(
   (context, before = exponential) => {
     const state = before.next(context);
@@ -41,19 +41,19 @@ const backoff = new DelegateBackoff<IRetryBackoffContext<unknown>, IBackoffFacto
   },
 );
 const maxReplyBytes = 1_000_000;
-const keptReplyCharacters = 500;
+const excerptCharacters = 500;
 
-const Refused = v.object({ decision: v.picklist(['declined', 'not-filed']) });
-const Referring = v.looseObject({ clientReference: v.nullish(v.string()) });
+const Refusal = v.object({ decision: v.picklist(['declined', 'not-filed']) });
+const Referenced = v.looseObject({ clientReference: v.nullish(v.string()) });
 
 /**
- * Speaks to a carrier over HTTP: a deadline an attempt and one for all of them, bounded retries with jitter, and a
- * circuit breaker for each of its two endpoints, because an answer of the one says nothing of the other.
+ * A client of the carrier's HTTP API: a timeout for each attempt and for the call, bounded retries with jitter, and a
+ * circuit breaker for each of the two endpoints, which fail independently.
  */
 export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
   const { url, apiKey, timeoutMs, attempts, observers = [] } = settings;
   const breaker = (endpoint: CarrierEndpoint) => {
-    const policy = circuitBreaker(handleWhen(isPassing), {
+    const policy = circuitBreaker(handleWhen(isTransient), {
       halfOpenAfter: settings.breakerMs,
       breaker: new ConsecutiveBreaker(settings.breakerFailures),
     });
@@ -77,24 +77,24 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     path: string,
     init: CarrierRequest,
     deadlineMs: number,
-  ): Promise<Answered> => {
+  ): Promise<AttemptedResponse> => {
     const current = breakers[endpoint];
     const leftMs = () => deadlineMs - performance.now();
     let lastFailure: unknown;
     let mayBeAccepted = false;
     const retrying = retry(
-      handleWhen((error) => isPassing(error) && leftMs() > retryAfterOf(error)),
+      handleWhen((error) => isTransient(error) && leftMs() > retryAfterOf(error)),
       { maxAttempts: attempts - 1, backoff },
     );
     try {
       return await wrap(retrying, current.policy).execute(async () => {
         try {
-          const answer = await attempt(endpoint, (headers) => {
-            const whole = { ...init, headers: { ...init.headers, ...headers } };
-            return exchange(`${url}${path}`, whole, Math.max(1, Math.min(timeoutMs, leftMs())));
+          const response = await attempt(endpoint, (headers) => {
+            const request = { ...init, headers: { ...init.headers, ...headers } };
+            return sendRequest(`${url}${path}`, request, Math.max(1, Math.min(timeoutMs, leftMs())));
           });
-          if (isPassingStatus(answer.status)) throw new CarrierError('unavailable', kept(answer), answer);
-          return { ...answer, mayBeAccepted };
+          if (isTransientStatus(response.status)) throw new CarrierError('unavailable', excerpt(response), response);
+          return { ...response, mayBeAccepted };
         } catch (error) {
           if (error instanceof CarrierError) {
             mayBeAccepted ||= error.mayBeAccepted;
@@ -117,7 +117,7 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
     }
   };
 
-  const attempt = (endpoint: CarrierEndpoint, send: Send): Promise<Exchanged> =>
+  const attempt = (endpoint: CarrierEndpoint, send: Send): Promise<HttpResponse> =>
     observers.reduceRight<Send>(
       (inner, observer) => (outer) => observer.observeAttempt(endpoint, (headers) => inner({ ...outer, ...headers })),
       send,
@@ -148,12 +148,12 @@ export function createHttpCarrier(settings: HttpCarrierSettings): Carrier {
 }
 
 /** Whether the same call may succeed later. */
-function isPassing(error: unknown): boolean {
+function isTransient(error: unknown): boolean {
   return error instanceof CarrierError && error.kind !== 'bad-answer';
 }
 
-/** A key that is refused (401, 403) is the operator's to mend, and passes for whoever waits. */
-function isPassingStatus(status: number): boolean {
+/** Includes 401 and 403: an operator can replace a rejected key. */
+function isTransientStatus(status: number): boolean {
   return status >= 500 || [401, 403, 408, 425, 429].includes(status);
 }
 
@@ -165,18 +165,18 @@ const breakerStates: Readonly<Record<CircuitState, BreakerState>> = {
 };
 
 type CarrierRequest = RequestInit & { readonly headers: Readonly<Record<string, string>> };
-type Send = (headers: Readonly<Record<string, string>>) => Promise<Exchanged>;
+type Send = (headers: Readonly<Record<string, string>>) => Promise<HttpResponse>;
 
-interface Exchanged {
+interface HttpResponse {
   readonly status: number;
   readonly reply: string;
   readonly retryAfterMs: number | undefined;
 }
 
-type Answered = Exchanged & Pick<CarrierError, 'mayBeAccepted'>;
+type AttemptedResponse = HttpResponse & Pick<CarrierError, 'mayBeAccepted'>;
 
-/** One attempt. A body is read only as far as an honest response goes, and only as UTF-8. */
-async function exchange(url: string, init: RequestInit, timeoutMs: number): Promise<Exchanged> {
+/** Sends one request. Reads at most 1 MB of UTF-8. */
+async function sendRequest(url: string, init: RequestInit, timeoutMs: number): Promise<HttpResponse> {
   try {
     const response = await fetch(url, { ...init, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
     const { status, headers } = response;
@@ -195,13 +195,13 @@ async function exchange(url: string, init: RequestInit, timeoutMs: number): Prom
     const isTimeout = error instanceof Error && error.name === 'TimeoutError';
     throw new CarrierError(
       isTimeout ? 'timeout' : 'unavailable',
-      isTimeout ? 'no answer in time' : 'connection failed',
+      isTimeout ? 'no response in time' : 'connection failed',
       { cause: error },
     );
   }
 }
 
-/** Undefined for bytes that are not UTF-8. */
+/** Undefined for invalid UTF-8. */
 function decode(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
@@ -221,7 +221,7 @@ function readRetryAfter(headers: Headers): number | undefined {
   return Number.isNaN(waitMs) ? undefined : Math.min(Math.max(waitMs, 0), maxRetryAfterMs);
 }
 
-/** NaN for what is not the preferred form of RFC 9110 §5.6.7, such as `Sun, 06 Nov 1994 08:49:37 GMT`. */
+/** Parses the preferred form of RFC 9110 §5.6.7, such as `Sun, 06 Nov 1994 08:49:37 GMT`; NaN for other forms. */
 function parseHttpDate(text: string): number {
   return /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text) ? Date.parse(text) : Number.NaN;
 }
@@ -230,21 +230,21 @@ function retryAfterOf(error: unknown): number {
   return error instanceof CarrierError ? (error.retryAfterMs ?? 0) : 0;
 }
 
-/** @throws CarrierError for a response that is not in the agreed form, or speaks of another application */
-function readDecision(answer: Answered, clientReference: string): CarrierDecision {
-  const { status, mayBeAccepted } = answer;
-  const value = parseJson(answer.reply);
-  const referring = v.safeParse(Referring, value);
-  const isOurs = referring.success && (referring.output.clientReference ?? clientReference) === clientReference;
+/** @throws CarrierError `bad-answer` for an invalid response, or one with another reference */
+function readDecision(response: AttemptedResponse, clientReference: string): CarrierDecision {
+  const { status, mayBeAccepted } = response;
+  const value = parseJson(response.reply);
+  const referenced = v.safeParse(Referenced, value);
+  const isOurs = referenced.success && (referenced.output.clientReference ?? clientReference) === clientReference;
   if (isOurs && (status === 200 || status === 201)) {
     const accepted = v.safeParse(CarrierAcceptance, value);
-    if (accepted.success) return { kind: 'accepted', ...accepted.output, reply: kept(answer) };
+    if (accepted.success) return { kind: 'accepted', ...accepted.output, reply: excerpt(response) };
   }
   if (isOurs && status === 422) {
-    const refused = v.safeParse(Refused, value);
-    if (refused.success) return { kind: 'declined', reason: refused.output.decision, reply: kept(answer) };
+    const refused = v.safeParse(Refusal, value);
+    if (refused.success) return { kind: 'declined', reason: refused.output.decision, reply: excerpt(response) };
   }
-  throw new CarrierError('bad-answer', kept(answer), { status, mayBeAccepted });
+  throw new CarrierError('bad-answer', excerpt(response), { status, mayBeAccepted });
 }
 
 function parseJson(text: string): unknown {
@@ -255,6 +255,6 @@ function parseJson(text: string): unknown {
   }
 }
 
-function kept({ status, reply }: Pick<Exchanged, 'status' | 'reply'>): string {
-  return `${status}: ${reply.slice(0, keptReplyCharacters)}`.replaceAll('\0', '').toWellFormed();
+function excerpt({ status, reply }: Pick<HttpResponse, 'status' | 'reply'>): string {
+  return `${status}: ${reply.slice(0, excerptCharacters)}`.replaceAll('\0', '').toWellFormed();
 }

@@ -7,7 +7,7 @@ import type { Applicant } from '../../shared/carrier';
 import { fields } from '../../shared/fields';
 import { identityFields } from '../users/model';
 
-/** Who applies, as a frontend sends it; every field is required. */
+/** A request with the identity of the applicant; every field is required. */
 export function totalCoverageRequest(today: () => CalendarDate) {
   return fields(identityFields(today));
 }
@@ -42,15 +42,12 @@ export const ApplicationsBody = v.object({
         state: v.pipe(
           v.picklist([...applicationStates, 'abandoned']),
           v.description(
-            '`submitting` and `unknown` are open; `abandoned`: the carrier kept refusing the request itself, and only a ' +
-              'request of the person sends it again, under the same id',
+            '`submitting` and `unknown` are open. `abandoned`: the carrier refused the request repeatedly; only a new request ' +
+              'of the user sends the application again, under the same id',
           ),
         ),
         appNumber: v.nullable(v.number()),
-        supersedes: v.pipe(
-          v.nullable(v.string()),
-          v.description('The application before it, with other identity data'),
-        ),
+        supersedes: v.pipe(v.nullable(v.string()), v.description('The previous application, with other identity data')),
         createdAt: v.string(),
         settledAt: v.nullable(v.string()),
       }),
@@ -60,7 +57,7 @@ export const ApplicationsBody = v.object({
 });
 export type ApplicationsBody = v.InferOutput<typeof ApplicationsBody>;
 
-/** The same for the same person, whatever the case of the e-mail address and the spacing of the names. */
+/** Ignores the case of the e-mail address and repeated spaces in names. */
 export function identityHash(applicant: Applicant): string {
   const name = (text: string) => text.normalize('NFC').trim().replace(/\s+/g, ' ');
   const canonical = [

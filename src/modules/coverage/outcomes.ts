@@ -14,25 +14,25 @@ import { eventStatement, type RequestId } from '../audit/store';
 import { creditStatement } from '../sales/store';
 import { purchaseUpdate } from '../users/store';
 
-/** Which request does something, and when. */
+/** The request or the operator that causes a change, and when. */
 export interface ChangeOrigin {
   readonly requestId: RequestId;
-  /** The login name of the operator, if an operator does it. */
+  /** The login name of the operator; undefined for a request or the service. */
   readonly actorId?: string;
   /** Epoch milliseconds. */
   readonly now: number;
 }
 
-/** Stores what becomes of an application at the carrier. */
+/** Stores the outcome of an application. */
 export function createOutcomeStore(db: Database) {
   return {
     /**
-     * Settles an application by what the carrier decided. An accepted one also becomes the purchase of its person,
-     * unless that person has started another since, and is credited to the person's counselor. A refusal counts only
-     * while no other attempt has taken the application over. Nothing is stored of one whose person was erased meanwhile.
-     * A person may get the number of an earlier application with the same identity again; it is credited once.
+     * Settles an application by the carrier's decision. An acceptance also sets the user's purchase, unless a later
+     * application exists, and credits the user's counselor. The fencing token `attempt` discards a decline after another
+     * attempt has claimed the application. Stores nothing after the user is erased. An application with the same identity
+     * may get the number of an earlier one; the number is credited once.
      *
-     * @returns 'number-taken' when the number belongs to another identity: the application is then unknown
+     * @returns 'number-taken' when the number belongs to another identity; the application is then `unknown`
      */
     async settle(
       application: ApplicationRow,
@@ -86,8 +86,8 @@ export function createOutcomeStore(db: Database) {
     },
 
     /**
-     * Stores that the carrier's decision is unknown, or that the application is abandoned. The audit trail has an event
-     * if a request asked, or if the application is abandoned.
+     * Stores that the carrier's decision is unknown, or that the application is abandoned. Adds an audit event for a
+     * request and for an abandoned application.
      */
     async markUnsettled(
       application: ApplicationRow,
@@ -97,11 +97,11 @@ export function createOutcomeStore(db: Database) {
     ): Promise<void> {
       const isOwn = isOpen(application, application.attempt);
       const isAbandoned = next.abandonedAt !== null;
-      const isTold = isAbandoned || origin.requestId !== null;
+      const isAudited = isAbandoned || origin.requestId !== null;
       const action = isAbandoned ? 'abandoned' : 'unsettled';
       await writeBatch(db, [
         recordAttempt(application, error.mayBeAccepted ? error.kind : notAccepted(error), error.reply, origin.now),
-        ...(isTold ? [eventOf(db, application, action, origin, isOwn)] : []),
+        ...(isAudited ? [eventOf(db, application, action, origin, isOwn)] : []),
         db
           .update(applications)
           .set({ state: 'unknown', ...next })
@@ -110,8 +110,9 @@ export function createOutcomeStore(db: Database) {
     },
 
     /**
-     * Ends an open application without a decision of the carrier. An attempt that runs at the same time can store an
-     * acceptance, and nothing else. Returns false if the application has changed since it was read.
+     * Ends an open application without a decision of the carrier. A concurrent attempt can then store an acceptance only.
+     *
+     * @returns false when the application has changed since it was read
      */
     async abandon(application: ApplicationRow, origin: ChangeOrigin): Promise<boolean> {
       const { state, attempt } = application;
@@ -130,7 +131,7 @@ export function createOutcomeStore(db: Database) {
       return results.at(-1)?.length === 1;
     },
 
-    /** Whether no attempt before the latest one can have reached an acceptance, by what is stored of each. */
+    /** Whether the stored outcomes prove that no earlier attempt was accepted. */
     async isNeverAccepted({ id, attempt }: ApplicationRow): Promise<boolean> {
       const isRefused = inArray(applicationAttempts.outcome, notAcceptedOutcomes);
       const isEarlier = and(eq(applicationAttempts.applicationId, id), lt(applicationAttempts.attempt, attempt));
@@ -166,7 +167,7 @@ function notAccepted({ wasAsked }: CarrierError): (typeof notAcceptedOutcomes)[n
   return wasAsked ? 'refused' : 'not-asked';
 }
 
-/** The event of an application, if the application is in the state that it needs. */
+/** The statement that adds an audit event of an application if `isDue` holds. */
 export function eventOf(
   db: Database,
   { id, userId }: Pick<ApplicationRow, 'id' | 'userId'>,
@@ -175,20 +176,20 @@ export function eventOf(
   isDue: SQL | undefined,
 ) {
   const actor = actorId !== undefined ? 'operator' : requestId === null ? 'service' : 'person';
-  const isSo = sql`WHERE EXISTS (SELECT 1 FROM ${applications} WHERE ${isDue})`;
+  const source = sql`WHERE EXISTS (SELECT 1 FROM ${applications} WHERE ${isDue})`;
   const by = actorId === undefined ? {} : { actorId };
-  return eventStatement(db, { userId, actor, ...by, action, applicationId: id, requestId, now }, isSo);
+  return eventStatement(db, { userId, actor, ...by, action, applicationId: id, requestId, now }, source);
 }
 
-/** A record's own event names a person or the service. What an operator settles is saved by the service. */
+/** An event of a record names its user or the service, never an operator. */
 function requestOfUser({ requestId, actorId }: ChangeOrigin): RequestId {
   return actorId === undefined ? requestId : null;
 }
 
-/** Matches the partial index's condition so that SQLite uses it. */
+/** Equals the condition of the partial index, so that SQLite uses the index. */
 export const isOpenState = sql`${applications.state} IN ('submitting', 'unknown')`;
 
-/** Whether an application is its person's still and not settled. */
+/** Whether an application is open and its user is not erased. */
 export function isOpen({ id, userId }: ApplicationRow, attempt?: number) {
   return and(
     eq(applications.id, id),
@@ -204,21 +205,21 @@ export function partnerOf({ applicationNumber, pricing }: Pick<ApplicationRow, '
   return { appNumber: applicationNumber, pricing };
 }
 
-/** The states that an operator sees. An abandoned application is stored as `unknown`. */
+/** The states that operators see. An abandoned application is stored as `unknown`. */
 export const shownStates = [...applicationStates, 'abandoned'] as const;
 export type ShownState = (typeof shownStates)[number];
 
 const pageRows = 500;
 
-const isOfPerson = ne(applications.userId, erasedUserId);
-const isWaiting = and(isOpenState, isNull(applications.abandonedAt), isOfPerson);
+const isNotErased = ne(applications.userId, erasedUserId);
+const isWaiting = and(isOpenState, isNull(applications.abandonedAt), isNotErased);
 
 export function shownState({ state, abandonedAt }: Pick<ApplicationRow, 'state' | 'abandonedAt'>): ShownState {
   const isOpen = state === 'submitting' || state === 'unknown';
   return isOpen && abandonedAt !== null ? 'abandoned' : state;
 }
 
-/** What operators ask of the applications of all persons. */
+/** Reads applications of all users, for operators. */
 export function createOperationStore(db: Database) {
   return {
     async findById(id: string): Promise<ApplicationRow | undefined> {
@@ -226,10 +227,10 @@ export function createOperationStore(db: Database) {
       return row;
     },
 
-    /** The applications in one of the states that were created before an instant, if one is given, in the order of their ids. */
+    /** Yields the applications in these states, by id. `createdBefore` is in epoch milliseconds. */
     async *pages(states: readonly ShownState[], createdBefore?: number): AsyncGenerator<ApplicationRow[]> {
       const isOpenOnly = states.every((state) => state !== 'submitted' && state !== 'declined');
-      // The few open ones have an index of their own, which the planner would not choose.
+      // Makes the planner choose the partial index of open applications.
       const id = isOpenOnly ? sql`+${applications.id}` : sql`${applications.id}`;
       let after = '';
       for (;;) {
@@ -240,7 +241,7 @@ export function createOperationStore(db: Database) {
             and(
               isOpenOnly ? isOpenState : undefined,
               or(...states.map(isInState)),
-              isOfPerson,
+              isNotErased,
               createdBefore === undefined ? undefined : lt(applications.createdAt, createdBefore),
               gt(id, after),
             ),
@@ -254,7 +255,7 @@ export function createOperationStore(db: Database) {
       }
     },
 
-    /** The age in seconds of the oldest application that has no decision and is not abandoned. */
+    /** The age in seconds of the oldest application without a decision that is not abandoned. */
     async findOldestOpenAge(now: number): Promise<number | undefined> {
       const [row] = await db
         .select({ createdAt: min(applications.createdAt) })

@@ -60,7 +60,6 @@ export function createCoverageRoutes(
     return userResponse(await service.start(coverage), { request, set });
   };
 
-  /** After the client is known, before anything is validated. */
   const transform = ({
     client,
     request,
@@ -108,8 +107,7 @@ export function createCoverageRoutes(
         detail: {
           summary: 'List the user’s applications, the newest first',
           description:
-            'Includes those that the carrier has declined, and those whose outcome is not known yet. A page ends with ' +
-            '`next`, which is `after` of the page that follows.',
+            'Includes declined applications and those without an outcome. Send `next` as `after` to get the next page.',
           operationId: 'listApplications',
         },
       },
@@ -125,17 +123,17 @@ const idempotencyKeyParameter = {
   in: 'header',
   required: false,
   schema: { type: 'string', minLength: 1, maxLength: 255 },
-  description: 'Repeats of a request with the same key start nothing new; kept for a day',
+  description: 'A repeated request with the same key starts no second application; keys are kept for a day',
 } as const;
 
 function coverageDetail(flow: string, operationId: string) {
   return {
     summary: `Start a ${flow} application at the partner carrier`,
     description:
-      'Answers the carrier’s number and pricing in `user.purchase.partner`. The same data never start a second ' +
-      'application: pressing the button again, a second tab and a retry all get the same number. The application keeps ' +
-      'the identity. It fills the fields of `user.profile` that hold no answer, whatever the carrier decides, and replaces ' +
-      'none; `POST /v2/private/user/profile` corrects an answer.',
+      'Returns the carrier’s number and pricing in `user.purchase.partner`. The same data never start a second ' +
+      'application: a repeated request, a second tab and a retry get the same number. Whatever the carrier decides, the ' +
+      'identity fills empty fields of `user.profile` and replaces no answer; use `POST /v2/private/user/profile` to ' +
+      'correct an answer.',
     operationId,
     requestBody: requestExamples(totalCoverageExamples),
     parameters: [idempotencyKeyParameter, ...saveConditionParameters],
@@ -143,7 +141,7 @@ function coverageDetail(flow: string, operationId: string) {
 }
 
 function toApplication(row: ListedApplication): ApplicationsBody['data']['applications'][number] {
-  // An earlier build may settle an abandoned application, and leaves its mark.
+  // An earlier build that settles an abandoned application does not clear `abandonedAt`.
   const isAbandoned = row.abandonedAt !== null && row.state !== 'submitted' && row.state !== 'declined';
   const settledAt = isAbandoned ? row.abandonedAt : row.settledAt;
   return {
@@ -153,7 +151,7 @@ function toApplication(row: ListedApplication): ApplicationsBody['data']['applic
     appNumber: row.applicationNumber,
     supersedes: row.supersedes,
     createdAt: new Date(row.createdAt).toISOString(),
-    // It was begun after the one before, by a time that may be later than the clock's.
+    // `createdAt` may be later than the clock, see `open` in the store.
     settledAt: settledAt === null ? null : new Date(Math.max(settledAt, row.createdAt)).toISOString(),
   };
 }

@@ -8,14 +8,14 @@ import { type ChangeOrigin, createOutcomeStore, eventOf, isOpen, isOpenState } f
 /** Columns that the database computes when it creates an application. */
 const openedColumns = { supersedes: applications.supersedes, createdAt: applications.createdAt };
 const Opened = v.object({ supersedes: v.nullable(v.string()), created_at: v.number() });
-const firstPatienceMs = 2_500;
-const maxPatienceMs = 10 * 60_000;
-/** The longest that an application is left alone, so that a clock that was set back does not leave it for longer. */
+const firstRetryAfterMs = 2_500;
+const maxRetryAfterMs = 10 * 60_000;
+/** The longest wait. A later instant comes from a clock that was set back, and is ignored. */
 export const maxWaitMs = 6 * 60 * 60_000;
 
 const staleMarginMs = 2_000;
 
-/** How long after its start an attempt cannot be running any more. */
+/** The longest duration of an attempt. */
 export function staleAfterMsOf({ attempts, timeoutMs }: { attempts: number; timeoutMs: number }): number {
   return attempts * timeoutMs + staleMarginMs;
 }
@@ -32,7 +32,7 @@ const listedColumns = {
 } as const;
 export type ListedApplication = Pick<ApplicationRow, keyof typeof listedColumns>;
 
-/** How many applications a person may have that are open or were created after an instant. */
+/** The largest number of a user's applications that are open or were created after an instant. */
 export interface ApplicationCap {
   readonly count: number;
   /** Epoch milliseconds. */
@@ -66,7 +66,7 @@ export function createApplicationStore(db: Database) {
     return row;
   };
 
-  /** The newest application of a person, flow and identity. */
+  /** The newest application of a user, flow and identity. */
   const findNewest = async (
     of: Pick<NewApplication, 'userId' | 'flow' | 'identityHash'>,
   ): Promise<ApplicationRow | undefined> => {
@@ -90,7 +90,7 @@ export function createApplicationStore(db: Database) {
     find,
     findNewest,
 
-    /** A page of a person's applications, the newest first; undefined when `after` is none of them. */
+    /** A page of a user's applications, newest first; undefined when `after` is not one of them. */
     async listByUser({ userId, limit, after }: ListedPage): Promise<ListedApplication[] | undefined> {
       const isOfUser = eq(applications.userId, userId);
       const isAfter =
@@ -108,7 +108,7 @@ export function createApplicationStore(db: Database) {
       return (await db.$count(applications, and(isOfUser, eq(applications.id, after)))) === 0 ? undefined : page;
     },
 
-    /** When the application was created that has to pass before another fits under the cap; undefined while one fits. */
+    /** The creation time of the oldest application that fills the cap; undefined while there is room. */
     async findCapping(userId: string, cap: ApplicationCap): Promise<number | undefined> {
       const [row] = await db
         .select({ createdAt: applications.createdAt })
@@ -121,8 +121,8 @@ export function createApplicationStore(db: Database) {
     },
 
     /**
-     * Names the carrier of numbers that earlier builds stored without one, unless another carrier is named already:
-     * then it is unknown which of them gave the number.
+     * Names the carrier of application numbers that earlier builds stored without it. Does nothing if the table names
+     * another carrier, because either of them may have given the numbers.
      */
     async nameCarrier(carrier: string): Promise<void> {
       const isAnotherNamed = sql`EXISTS (SELECT 1 FROM applications AS other WHERE other.carrier <> ${carrier})`;
@@ -134,7 +134,7 @@ export function createApplicationStore(db: Database) {
         .where(and(isUnnamed, sql`NOT ${isAnotherNamed}`));
     },
 
-    /** The hash of the body that a key was first used with. */
+    /** The hash of the body of the key's first use. */
     async findKey({ userId, path, key }: KeyUse): Promise<string | undefined> {
       const [row] = await db
         .select()
@@ -144,8 +144,8 @@ export function createApplicationStore(db: Database) {
     },
 
     /**
-     * Keeps the first use of a key, and forgets the keys from before `since`. A key from further in the future than keys
-     * are kept was dated by a wrong clock, and is replaced.
+     * Stores the first use of a key, and removes keys from before `since`. Replaces a key that a wrong clock has dated
+     * too far in the future.
      */
     async saveKey(use: KeyUse, bodyHash: string, now: number, since: number): Promise<void> {
       await writeBatch(db, [
@@ -162,14 +162,15 @@ export function createApplicationStore(db: Database) {
     },
 
     /**
-     * Writes the application down before the carrier is called; undefined when another caller was first, or the person
-     * has no record (any more), or as many applications as the cap allows.
+     * Stores the application before the carrier is called.
+     *
+     * @returns undefined when another request was faster, the user has no record, or the cap is reached
      */
     async open(application: NewApplication): Promise<ApplicationRow | undefined> {
       const { id, userId, flow, identityHash, generation, applicant, attemptStartedAt, cap, ...origin } = application;
       const before = sql`(SELECT id FROM applications WHERE user_id = ${userId} AND flow = ${flow}
         AND identity_hash <> ${identityHash} ORDER BY created_at DESC LIMIT 1)`;
-      // The order in which a person's applications were started is told by it, so a clock that was set back must not.
+      // `created_at` is the order of a user's applications, also after the clock was set back.
       const createdAfterOthers = sql`(SELECT max(${origin.now}, coalesce(max(created_at) + 1, 0)) FROM applications
         WHERE user_id = ${userId})`;
       const hasRoom =
@@ -229,8 +230,8 @@ export function createApplicationStore(db: Database) {
     },
 
     /**
-     * Applications that no caller settles: unknown for a while, which doubles with each attempt up to ten minutes, and
-     * not to be left alone any longer; or submitting for longer than an attempt takes. The longest untouched first.
+     * Open applications without a running attempt, the oldest attempt first: `unknown` ones after an exponential backoff
+     * of at most ten minutes and after the waits that are stored, `submitting` ones after the longest attempt.
      */
     async listOpen(which: {
       now: number;
@@ -239,17 +240,17 @@ export function createApplicationStore(db: Database) {
       limit: number;
     }): Promise<ApplicationRow[]> {
       const { now, staleAfterMs, createdAfter, limit } = which;
-      const untouchedMs = sql`abs(${now} - ${applications.attemptStartedAt})`;
-      const patienceMs = sql`min(${firstPatienceMs} << min(${applications.attempt} - 1, 10), ${maxPatienceMs})`;
+      const sinceAttemptMs = sql`abs(${now} - ${applications.attemptStartedAt})`;
+      const backoffMs = sql`min(${firstRetryAfterMs} << min(${applications.attempt} - 1, 10), ${maxRetryAfterMs})`;
       return db
         .select()
         .from(applications)
         .where(
           and(
-            sql`CASE ${applications.state} WHEN 'unknown' THEN ${untouchedMs} >= ${patienceMs}
+            sql`CASE ${applications.state} WHEN 'unknown' THEN ${sinceAttemptMs} >= ${backoffMs}
                 AND coalesce(${applications.retryAt}, 0) NOT BETWEEN ${now} + 1 AND ${now + maxWaitMs}
                 AND coalesce(${applications.reconcileAt}, 0) NOT BETWEEN ${now} + 1 AND ${now + maxWaitMs}
-              WHEN 'submitting' THEN ${untouchedMs} > ${staleAfterMs} END`,
+              WHEN 'submitting' THEN ${sinceAttemptMs} > ${staleAfterMs} END`,
             isAwaited,
             ne(applications.userId, erasedUserId),
             gt(applications.createdAt, createdAfter),
