@@ -172,11 +172,11 @@ Running instances use the new version within five seconds.`,
 }
 
 async function importProducts(context: Context, path: string, options: ImportOptions): Promise<void> {
-  const { catalog, faults } = parseCatalog(await readJsonFile(context, path));
+  const { catalog, errors } = parseCatalog(await readJsonFile(context, path));
   if (catalog === undefined) {
-    for (const fault of faults) context.stderr.write(`${fault}\n`);
-    const atLeast = faults.length >= shownErrors ? 'at least ' : '';
-    throw new OperatorError(`${atLeast}${counted(faults.length, 'error')} in ${path}; nothing was stored.`);
+    for (const error of errors) context.stderr.write(`${error}\n`);
+    const atLeast = errors.length >= shownErrors ? 'at least ' : '';
+    throw new OperatorError(`${atLeast}${counted(errors.length, 'error')} in ${path}; nothing was stored.`);
   }
   const products = catalog.products.length;
   if (options.dryRun) {

@@ -149,7 +149,7 @@ describe('the icon of a product', () => {
     'ftp://host.example/x.svg',
     'https://',
   ])('G10 refuses the icon %j', (icon) => {
-    expect(parseCatalog(withIcon(icon)).faults?.join()).toContain('productIcon must ');
+    expect(parseCatalog(withIcon(icon)).errors?.join()).toContain('productIcon must ');
   });
 
   test.each([
@@ -164,7 +164,7 @@ describe('the icon of a product', () => {
     'HTTPS://host.example/x.svg',
     'https://host.example',
   ])('G10 accepts the icon %j', (icon) => {
-    expect(parseCatalog(withIcon(icon)).faults).toBeUndefined();
+    expect(parseCatalog(withIcon(icon)).errors).toBeUndefined();
   });
 });
 

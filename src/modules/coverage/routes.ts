@@ -105,7 +105,7 @@ export function createCoverageRoutes(
         query: requestParameters(ApplicationsQuery),
         response: { 200: ApplicationsBody, ...problems(...readProblems) },
         detail: {
-          summary: 'List the user’s applications, the newest first',
+          summary: 'List the user’s applications, newest first',
           description:
             'Includes declined applications and those without an outcome. Send `next` as `after` to get the next page.',
           operationId: 'listApplications',

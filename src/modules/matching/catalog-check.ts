@@ -4,7 +4,7 @@ import { findFieldErrors } from '../../shared/field-errors';
 import { Catalog, CatalogCondition, CatalogProduct, CatalogRule } from './catalog-model';
 import { AllOf, AnyOf, Comparison, Condition, Not } from './conditions';
 
-/** What an operator wants to see before and after: a line for each difference, in the order of the later catalogue. */
+/** One line for each difference, in the order of the later catalogue. */
 export function diffCatalogs(before: Catalog, after: Catalog): string[] {
   return [
     ...diffLists(before.conditions, after.conditions, ({ code }) => `condition ${code}`, diffFields),
@@ -63,23 +63,23 @@ function reordered(place: string, before: readonly unknown[], after: readonly un
 }
 
 type ParsedCatalog =
-  | { readonly catalog: Catalog; readonly faults?: undefined }
-  | { readonly catalog?: undefined; readonly faults: readonly string[] };
+  | { readonly catalog: Catalog; readonly errors?: undefined }
+  | { readonly catalog?: undefined; readonly errors: readonly string[] };
 
-/** How deep a file may be nested: far deeper than any condition that a person would write. */
+/** Far above the depth of any real condition. */
 const maxDepth = 32;
 const maxRulesInAll = 50_000;
 
-/** Reads a catalogue; every fault names the product and the rule, or the condition, that has it. */
+/** Validates a catalogue. Each error names its product and rule, or its condition. */
 export function parseCatalog(value: unknown): ParsedCatalog {
-  if (isDeeperThan(value, maxDepth)) return { faults: [`the file is nested deeper than ${maxDepth} levels`] };
+  if (isDeeperThan(value, maxDepth)) return { errors: [`the file is nested deeper than ${maxDepth} levels`] };
   const parsed = v.safeParse(Catalog, value, { abortPipeEarly: true });
   if (!parsed.success) {
     const errors = findFieldErrors(Catalog, parsed.issues, 'pointer');
-    return { faults: errors.map(({ pointer, message }) => `${placeOf(value, pointer)} ${message}`) };
+    return { errors: errors.map(({ pointer, message }) => `${placeOf(value, pointer)} ${message}`) };
   }
-  const faults = findContradictions(parsed.output);
-  return faults.length > 0 ? { faults } : { catalog: parsed.output };
+  const errors = findContradictions(parsed.output);
+  return errors.length > 0 ? { errors } : { catalog: parsed.output };
 }
 
 function isDeeperThan(value: unknown, levels: number): boolean {
@@ -87,19 +87,17 @@ function isDeeperThan(value: unknown, levels: number): boolean {
   return levels === 0 || Object.values(value).some((member) => isDeeperThan(member, levels - 1));
 }
 
-/** What each part alone cannot show: names given twice, and codes that nothing explains. */
+/** Errors across parts: duplicate names, and codes without a condition. */
 function findContradictions({ conditions, products }: Catalog): string[] {
   const codes = new Set(conditions.map(({ code }) => code));
   const rules = products.reduce((count, product) => count + product.rules.length, 0);
   return [
-    ...(rules > maxRulesInAll
-      ? [`the file has ${rules} rules; ${maxRulesInAll} are the most that is matched in time`]
-      : []),
-    ...repeated(conditions.map(({ code }) => code)).map((code) => `condition ${code} is there twice`),
-    ...repeated(products.map(({ id }) => id)).map((id) => `product ${id} is there twice`),
+    ...(rules > maxRulesInAll ? [`the file has ${rules} rules; the maximum is ${maxRulesInAll}`] : []),
+    ...repeated(conditions.map(({ code }) => code)).map((code) => `condition ${code} is duplicated`),
+    ...repeated(products.map(({ id }) => id)).map((id) => `product ${id} is duplicated`),
     ...products.flatMap(({ id, disqualifiers, rules }) => [
-      ...repeated(rules.map((rule) => rule.id)).map((rule) => `product ${id}, rule ${rule} is there twice`),
-      ...repeated(disqualifiers).map((code) => `product ${id}, disqualifier ${code} is there twice`),
+      ...repeated(rules.map((rule) => rule.id)).map((rule) => `product ${id}, rule ${rule} is duplicated`),
+      ...repeated(disqualifiers).map((code) => `product ${id}, disqualifier ${code} is duplicated`),
       ...disqualifiers
         .filter((code) => !codes.has(code))
         .map((code) => `product ${id}, disqualifier ${code} has no condition`),
@@ -117,7 +115,7 @@ function repeated<Value>(values: readonly Value[]): Value[] {
   return [...twice];
 }
 
-/** `/products/3/rules/0/when/fact` as `product 12, rule wants-a-legacy, when.fact`, as far as the ids are there. */
+/** Turns `/products/3/rules/0/when/fact` into `product 12, rule wants-a-legacy, when.fact`. */
 function placeOf(document: unknown, pointer: string): string {
   const names: string[] = [];
   let at = document;
@@ -151,14 +149,14 @@ function child(value: unknown, key: string | undefined): unknown {
 const definitions = { AllOf, AnyOf, CatalogCondition, CatalogProduct, CatalogRule, Comparison, Condition, Not };
 const forms = ['Comparison', 'AllOf', 'AnyOf', 'Not'].map((name) => ({ $ref: `#/$defs/${name}` }));
 
-/** The JSON Schema of a catalogue's file, for editors. What spans several parts only an import can check. */
+/** The JSON Schema of a catalogue file, for editors. An import also checks across parts. */
 export function catalogJsonSchema(): object {
   return toJsonSchema(Catalog, {
     target: 'draft-2020-12',
     typeMode: 'input',
     errorMode: 'ignore',
     definitions,
-    // The form of a condition is chosen by its key, which a conversion cannot see.
+    // The conversion cannot see that the key of a condition selects its schema.
     overrideSchema: ({ valibotSchema }) => (valibotSchema === Condition ? { anyOf: forms } : undefined),
   });
 }

@@ -17,8 +17,8 @@ const ConditionCode = v.pipe(
 );
 
 export const CatalogCondition = v.strictObject({
-  code: v.pipe(ConditionCode, v.description('A disqualifier’s code, as products name it')),
-  when: v.pipe(Condition, v.description('When the disqualifier holds; it does not while that is unknown')),
+  code: v.pipe(ConditionCode, v.description('The code of a disqualifier')),
+  when: v.pipe(Condition, v.description('When the disqualifier holds; an unknown condition does not hold')),
 });
 
 export const CatalogRule = v.strictObject({
@@ -37,7 +37,7 @@ export const CatalogRule = v.strictObject({
   ),
   list: v.pipe(v.picklist(textLists), v.description('Where the text goes when the rule is met')),
   text: line(500),
-  reason: v.pipe(line(1000), v.description('Why a licensed agent would agree; for those who edit the catalogue')),
+  reason: v.pipe(line(1000), v.description('Why a licensed agent would agree; for editors of the catalogue')),
 });
 export type CatalogRule = v.InferOutput<typeof CatalogRule>;
 
@@ -56,7 +56,7 @@ export const CatalogProduct = v.strictObject({
 });
 export type CatalogProduct = v.InferOutput<typeof CatalogProduct>;
 
-/** A catalogue as an operator edits it: one JSON file, whose order is the order of equal scores. */
+/** A catalogue as an operator edits it: one JSON file. Products with equal scores keep its order. */
 export const Catalog = v.strictObject({
   $schema: v.optional(v.string()),
   conditions: v.pipe(v.array(CatalogCondition), v.maxLength(1000)),
@@ -77,8 +77,7 @@ function isIconAddress(icon: string): boolean {
 const relativeBase = 'http://localhost/';
 
 /**
- * A value as JSON in ASCII alone: one other character in a text makes the whole of it ten times as slow to read from the
- * database.
+ * A value as JSON in ASCII. One other character in a text makes reading the text from the database ten times slower.
  */
 export function asciiJson(value: object | string): string {
   return JSON.stringify(value).replace(
@@ -87,10 +86,10 @@ export function asciiJson(value: object | string): string {
   );
 }
 
-/** What the file holds: the same as is read from it, so that a start which need not store it need not read it. */
+/** The content of the file, unparsed: most starts only compare its hash. */
 export const shippedFile: object = catalog;
 
-/** The catalogue that comes with the service, until an operator imports another. */
+/** The catalogue in force until an operator imports one. */
 export function readShippedCatalog(): Catalog {
   return v.parse(Catalog, shippedFile);
 }

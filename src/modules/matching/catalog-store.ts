@@ -13,7 +13,7 @@ type RuleRow = Omit<typeof productRules.$inferSelect, 'when' | 'textList'> & {
 };
 type CodeRow = typeof productDisqualifiers.$inferSelect;
 
-/** A condition was validated when its catalogue was stored. */
+/** A stored condition was validated by the import. */
 const storedCondition = (column: SQLWrapper) =>
   sql<Condition>`${column}`.mapWith((text: string): Condition => JSON.parse(text));
 
@@ -35,7 +35,7 @@ export interface CatalogVersion {
 
 export function createCatalogStore(db: Database) {
   return {
-    /** The version in force; undefined before any catalogue was stored. */
+    /** The version in force; undefined before a catalogue is stored. */
     async findLatestVersion(): Promise<CatalogVersion | undefined> {
       const [row] = await db
         .select()
@@ -54,7 +54,7 @@ export function createCatalogStore(db: Database) {
         .orderBy(asc(catalogVersions.id));
     },
 
-    /** One version whole, inactive products included; undefined when there is none of that number. */
+    /** One version with inactive products; undefined if it does not exist. */
     async find(version: number): Promise<StoredCatalog | undefined> {
       const [row] = await db
         .select()
@@ -110,10 +110,10 @@ export function createCatalogStore(db: Database) {
     },
 
     /**
-     * Stores a catalogue as the newest version and gives its number. Its rows go in short transactions that nobody
-     * sees; only the last statement brings it into force. What an interrupted import has left is removed by the next.
+     * Stores a catalogue as the newest version in short transactions. The last statement puts it in force; until then it is
+     * not visible. The next import removes the rows of an interrupted one.
      *
-     * @returns undefined for a shipped catalogue where an operator has imported one, or that was in force before
+     * @returns the version; undefined for a shipped catalogue that was in force before, or after an operator's import
      */
     async add(catalog: Catalog, by: VersionOrigin): Promise<number | undefined> {
       await removeAbandoned(by.now.getTime() - abandonedAfterMs);
@@ -127,7 +127,7 @@ export function createCatalogStore(db: Database) {
         .insert(catalogVersions)
         .values({ ...version(by), penaltyHundredths: penalty, isComplete: false })
         .returning({ id: catalogVersions.id });
-      if (inserted === undefined) throw new Error('A version has no number');
+      if (inserted === undefined) throw new Error('The insert returned no version');
       const { id } = inserted;
       await db
         .insert(conditions)
@@ -198,13 +198,13 @@ function version({ source, contentHash, now }: VersionOrigin) {
   return { source, contentHash, createdAt: now.getTime() };
 }
 
-/** In one statement with the change that it guards: seeds of several builds and an import may run at once. */
+/** Part of the statement that it guards, because seeds of several builds and an import may run at the same time. */
 function isNewShipped(contentHash: string, id: number) {
   return sql`NOT EXISTS (SELECT 1 FROM catalog_versions AS other WHERE other.is_complete AND other.id <> ${id}
     AND (other.source = 'imported' OR other.content_hash = ${contentHash}))`;
 }
 
-/** Some products at a time, so that no bound value is larger than a libSQL server takes and no transaction is long. */
+/** Splits products into chunks, to keep bound values below the limit of a libSQL server and transactions short. */
 function* chunksOf(products: readonly PositionedProduct[]): Generator<PositionedProduct[]> {
   let chunk: PositionedProduct[] = [];
   let bytes = 0;
@@ -230,7 +230,7 @@ const chunkBytes = 300_000;
 const rowsAtOnce = 1_000;
 const abandonedAfterMs = 60 * 60_000;
 
-/** The products with their rules and disqualifiers, one a step. */
+/** Joins products with their rules and disqualifiers, one product a step. */
 function* assemble(
   productRows: readonly ProductRow[],
   ruleRows: readonly RuleRow[],
@@ -253,8 +253,8 @@ function* assemble(
 }
 
 /**
- * All rows of a query, some at a time: a libSQL server refuses a response over 10 MB, and thousands of rows of a file hold
- * the event loop for too long.
+ * Reads all rows of a query in pages: a libSQL server limits a response to 10 MB, and thousands of rows of a file block
+ * the event loop.
  */
 async function inPages<Row>(select: (last: Row | undefined) => Promise<Row[]>): Promise<Row[]> {
   const rows: Row[] = [];
@@ -270,7 +270,7 @@ function byPosition(left: { position: number }, right: { position: number }): nu
   return left.position - right.position;
 }
 
-/** Rows as one bound JSON text, so that the SQL is the same for any number of them. */
+/** Binds rows as one JSON text, so that the SQL does not depend on their number. */
 function eachOf(rows: readonly object[]) {
   return sql`json_each(${JSON.stringify(rows)})`;
 }

@@ -25,15 +25,15 @@ const operatorNames = Object.keys(operators);
 export const Comparison = v.pipe(
   v.strictObject({ fact: v.picklist(factNames, notAFact), ...operators }),
   v.rawCheck(({ dataset, addIssue }) => {
-    const fault = dataset.typed ? findMisfit(dataset.value) : undefined;
-    if (fault !== undefined) addIssue({ message: `operator: ${fault}` });
+    const error = dataset.typed ? findMisfit(dataset.value) : undefined;
+    if (error !== undefined) addIssue({ message: `operator: ${error}` });
   }),
 );
 export type Comparison = v.InferOutput<typeof Comparison>;
 
 export type Condition = Comparison | { all: Condition[] } | { any: Condition[] } | { not: Condition };
 
-/** Chosen by its key, so that a fault is told of the form that was meant, not of all four. */
+/** The key selects the schema, so that an error names the intended form and not all four. */
 export const Condition: v.GenericSchema<Condition> = v.lazy((input) => {
   if (typeof input === 'object' && input !== null) {
     if ('all' in input) return AllOf;
@@ -54,7 +54,7 @@ function notAFact({ input }: v.BaseIssue<unknown>): string {
   return `fact: ${name} is not a fact; ${hint}`;
 }
 
-/** Why a comparison cannot be made, in words for the author of a catalogue; undefined when it can. */
+/** Describes for the author of a catalogue why a comparison is invalid; undefined for a valid one. */
 function findMisfit({ fact, ...operation }: { fact: FactName } & Record<string, unknown>): string | undefined {
   const used = Object.entries(operation).filter(([, operand]) => operand !== undefined);
   const [operator, operand] = used[0] ?? [];
@@ -80,18 +80,17 @@ const operatorsByKind = {
   list: ['includes', 'includesAnyOf', 'isEmpty'],
 } as const satisfies Record<string, readonly string[]>;
 
-/** Whether a condition holds; undefined where an answer that it needs is unknown. */
+/** Whether a condition holds; undefined if unknown. */
 export type Truth = boolean | undefined;
 
-/** A condition made ready to be asked many times. */
 export interface CompiledCondition {
   readonly holds: (facts: Facts) => Truth;
   readonly reads: ReadonlySet<FactName>;
 }
 
 /**
- * Kleene's strong three-valued logic: `false and unknown` is false, `true or unknown` is true, and what stays open is
- * unknown. `all` of nothing is true, `any` of nothing is false.
+ * Compiles a condition with Kleene's strong three-valued logic: `false and unknown` is false, `true or unknown` is true.
+ * An empty `all` is true, an empty `any` is false.
  */
 export function compileCondition(condition: Condition): CompiledCondition {
   if ('all' in condition) return combine(condition.all, false);
@@ -111,19 +110,19 @@ export function compileCondition(condition: Condition): CompiledCondition {
   };
 }
 
-/** `decisive` is the truth that settles the whole: false for `all`, true for `any`. */
+/** @param decisive the operand that decides the result: false for `all`, true for `any` */
 function combine(conditions: readonly Condition[], decisive: boolean): CompiledCondition {
   const parts = conditions.map(compileCondition);
   return {
     reads: new Set(parts.flatMap(({ reads }) => [...reads])),
     holds: (facts) => {
-      let isOpen = false;
+      let isUnknown = false;
       for (const { holds } of parts) {
         const truth = holds(facts);
         if (truth === decisive) return decisive;
-        if (truth === undefined) isOpen = true;
+        if (truth === undefined) isUnknown = true;
       }
-      return isOpen ? undefined : !decisive;
+      return isUnknown ? undefined : !decisive;
     },
   };
 }
@@ -132,7 +131,7 @@ function negate(truth: Truth): Truth {
   return truth === undefined ? undefined : !truth;
 }
 
-/** An import has made sure that the one operator fits the fact. */
+/** The import has checked that the only operator fits the fact. */
 function compileComparison(comparison: Comparison): (value: FactValue) => Truth {
   const { atLeast, atMost, above, below, is, isOneOf, includes, includesAnyOf, isEmpty } = comparison;
   if (atLeast !== undefined) return (value) => compare(value, atLeast) >= 0;
@@ -145,11 +144,11 @@ function compileComparison(comparison: Comparison): (value: FactValue) => Truth 
   if (includesAnyOf !== undefined)
     return (value) => isList(value) && includesAnyOf.some((item) => value.includes(item));
   if (isEmpty !== undefined) return (value) => isList(value) && (value.length === 0) === isEmpty;
-  // An operator of a later build: unknown here, and neither met nor failed.
+  // An operator of a later build is unknown.
   return () => undefined;
 }
 
-/** Negative, zero or positive as the value lies below, at or above the bound; NaN for what is no number. */
+/** Negative, zero or positive for a value below, at or above the bound; NaN for a value that is not a number. */
 function compare(value: FactValue, bound: number): number {
   if (typeof value === 'number') return value - bound;
   if (typeof value !== 'object' || isList(value)) return Number.NaN;

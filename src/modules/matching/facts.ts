@@ -16,7 +16,7 @@ import {
 import type { AnswerSection, Answers, NewestAnswers } from '../answers/sections';
 import { genders } from '../users/model';
 
-/** A quotient of whole numbers, compared without rounding: 29.95 is below 30 whatever a division makes of it. */
+/** A quotient of whole numbers, which is compared without a rounded division. */
 export interface Ratio {
   readonly numerator: number;
   readonly denominator: number;
@@ -24,25 +24,25 @@ export interface Ratio {
 
 export type FactValue = number | Ratio | string | boolean | readonly string[];
 
-/** What a fact can be compared by. */
+/** Determines the operators of a fact. */
 export type FactKind = 'number' | 'ratio' | 'text' | 'flag' | 'list';
 
 type Sections = { [Section in AnswerSection]: NonNullable<Answers[Section]> };
 
-/** Answers to the questions that two sections share. */
+/** Answers to the shared questions. */
 type SharedAnswers = Pick<Sections['lifetimeCare'], SharedQuestion>;
 
 interface FactDefinition {
   readonly kind: FactKind;
-  /** The answers that are possible, where they are a closed set. */
+  /** The possible answers, if they are a closed set. */
   readonly values?: readonly string[];
   readonly read: (answers: Sections & { shared: SharedAnswers }, today: CalendarDate) => FactValue | undefined;
 }
 
 /**
- * Every fact that a rule may read, by the place of its answer in the user object. `read` gives undefined for a question
- * without an answer: that is unknown, and neither zero nor no. An empty list is known. A question that two sections ask
- * has one answer, and so one value under the names of both.
+ * The facts that rules can read, by the path of the answer in the user object. `read` returns undefined for a question
+ * without an answer, which is unknown and neither 0 nor false. An empty list is known. A shared question has one value
+ * under both names.
  */
 export const factDefinitions = {
   age: {
@@ -130,10 +130,10 @@ export const factDefinitions = {
 
 export type FactName = keyof typeof factDefinitions;
 
-/** Facts of a person; unanswered facts are absent. */
+/** Facts of a user; unknown facts are absent. */
 export type Facts = ReadonlyMap<FactName, FactValue>;
 
-/** The facts of a person on a day; a person without a record has none but those of the day. */
+/** The facts of a user on a day; without answers there are none. */
 export function deriveFacts(answers: Answers | undefined, today: CalendarDate): Facts {
   const sections: Sections = {
     profile: answers?.profile ?? {},
@@ -150,7 +150,7 @@ export function deriveFacts(answers: Answers | undefined, today: CalendarDate): 
   return facts;
 }
 
-/** Whether the forms ask for a fact: not for the location of a facility once the person wants care without one. */
+/** Whether the forms ask for a fact. They ask for the location of a facility only if the type of care has one. */
 export function isAsked(fact: FactName, facts: Facts): boolean {
   if (!fact.endsWith('.facilityLocationPriority')) return true;
   const careFacilityType = facts.get('lifetimeCare.careFacilityType');
@@ -158,10 +158,9 @@ export function isAsked(fact: FactName, facts: Facts): boolean {
 }
 
 /**
- * The newest answer to each question that two sections ask: of the section that answered it last, else of the deep dive,
- * which follows the long-term-care flow. When the newest answer is cleared, the question is unanswered: the person has
- * withdrawn the answer, and an older one does not replace it. The location of a facility counts only while the newest
- * type of care has one.
+ * The newest answer to each shared question: from the section that answered it last, otherwise from the deep dive, which
+ * follows the long-term-care flow. A cleared newest answer makes the question unanswered; an older answer does not
+ * replace it. The location of a facility counts only if the newest type of care has one.
  */
 function sharedAnswers(sections: Sections, newest: NewestAnswers): SharedAnswers {
   const sharing: Readonly<Record<'ltcLifetimeCare' | 'lifetimeCare', SharedAnswers>> = sections;

@@ -3,7 +3,7 @@ import { type CompiledCondition, type Condition, compileCondition, type Truth } 
 import { type FactName, type Facts, isAsked } from './facts';
 import type { Explanation, Match, Matches } from './model';
 
-/** A catalogue as it is stored, inactive products included: points and penalty in hundredths, everything in the order of its position. */
+/** A stored catalogue with inactive products. Points and penalty are hundredths; lists are in the order of position. */
 export interface StoredCatalog {
   readonly version: number;
   readonly penaltyHundredths: number;
@@ -28,36 +28,35 @@ export interface StoredRule {
   readonly pointsHundredths: number;
   readonly textList: TextList;
   readonly text: string;
-  /** For those who edit the catalogue. */
+  /** For editors of the catalogue. */
   readonly reason: string;
 }
 
 interface CompiledRule extends StoredRule {
-  /** Its place among the conditions of the catalogue. */
+  /** Index into the conditions of the catalogue. */
   readonly condition: number;
-  /** `text` as it is in a match that is printed. */
+  /** `text` as JSON. */
   readonly printedText: string;
 }
 
 interface CompiledProduct extends StoredProduct {
   readonly compiledRules: readonly CompiledRule[];
   readonly disqualifying: readonly { readonly code: string; readonly condition: number }[];
-  /** The facts that its rules and disqualifiers read, in alphabetical order. */
+  /** The facts of its rules and disqualifiers, in alphabetical order. */
   readonly reads: readonly FactName[];
-  /** Its match as printed, up to the first member that is not the same for everybody. */
+  /** The beginning of its match as JSON, with the members that are the same for all users. */
   readonly printedStart: string;
 }
 
-/** A catalogue made ready to match many people. */
 export interface CompiledCatalog {
   readonly version: number;
   readonly penaltyHundredths: number;
-  /** Each that its rules and disqualifiers have, once: products have many in common. */
+  /** The distinct conditions: products share many. */
   readonly conditions: readonly CompiledCondition[];
   readonly products: readonly CompiledProduct[];
 }
 
-/** A stored catalogue as the file that it may have come from. */
+/** Converts a stored catalogue back into the form of a file. */
 export function toCatalog({ conditions, products }: StoredCatalog): Catalog {
   return {
     conditions: conditions.map(({ code, when }) => ({ code, when })),
@@ -81,8 +80,8 @@ export function toCatalog({ conditions, products }: StoredCatalog): Catalog {
 }
 
 /**
- * The penalty of a disqualified product, in hundredths: one more than all that separates the best from the worst sum
- * of points, so that every disqualified product scores below zero and below every eligible one, whatever the catalogue.
+ * The penalty of a disqualified product in hundredths: the largest sum of positive points minus the smallest sum of
+ * negative points, plus 1. So every disqualified product scores below 0 and below every eligible product.
  */
 export function penaltyOf(products: readonly { readonly rules: readonly { pointsHundredths: number }[] }[]): number {
   let highest = 0;
@@ -100,7 +99,7 @@ export function penaltyOf(products: readonly { readonly rules: readonly { points
   return highest - lowest + 1;
 }
 
-/** Compiles the active products of a catalogue in one go. */
+/** Compiles the active products of a catalogue in one step. */
 export function compileCatalog(stored: StoredCatalog): CompiledCatalog {
   const steps = compileInSteps(stored);
   for (;;) {
@@ -110,9 +109,9 @@ export function compileCatalog(stored: StoredCatalog): CompiledCatalog {
 }
 
 /**
- * The same, one product a step: thousands of them would hold the event loop for too long.
+ * Compiles one product a step, because thousands of products would block the event loop.
  *
- * @param toIcon makes what a match shows of a stored icon
+ * @param toIcon returns the icon's URL of a match
  */
 export function* compileInSteps(
   { version, penaltyHundredths, conditions, products }: StoredCatalog,
@@ -152,7 +151,7 @@ export function* compileInSteps(
   return { version, penaltyHundredths, conditions: compiledConditions, products: compiledProducts };
 }
 
-/** A product for one person. */
+/** A product's result for one user. */
 interface Scored {
   readonly product: CompiledProduct;
   readonly score: number;
@@ -169,7 +168,7 @@ interface Ranking {
 }
 
 /**
- * The matches of a person. No input but its arguments, so the same arguments give the same answer.
+ * The matches of a user. A pure function.
  *
  * @param withExplanation adds to each match the reason of every point
  */
@@ -186,7 +185,7 @@ export function match(facts: Facts, catalog: CompiledCatalog, withExplanation = 
   };
 }
 
-/** Ranks every product of the catalogue for a person: by score, then by place in the catalogue, then by id. */
+/** Ranks all products for a user by score, then by position in the catalogue, then by id. */
 export function rank(facts: Facts, catalog: CompiledCatalog): Ranking {
   const truths = catalog.conditions.map(({ holds }) => holds(facts));
   const [best, ...others] = catalog.products
@@ -208,7 +207,6 @@ function score(product: CompiledProduct, truths: readonly Truth[], penaltyHundre
   return { product, met, held, score: toPoints(hundredths) };
 }
 
-/** Whether no disqualifier of the product holds for the person. */
 function isEligible({ held }: Scored): boolean {
   return held.length === 0;
 }
@@ -223,7 +221,7 @@ function toMatch(scored: Scored): Match {
   };
 }
 
-/** What is the same in everybody's match of a product. */
+/** The members of a match that are the same for all users. */
 function constantsOf({ id, productName, productWrapper, productIcon, disqualifiers }: StoredProduct) {
   return { id, productName, productWrapper, productIcon, disqualifiers: [...disqualifiers] };
 }
@@ -256,8 +254,8 @@ function toPoints(hundredths: number): number {
 }
 
 /**
- * A ranking as the JSON of its matches, which is stored and answered. It is put together of what the catalogue has printed
- * already: to make the matches and print them takes five times as long.
+ * The matches of a ranking as JSON. Joins JSON texts of the compiled catalogue, which is five times faster than
+ * `JSON.stringify` of the matches.
  */
 export function printMatches({ best, others }: Ranking): string {
   const bestMatch = best === undefined ? 'null' : `${printMatch(best)}}`;

@@ -130,7 +130,6 @@ export const icons: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** Serves the icons of the shipped products. */
 export const iconRoutes = new Elysia({ name: 'http.icons' }).get(
   '/icons/:name',
   ({ params: { name } }) => {

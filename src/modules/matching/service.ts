@@ -12,8 +12,8 @@ import { deriveFacts } from './facts';
 import { type CompiledCatalog, compileInSteps, match, printMatches, rank } from './match';
 import type { Matches } from './model';
 
-/** How long the import of another process may stay unseen. */
-const checkedEveryMs = 5_000;
+/** Upper bound of the delay until an import by another process is used. */
+const cacheTtlMs = 5_000;
 
 /**
  * The compiled catalogue in force. A request checks for a newer version at most every five seconds; an idle process does not.
@@ -32,7 +32,7 @@ function createCurrentCatalog({
 >): () => Promise<CompiledCatalog> {
   const absolute = (icon: string) => new URL(icon, `${publicUrl()}/`).href;
   return cached({
-    ttlMs: checkedEveryMs,
+    ttlMs: cacheTtlMs,
     now: monotonicMs,
     async load(current) {
       const latest = await store.findLatestVersion();
@@ -49,7 +49,7 @@ function createCurrentCatalog({
   });
 }
 
-/** Attempts to store a match before another request changes the record. */
+/** Attempts to store the matches of an unchanged record. */
 const maxAttempts = 12;
 const backoffStepMs = 10;
 
@@ -67,10 +67,10 @@ export function createMatchingService(
 
   return {
     /**
-     * Matches the saved answers, stores the result over the version of the record that it was made from, and returns the
-     * record and the matches with the explanation that is not stored. Matches of older answers are never stored.
+     * Matches the saved answers and stores the matches if the record still has the version that was read; otherwise tries
+     * again. `explain` returns the matches with explanations, which are not stored.
      *
-     * @throws AppError `precondition-failed`, or `rate-limited` when the caller's own requests keep changing the record
+     * @throws AppError `precondition-failed`, or `rate-limited` when other requests of the user keep changing the record
      */
     async matchUser({
       userId,

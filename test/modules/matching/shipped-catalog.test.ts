@@ -46,7 +46,7 @@ const [hybrid, finalExpense, guaranteedIssue, medicalAnnuity] = [1, 8, 9, 12];
 describe('shipped catalogue', () => {
   test('passes the import validation and has at least 12 products', () => {
     const file = JSON.parse(JSON.stringify(shippedCatalog));
-    expect(parseCatalog(file).faults).toBeUndefined();
+    expect(parseCatalog(file).errors).toBeUndefined();
     expect(products.length).toBeGreaterThanOrEqual(12);
   });
 

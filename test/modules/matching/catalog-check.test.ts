@@ -35,10 +35,10 @@ const validate = new Ajv2020({ strict: false }).compile(catalogJsonSchema());
 
 describe('parseCatalog', () => {
   test('accepts a valid catalogue', () => {
-    expect(parseCatalog(file).faults).toBeUndefined();
-    expect(parseCatalog({ ...file, $schema: './catalog.schema.json' }).faults).toBeUndefined();
-    expect(parseCatalog(withProduct({ productIcon: 'icons/x.svg' })).faults).toBeUndefined();
-    expect(parseCatalog(withProduct({ productIcon: 'https://x.example/a.svg' })).faults).toBeUndefined();
+    expect(parseCatalog(file).errors).toBeUndefined();
+    expect(parseCatalog({ ...file, $schema: './catalog.schema.json' }).errors).toBeUndefined();
+    expect(parseCatalog(withProduct({ productIcon: 'icons/x.svg' })).errors).toBeUndefined();
+    expect(parseCatalog(withProduct({ productIcon: 'https://x.example/a.svg' })).errors).toBeUndefined();
   });
 
   test.each<[name: string, value: unknown, fault: string]>([
@@ -106,14 +106,14 @@ describe('parseCatalog', () => {
     ['a product without an id', withProduct({ id: 'x' }), 'product x, id must be a number'],
     ['an id of 2^53', withProduct({ id: 2 ** 53 }), 'id must be a whole number'],
     ['1,001 rules', withProduct({ rules: Array(1001).fill(rule) }), 'product 12, rules must have at most 1000 items'],
-    ['a product twice', { ...file, products: [product, product] }, 'product 12 is there twice'],
-    ['a rule twice', withProduct({ rules: [rule, rule] }), 'product 12, rule wants-it is there twice'],
+    ['a product twice', { ...file, products: [product, product] }, 'product 12 is duplicated'],
+    ['a rule twice', withProduct({ rules: [rule, rule] }), 'product 12, rule wants-it is duplicated'],
     [
       'a disqualifier twice',
       withProduct({ disqualifiers: ['old', 'old'] }),
-      'product 12, disqualifier old is there twice',
+      'product 12, disqualifier old is duplicated',
     ],
-    ['a condition twice', { ...file, conditions: [old, old] }, 'condition old is there twice'],
+    ['a condition twice', { ...file, conditions: [old, old] }, 'condition old is duplicated'],
     [
       'a code without a condition',
       withProduct({ disqualifiers: ['young'] }),
@@ -133,9 +133,9 @@ describe('parseCatalog', () => {
     ['an array', [], 'conditions is required'],
     ['a text', 'x', 'the file must be a JSON object'],
   ])('rejects %s and names the product and the rule', (_, value, fault) => {
-    const { catalog, faults = [] } = parseCatalog(value);
+    const { catalog, errors = [] } = parseCatalog(value);
     expect(catalog).toBeUndefined();
-    expect(faults.join('\n')).toContain(fault);
+    expect(errors.join('\n')).toContain(fault);
   });
 });
 
