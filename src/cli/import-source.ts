@@ -1,30 +1,30 @@
-import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { extname } from 'node:path';
 import { Readable } from 'node:stream';
 import { JSONParser, TokenType } from '@streamparser/json';
 import { CsvError, parse } from 'csv-parse';
-import { OperatorError } from '../errors';
+import { errorCode, OperatorError } from '../errors';
 
-/** One record of a file: `values` by column name, not validated yet. */
+/** One record of a file. */
 interface SourceRow {
   /** Line of the file, from 1, on which the record begins. */
   readonly line: number;
+  /** By column name, not validated yet. */
   readonly values: unknown;
-  /** A fault of the record that does not depend on its values. */
+  /** An error of the record that does not depend on its values. */
   readonly fault?: string | undefined;
 }
 
-/** The columns of a CSV. */
 export interface SourceColumns {
   readonly columns: readonly string[];
+  /** Columns that a CSV may omit. */
   readonly optionalColumns?: readonly string[];
 }
 
 export interface SourceFile {
   readonly path: string;
   readonly byteLength: number;
-  /** Reads the file once more from its start, without holding it in memory. */
+  /** Streams the file from its start; each call reads it again. */
   rows(onBytesRead?: (count: number) => void): AsyncGenerator<SourceRow>;
 }
 
@@ -43,78 +43,70 @@ export async function openSourceFile(path: string, columns: SourceColumns): Prom
     path,
     byteLength: details.size,
     rows: (onBytesRead = () => undefined) => {
-      const chunks = readUtf8(path, onBytesRead);
+      const chunks = readText(path, onBytesRead);
       return kind === '.csv' ? csvRows(chunks, columns) : jsonRows(chunks);
     },
   };
 }
 
-const maxRecordCharacters = 100_000;
-
-/** The bytes of a file, without its byte order mark, refused where they are not UTF-8. */
-async function* readUtf8(path: string, onBytesRead: (count: number) => void): AsyncGenerator<Uint8Array> {
-  const decoder = new TextDecoder('utf-8', { fatal: true });
-  const lines = createLineCounter();
-  let last: Uint8Array = new Uint8Array();
-  const check = (chunk?: Uint8Array) => {
-    try {
-      decoder.decode(chunk, { stream: chunk !== undefined });
-    } catch {
-      if (chunk !== undefined) countToFault(last, chunk, lines);
-      throw new OperatorError(`The file is not UTF-8 text: see line ${lines.line}.`);
+/** The text of a file without its byte order mark. */
+async function* readText(path: string, onBytesRead: (count: number) => void): AsyncGenerator<string> {
+  try {
+    for await (const text of Bun.file(path)
+      .stream()
+      .pipeThrough(new TextDecoderStream('utf-8', { fatal: true }))) {
+      onBytesRead(Buffer.byteLength(text));
+      yield text;
     }
-  };
-  let isFirst = true;
-  for await (const chunk of createReadStream(path)) {
-    if (!(chunk instanceof Uint8Array)) throw new TypeError('A file stream without an encoding gives bytes');
-    check(chunk);
-    lines.count(chunk);
-    last = chunk;
-    onBytesRead(chunk.byteLength);
-    yield isFirst && chunk[0] === 0xef && chunk[1] === 0xbb && chunk[2] === 0xbf ? chunk.subarray(3) : chunk;
-    isFirst = false;
+  } catch (error) {
+    if (errorCode(error) !== 'ERR_ENCODING_INVALID_ENCODED_DATA') throw error;
+    throw new OperatorError(`The file is not UTF-8 text: see line ${await findInvalidLine(path)}.`);
   }
-  check();
 }
 
-/** Counts the lines of a chunk up to the first byte that is not UTF-8; `before` is the chunk before it. */
-function countToFault(before: Uint8Array, chunk: Uint8Array, lines: LineCounter): void {
+/** The first line that is not UTF-8. */
+async function findInvalidLine(path: string): Promise<number> {
+  const lines = createLineCounter();
   const decoder = new TextDecoder('utf-8', { fatal: true });
-  const end = before.subarray(-3);
-  const openCharacter = end.findLastIndex((byte) => byte >= 0xc0);
   try {
-    if (openCharacter !== -1) decoder.decode(end.subarray(openCharacter), { stream: true });
-    for (let at = 0; at < chunk.byteLength; at += 1) {
-      decoder.decode(chunk.subarray(at, at + 1), { stream: true });
-      lines.count(chunk.subarray(at, at + 1));
+    for await (const chunk of Bun.file(path).stream()) {
+      let start = 0;
+      for (const [index, byte] of chunk.entries()) {
+        if (byte !== lineFeed && byte !== carriageReturn && index < chunk.length - 1) continue;
+        const part = chunk.subarray(start, index + 1);
+        decoder.decode(part, { stream: true });
+        lines.count(part);
+        start = index + 1;
+      }
     }
   } catch {
-    // The line is counted.
+    // The invalid byte is in the line after the counted ones.
   }
+  return lines.line;
 }
 
-/** Removes byte order marks at the beginning of lines, which joined files leave. */
-async function* withoutMarks(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
-  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+/** Removes byte order marks at the beginning of lines, which remain when files are joined. */
+async function* withoutMarks(chunks: AsyncIterable<string>): AsyncGenerator<string> {
   let before = '\n';
-  for await (const chunk of chunks) {
-    const text = decoder.decode(chunk, { stream: true });
+  for await (const text of chunks) {
     yield text.includes('\ufeff') ? `${before}${text}`.replace(/(?<=[\r\n])\ufeff+/g, '').slice(before.length) : text;
     before = text.slice(-1) || before;
   }
 }
 
-async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumns): AsyncGenerator<SourceRow> {
+const maxRecordCharacters = 100_000;
+
+async function* csvRows(chunks: AsyncIterable<string>, columns: SourceColumns): AsyncGenerator<SourceRow> {
   let nextLine = 1;
-  /** The width of the header, known before the stream delivers the record. */
+  /** The header, before the stream delivers it. */
   let names: string[] = [];
   const parser = parse({
     relax_column_count: true,
-    // Without this list, the parser accepts only the first line end that it finds.
+    // By default, the parser accepts only the kind of line end that it finds first.
     record_delimiter: ['\r\n', '\n', '\r'],
-    // A quote that is not closed would otherwise take the rest of the file for one field.
+    // Otherwise a quote that is not closed makes one field of the rest of the file.
     max_record_size: maxRecordCharacters,
-    // Each record takes its line along, as a last field: the parser's own count takes a CRLF inside quotes for two.
+    // Appends the line to each record, because the parser counts a CRLF inside quotes twice.
     on_record: (fields: string[]) => {
       if (names.length === 0 && !isBlank(fields)) names = [...fields];
       const line = nextLine;
@@ -146,12 +138,12 @@ async function* csvRows(chunks: AsyncIterable<Uint8Array>, columns: SourceColumn
   if (header === undefined) throw new OperatorError('The file has no header line.');
 }
 
-/** Spreadsheets write empty rows with all their commas. DOS ends a file with Ctrl-Z. */
+/** Spreadsheets write commas in empty rows, and DOS ends a file with Ctrl-Z. */
 function isBlank(fields: readonly string[]): boolean {
   return fields.every((field) => field.replaceAll('\x1a', '').trim() === '');
 }
 
-/** Line breaks inside the fields of a record. */
+/** Counts the line breaks inside the fields of a record. */
 function countBreaks(fields: readonly string[]): number {
   return fields.reduce((count, field) => count + (/[\r\n]/.test(field) ? field.split(/\r\n|\r|\n/).length - 1 : 0), 0);
 }
@@ -188,18 +180,18 @@ function joinedFault(
     : undefined;
 }
 
-/** How a header is told to an operator. */
+/** Describes the header for an operator. */
 export function headerOf({ columns, optionalColumns = [] }: SourceColumns): string {
   const optional = optionalColumns.length === 0 ? '' : ` and optionally ${optionalColumns.join(',')}`;
   return `${columns.join(',')}${optional}`;
 }
 
-/** A field too many goes under a name that no model knows, a field too few stays absent: both become bad rows. */
+/** Gives an extra field an unknown name and leaves a missing field absent, so that both fail validation. */
 function toValues(header: readonly string[], record: readonly string[]): Record<string, string> {
   return Object.fromEntries(record.map((value, index) => [header[index] ?? `field ${index + 1}`, value]));
 }
 
-async function* jsonRows(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<SourceRow> {
+async function* jsonRows(chunks: AsyncIterable<string>): AsyncGenerator<SourceRow> {
   const parser = new JSONParser({ paths: ['$.*'], keepStack: false });
   const lines = createOffsetLines();
   const found: SourceRow[] = [];
@@ -219,7 +211,9 @@ async function* jsonRows(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Sour
   parser.onError = (error) => {
     failure ??= parser.isEnded ? new OperatorError('The file must hold one JSON array, and nothing after it.') : error;
   };
-  for await (const chunk of chunks) {
+  const encoder = new TextEncoder();
+  for await (const text of chunks) {
+    const chunk = encoder.encode(text);
     lines.feed(chunk);
     parser.write(chunk);
     yield* found.splice(0);
@@ -231,7 +225,7 @@ async function* jsonRows(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Sour
   }
 }
 
-/** Tells the line of a byte offset; offsets must come in ascending order and lie in the chunk fed last or before. */
+/** Finds the line of a byte offset. Offsets must ascend, and be in the last chunk or before it. */
 function createOffsetLines() {
   const lines = createLineCounter();
   let chunk: Uint8Array = new Uint8Array();
@@ -254,7 +248,8 @@ function createOffsetLines() {
   };
 }
 
-type LineCounter = ReturnType<typeof createLineCounter>;
+const lineFeed = 10;
+const carriageReturn = 13;
 
 /** Counts lines from 1 as an editor does: CRLF, LF and CR each end one. */
 function createLineCounter() {
@@ -266,8 +261,8 @@ function createLineCounter() {
     },
     count(bytes: Uint8Array) {
       for (const byte of bytes) {
-        if (byte === 13 || (byte === 10 && !isAfterCr)) line += 1;
-        isAfterCr = byte === 13;
+        if (byte === carriageReturn || (byte === lineFeed && !isAfterCr)) line += 1;
+        isAfterCr = byte === carriageReturn;
       }
     },
   };
