@@ -1,3 +1,4 @@
+import { realpathSync } from 'node:fs';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -8,23 +9,39 @@ import { packageRoot } from '../shared/build';
 const root = fileURLToPath(packageRoot);
 
 /**
+ * The types of the API as inferred constants, because the compiler writes inferred types out in full. Each is mapped again,
+ * so that the declarations name no type of the service.
+ */
+const flatApi = `
+import type { Api as OfApp, Operations as OfClient, ProblemKinds as OfErrors } from ${JSON.stringify(join(root, 'src/client/api'))};
+
+type Flat<Type> = Type extends infer Known ? { [Name in keyof Known]: Flat<Known[Name]> } : never;
+
+declare const flat: { api: Flat<OfApp>; operations: Flat<OfClient>; problemKinds: Flat<OfErrors> };
+
+export const Api = (() => flat.api)();
+export const Operations = (() => flat.operations)();
+export const ProblemKinds = (() => flat.problemKinds)();
+`;
+
+/**
  * Writes the client as a package without dependencies: one module for browsers, Node.js and Bun, the same as CommonJS for
  * `require`, and declarations that contain the service's types.
  */
 async function buildClient(folder: string): Promise<void> {
   const commonJs = join(folder, 'commonjs');
-  const declarations = await mkdtemp(join(tmpdir(), 'client-types-'));
+  const temporary = realpathSync(await mkdtemp(join(tmpdir(), 'client-types-')));
   try {
-    await compile(declarations);
+    await compile(temporary);
     for (const [target, format] of [
       [folder, 'esm'],
       [commonJs, 'cjs'],
     ] as const) {
       await Bun.build({ entrypoints: [join(root, 'src/client.ts')], outdir: target, target: 'browser', format });
-      await writeDeclarations(declarations, target);
+      await writeDeclarations(temporary, target);
     }
   } finally {
-    await rm(declarations, { recursive: true });
+    await rm(temporary, { recursive: true });
   }
   await writeJson(join(folder, 'package.json'), clientPackage());
   // This also makes the declarations CommonJS.
@@ -35,27 +52,37 @@ function writeJson(path: string, value: object): Promise<number> {
   return Bun.write(path, `${JSON.stringify(value, null, 2)}\n`);
 }
 
-async function writeDeclarations(declarations: string, folder: string): Promise<void> {
-  const paths = (await readdir(join(declarations, 'client'))).map((name) => `client/${name}`);
+/** Writes the declarations of `src/client.ts` and `flatApi` to a temporary folder, each under its whole path. */
+async function compile(temporary: string): Promise<void> {
+  const [config, flat] = [join(temporary, 'tsconfig.json'), join(temporary, 'flat-api.ts')];
+  await Bun.write(flat, flatApi);
+  await writeJson(config, {
+    extends: join(root, 'tsconfig.json'),
+    compilerOptions: {
+      ...{ noEmit: false, declaration: true, emitDeclarationOnly: true },
+      ...{ rootDir: '/', outDir: join(temporary, 'out'), typeRoots: [join(root, 'node_modules/@types')] },
+    },
+    files: [join(root, 'src/client.ts'), flat],
+    include: [],
+  });
+  // `bun run check` checks the sources. Without the check, the declarations are the same and take half the time.
+  const command = [join(root, 'node_modules/typescript/bin/tsc'), '-p', config, '--noCheck'];
+  const compiler = Bun.spawn([process.execPath, ...command], { stdout: 'inherit', stderr: 'inherit' });
+  if ((await compiler.exited) !== 0) throw new Error('The compiler did not write the declarations of the client');
+}
+
+async function writeDeclarations(temporary: string, folder: string): Promise<void> {
+  const sources = join(temporary, 'out', root, 'src');
+  const paths = (await readdir(join(sources, 'client'))).map((name) => `client/${name}`);
   for (const path of ['client.d.ts', ...paths]) {
-    const text = await Bun.file(join(declarations, path)).text();
     const isApi = path === 'client/api.d.ts';
-    const flat = isApi ? asTypes(await Bun.file(join(declarations, 'build/flat-api.d.ts')).text()) : '';
+    const text = await Bun.file(join(sources, path)).text();
+    const flat = isApi ? asTypes(await Bun.file(join(temporary, 'out', temporary, 'flat-api.d.ts')).text()) : '';
     await Bun.write(join(folder, path), isApi ? withComments(flat, text) : withExtensions(text));
   }
 }
 
-async function compile(folder: string): Promise<void> {
-  const command = [join(root, 'node_modules/typescript/bin/tsc'), '-p', join(root, 'src/build/client.tsconfig.json')];
-  // The sources are checked by themselves; what is written is the same without, in less than half the time.
-  const compiler = Bun.spawn([process.execPath, ...command, '--noCheck', '--outDir', folder], {
-    stdout: 'inherit',
-    stderr: 'inherit',
-  });
-  if ((await compiler.exited) !== 0) throw new Error('The declarations of the client could not be made');
-}
-
-/** The compiler writes out the types of values alone. */
+/** Turns the inferred constants into types. */
 function asTypes(declaration: string): string {
   const values = [...declaration.matchAll(/^export declare const (\w+): ({[\s\S]*?^}|{});$/gm)];
   return values.map(([, name, type]) => `export type ${name} = ${type};\n`).join('\n');
@@ -68,12 +95,12 @@ function withComments(types: string, source: string): string {
   return types.replace(/^ {4}(\w+): {$/gm, (line, name) => `    ${comments.get(name)}\n${line}`);
 }
 
-/** As Node.js resolves modules, a relative address has its file's extension. */
+/** Adds the file extensions that Node.js needs to relative imports. */
 function withExtensions(declaration: string): string {
   return declaration.replace(/(?<=from '\.[^']*)(?=';)/g, '.js');
 }
 
-/** Under the name of the whole package, so that an import is the same whether it or the client alone is installed. */
+/** Has the name of the whole package, so that imports are the same with either installed. */
 function clientPackage() {
   const { name, version, type, exports } = packageJson;
   return {
@@ -89,9 +116,9 @@ function clientPackage() {
 
 const dist = join(root, 'dist/client');
 const folder = resolve(process.argv[2] ?? dist);
-// Bun writes down where modules lie, seen from here.
+// Bun records the paths of modules relative to this folder.
 process.chdir(root);
-// What an earlier build left; never a folder that somebody names, which may hold anything.
+// Removes an earlier build, but never a folder that the caller names.
 if (folder === dist) await rm(dist, { recursive: true, force: true });
 await buildClient(folder);
 process.stdout.write(`${folder} is a package: npm pack ${folder}\n`);
