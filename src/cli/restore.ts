@@ -51,8 +51,8 @@ an older schema.`,
 const notRestored = 'Nothing was restored';
 
 const keyRemedies = {
-  NOT_ENCRYPTED: `: restore it without the key, then run \`${commandName} rekey\``,
-  WRONG_ENCRYPTION_KEY: `: restore it with the key of its time, then run \`${commandName} rekey\``,
+  NOT_ENCRYPTED: `. Restore it without the key, then run \`${commandName} rekey\``,
+  WRONG_ENCRYPTION_KEY: `. Restore it with the key of its time, then run \`${commandName} rekey\``,
 };
 
 async function restore(context: Context, file: string, options: RestoreOptions): Promise<void> {
