@@ -77,7 +77,7 @@ describe('start without settings', () => {
   });
 
   test('accepts tokens of `planning token`', async () => {
-    const { cwd, planning } = await createCommandLine();
+    const { cwd, planning } = await createCommandLine({}, { isProcess: true });
     const { stdout } = await planning('token', '--sub', 'ada');
     const service = await startService({ cwd });
     expect((await save(service, stdout.trim(), { careCosts: 1 })).status).toBe(200);

@@ -656,7 +656,7 @@ describe('doctor', () => {
   test('F6 checks every page of a sound database with --deep, and shows the SQLite version and the size of the WAL', async () => {
     const production = await createProduction();
     const { stdout } = await production.planning('doctor', '--deep');
-    expect(stdout).toMatch(/ok +pages +of \d+ tables are sound/);
+    expect(stdout).toMatch(/ok +pages +no errors in \d+ tables/);
     expect(stdout).toMatch(/ok +sqlite +3\.\d+\.\d+ in the driver/);
     expect(stdout).toMatch(/ok +log +0\.0 MB/);
   });
