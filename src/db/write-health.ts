@@ -6,7 +6,7 @@ const describe = <Reason extends string, Remedy extends string>(reason: Reason, 
   remedy,
   line: `the database takes no writes: ${reason}. ${remedy}` as const,
 });
-const serverIsAway = describe('its server cannot be reached', 'Start the server, or check the network.');
+const serverUnreachable = describe('its server cannot be reached', 'Start the server, or check the network.');
 
 const writeFaults = {
   SQLITE_FULL: describe('its disk is full', 'Free space on the disk.'),
@@ -15,12 +15,12 @@ const writeFaults = {
   SQLITE_CANTOPEN: describe('its file or its log cannot be opened', 'Check their owner and mode.'),
   SQLITE_IOERR: describe('its disk fails to read or write', 'Check the disk.'),
   DEADLINE_EXCEEDED: describe('no row could be written within DATABASE_TIMEOUT_MS', 'Check its load and its disk.'),
-  ECONNREFUSED: serverIsAway,
-  ECONNRESET: serverIsAway,
-  ENOTFOUND: serverIsAway,
-  ConnectionRefused: serverIsAway,
-  ConnectionClosed: serverIsAway,
-  FailedToOpenSocket: serverIsAway,
+  ECONNREFUSED: serverUnreachable,
+  ECONNRESET: serverUnreachable,
+  ENOTFOUND: serverUnreachable,
+  ConnectionRefused: serverUnreachable,
+  ConnectionClosed: serverUnreachable,
+  FailedToOpenSocket: serverUnreachable,
   HRANA_WEBSOCKET_ERROR: describe(
     'its server closes the connection',
     'Check the server, and that DATABASE_AUTH_TOKEN may write.',

@@ -1,20 +1,20 @@
-/** What a call of the database is for; `other` is neither a read nor a write, such as a PRAGMA. */
+/** The kind of a database call; `other` is neither a query nor a change of rows, such as DDL or a PRAGMA. */
 export type CallKind = 'read' | 'write' | 'other';
 
 /** Which database a call goes to. */
 export type DatabaseName = 'primary' | 'replica';
 
-/** Watches the calls of a database. What it is told holds no SQL and no values. */
+/** Observes the calls of a database, without SQL and without values. */
 export interface DatabaseObserver {
-  /** Runs a call; what becomes of it is the caller's. */
+  /** Runs a call and returns its result. */
   observe<Result>(kind: CallKind, work: () => Promise<Result>): Promise<Result>;
-  /** A unit of writes waits, in the context of its caller; what is given back is called when its transaction begins. */
+  /** Called in the context of the caller. The result is called when the transaction of the batch begins. */
   batchQueued(): () => void;
-  /** A transaction of several units begins. */
-  groupStarted(units: number, statements: number): void;
-  /** So many units wait, for their turn or for their outcome. */
-  pendingChanged(units: number): void;
-  /** A checkpoint was due; one that is not complete is tried again. */
+  /** The transaction of a group commit begins. */
+  groupStarted(batches: number, statements: number): void;
+  /** The number of write batches without an outcome. */
+  pendingChanged(batches: number): void;
+  /** A checkpoint that was due has ended; an incomplete one is retried. */
   checkpointEnded(isComplete: boolean): void;
 }
 

@@ -207,11 +207,11 @@ function createDatabaseMetrics(registers: Registry[]): (name: DatabaseName) => D
       const addedAtMs = performance.now();
       return () => wait.observe(secondsSince(addedAtMs));
     },
-    groupStarted(units, statements) {
-      groupUnits.observe(units);
+    groupStarted(batches, statements) {
+      groupUnits.observe(batches);
       groupStatements.observe(statements);
     },
-    pendingChanged: (units) => queued.set(units),
+    pendingChanged: (batches) => queued.set(batches),
     checkpointEnded(isComplete) {
       overdueSinceMs = isComplete ? undefined : (overdueSinceMs ?? performance.now());
     },

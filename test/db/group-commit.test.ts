@@ -72,18 +72,18 @@ describe.each(places)('concurrent writes to $name', ({ open }) => {
 
   test('match a model when some of them fail', async () => {
     const write = fc.record({ id: fc.constantFrom('a', 'b', 'c'), value: fc.integer({ min: 0, max: 1100 }) });
-    const unit = fc.array(write, { minLength: 1, maxLength: 3 });
+    const batch = fc.array(write, { minLength: 1, maxLength: 3 });
     await fc.assert(
-      fc.asyncProperty(fc.array(unit, { minLength: 1, maxLength: 20 }), async (units) => {
+      fc.asyncProperty(fc.array(batch, { minLength: 1, maxLength: 20 }), async (batches) => {
         await db.$client.execute('DELETE FROM t');
         const stored = new Map<string, number>();
-        const expected = units.map((writes) => {
+        const expected = batches.map((writes) => {
           if (writes.some(({ value }) => value >= 1000)) return 'rejected';
           for (const { id, value } of writes) stored.set(id, value);
           return 'fulfilled';
         });
         const outcomes = await Promise.allSettled(
-          units.map((writes) =>
+          batches.map((writes) =>
             db.$client.batch(
               writes.map(({ id, value }) => put(id, value)),
               'write',
@@ -94,7 +94,7 @@ describe.each(places)('concurrent writes to $name', ({ open }) => {
         for (const [index, outcome] of outcomes.entries()) {
           if (outcome.status === 'rejected') continue;
           expect(outcome.value.map(({ rows }) => ({ ...rows[0] }))).toEqual(
-            units[index]?.map(({ id, value }) => ({ id, v: value })) ?? [],
+            batches[index]?.map(({ id, value }) => ({ id, v: value })) ?? [],
           );
         }
         const { rows } = await db.$client.execute('SELECT id, v FROM t');

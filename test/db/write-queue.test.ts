@@ -15,19 +15,19 @@ function setUp({
   ready = (): Promise<unknown> | undefined => undefined,
 } = {}) {
   const groups: string[][] = [];
-  const sqlOf = (unit: WriteBatch) => unit.statements.map(({ sql }) => sql);
+  const sqlOf = (batch: WriteBatch) => batch.statements.map(({ sql }) => sql);
   const queue = createWriteQueue({
     timeoutMs: 1000,
     maxStatements,
     maxPending,
     ready,
-    async commit(units) {
-      groups.push(units.map((unit) => sqlOf(unit).join('+')));
+    async commit(batches) {
+      groups.push(batches.map((batch) => sqlOf(batch).join('+')));
       commit?.();
       await Bun.sleep(1);
-      for (const unit of units) {
-        const texts = sqlOf(unit);
-        unit.settle(texts.includes('bad') ? { error: new Error('bad') } : { results: texts.map(result) });
+      for (const batch of batches) {
+        const texts = sqlOf(batch);
+        batch.settle(texts.includes('bad') ? { error: new Error('bad') } : { results: texts.map(result) });
       }
     },
   });
@@ -99,21 +99,21 @@ describe('the write queue', () => {
       timeoutMs: 1000,
       maxStatements: 256,
       maxPending: 2,
-      commit: async (units) => void taken.push(...units),
+      commit: async (batches) => void taken.push(...batches),
     });
     const waiting = [queue.add([{ sql: 'a' }]), queue.add([{ sql: 'b' }])];
     await Bun.sleep(5);
     expect(taken).toHaveLength(2);
     await expect(queue.add([{ sql: 'c' }])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
-    for (const unit of taken) {
-      unit.settle({ results: [] });
-      unit.settle({ error: new Error('second') });
+    for (const batch of taken) {
+      batch.settle({ results: [] });
+      batch.settle({ error: new Error('second') });
     }
     await Promise.all(waiting);
     const later = [queue.add([{ sql: 'd' }]), queue.add([{ sql: 'e' }])];
     await expect(queue.add([{ sql: 'f' }])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
     await Bun.sleep(5);
-    for (const unit of taken) unit.settle({ results: [] });
+    for (const batch of taken) batch.settle({ results: [] });
     await Promise.all(later);
   });
 
@@ -124,11 +124,11 @@ describe('the write queue', () => {
     const queue = createWriteQueue({
       timeoutMs: 20,
       maxStatements: 1,
-      async commit(units) {
-        committed.push(units.length);
+      async commit(batches) {
+        committed.push(batches.length);
         begun.resolve();
         await isOver.promise;
-        for (const unit of units) unit.settle({ results: [] });
+        for (const batch of batches) batch.settle({ results: [] });
       },
     });
     const late = Promise.allSettled([queue.add([{ sql: 'a' }]), queue.add([{ sql: 'b' }])]);
