@@ -1,5 +1,5 @@
 import { Elysia } from 'elysia';
-import { countParts, listCompletedTasks } from './db/statements';
+import { countParts, listCompletedTasks } from './db/queries';
 import { createWriteProbe } from './db/write-health';
 import { createDemoPage } from './demo/page';
 import type { AppDeps, RateLimitedRequest } from './deps';

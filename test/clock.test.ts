@@ -2,7 +2,7 @@ import { describe, expect, setSystemTime, test } from 'bun:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import * as v from 'valibot';
 import { createTokenVerifier } from '../src/auth/verifier';
-import { acquireLease } from '../src/db/statements';
+import { acquireLease } from '../src/db/queries';
 import { createHttpCarrier } from '../src/modules/coverage/http-carrier';
 import { createCatalogStore } from '../src/modules/matching/catalog-store';
 import { UserBody } from '../src/modules/users/model';

@@ -1,7 +1,7 @@
 import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import type { Database } from '../db/client';
+import { databaseClock } from '../db/queries';
 import { type AuditEvent, auditActions } from '../db/schema/people';
-import { databaseClock } from '../db/statements';
 import { OperatorError } from '../errors';
 import { confirmedState, dayMs, planRetention, type TrailFacts } from '../modules/audit/retention';
 import { type AuditFilter, createAuditStore, holdTexts, noUserId, type Operator } from '../modules/audit/store';

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import * as v from 'valibot';
 import type { Config } from '../config/settings';
 import type { Database } from '../db/client';
-import type { UpsertCounts } from '../db/statements';
+import type { UpsertCounts } from '../db/queries';
 import { OperatorError } from '../errors';
 import type { Operator } from '../modules/audit/store';
 import { findFieldErrors } from '../shared/field-errors';

@@ -2,9 +2,9 @@ import { and, asc, desc, eq, gte, inArray, isNull, lt, lte, type SQL, type SQLWr
 import { unionAll } from 'drizzle-orm/sqlite-core';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
+import { databaseClock, recordCompletion } from '../../db/queries';
 import type { AuditEvent } from '../../db/schema/people';
 import { auditEvents, auditRetention } from '../../db/schema/people';
-import { databaseClock, recordCompletion } from '../../db/statements';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { every } from '../../shared/async';

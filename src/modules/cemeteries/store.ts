@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { and, asc, desc, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
+import { acquireLease, member, UnmetConditionError, type UpsertCounts, upsertRows } from '../../db/queries';
 import type { CemeteryRow } from '../../db/schema/directory';
 import { cemeteries, rowCounts } from '../../db/schema/directory';
 import { leases } from '../../db/schema/people';
-import { acquireLease, member, UnmetConditionError, type UpsertCounts, upsertRows } from '../../db/statements';
 import { jitteredPause, lazy } from '../../shared/async';
 import { type CemeteryQuery, type CemeteryRecord, isInOrder, keyOf, type PlacedName, placeNames } from './model';
 

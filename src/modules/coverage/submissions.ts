@@ -1,5 +1,5 @@
+import { acquireLease, releaseLease } from '../../db/queries';
 import type { ApplicationRow } from '../../db/schema/people';
-import { acquireLease, releaseLease } from '../../db/statements';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { every } from '../../shared/async';

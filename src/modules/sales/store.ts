@@ -1,9 +1,9 @@
 import { and, eq, inArray, or, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
+import { member, type UpsertCounts, upsertRows } from '../../db/queries';
 import type { activityKinds, StaffRow } from '../../db/schema/directory';
 import { activities, staff } from '../../db/schema/directory';
 import { applications, users } from '../../db/schema/people';
-import { member, type UpsertCounts, upsertRows } from '../../db/statements';
 import { eventStatement, type Operator } from '../audit/store';
 import { type ActivityRecord, creditedKinds, ownActivityPrefix, type StaffRecord } from './model';
 import { teamTotals } from './store-sums';
