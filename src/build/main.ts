@@ -13,7 +13,7 @@ const LicensedPackage = v.object({
   license: v.optional(v.string(), 'not stated'),
 });
 
-/** The licences of all packages that these files come from, each with its text where the package carries one. */
+/** Lists the licences of the packages of these files, with the licence text where the package has one. */
 async function thirdPartyLicenses(paths: readonly string[]): Promise<string> {
   const folders = new Set(paths.map(packageFolder).filter((folder) => folder !== undefined));
   const entries = await Promise.all([...folders].map(entryOf));
@@ -32,13 +32,13 @@ async function entryOf(folder: string): Promise<string> {
   return [`${name} ${version} (${license})`, ...texts.map((text) => text.trim())].join('\n\n');
 }
 
-/** What is started by itself; each comes out under its own path, with `.js`. */
+/** The programs of the bundle, each at its own path with `.js`. */
 const entryPoints = ['src/main.ts', 'src/cli/main.ts', 'src/db/replica-sync.ts'];
 
-/** What is read at run time, beside the modules. */
+/** The files that are read at run time. */
 const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/demo/*.{css,html,js,json}'];
 
-/** Served by its address, so nothing imports it. */
+/** Served as a file, so no module imports it. */
 const scalar = { name: '@scalar/api-reference', main: 'dist/browser/standalone.js' };
 
 const root = fileURLToPath(packageRoot);
@@ -46,10 +46,10 @@ const NativePackage = v.object({ main: v.string() });
 const SourceMap = v.looseObject({ sources: v.array(v.string()) });
 
 /**
- * Writes what runs with Bun alone, for this platform, in the layout of this package. Nothing is minified: Elysia reads
- * the text of handlers to see what they use, and sees less in minified text (elysia#1711).
+ * Writes a bundle that needs only Bun, for this platform, in the layout of this package. It is not minified, because Elysia
+ * reads the text of handlers to find the values that they use, and fails on minified text (elysia#1711).
  *
- * @param folder is made if needed; what is in it already stays, unless it has the same name
+ * @param folder is created if needed; other files in it stay
  * @param commit is part of the identity of the build
  */
 async function buildBundle(folder: string, commit = 'unknown'): Promise<void> {
@@ -61,7 +61,7 @@ async function buildBundle(folder: string, commit = 'unknown'): Promise<void> {
     splitting: true,
     naming: { chunk: 'src/shared/[name]-[hash].[ext]' },
     sourcemap: 'linked',
-    // Bun would write down where a package lies on the machine that builds.
+    // Bun would record the path of a package on the machine that builds.
     define: { __dirname: 'import.meta.dirname', BUILD_COMMIT: JSON.stringify(commit) },
   });
   const maps = outputs.filter(({ kind }) => kind === 'sourcemap').map(({ path }) => path);
@@ -79,12 +79,12 @@ async function buildBundle(folder: string, commit = 'unknown'): Promise<void> {
   await Bun.write(join(folder, 'package.json'), `${JSON.stringify(bundlePackage(), null, 2)}\n`);
 }
 
-/** Bun names sources from the output folder; named as if they lay in the bundle, they tell nothing of this machine. */
+/** Rewrites the paths of sources as if they were in the bundle, so that they name no folder of this machine. */
 async function mirrorSources(mapPath: string, folder: string): Promise<string[]> {
   const map = v.parse(SourceMap, await Bun.file(mapPath).json());
   const paths = map.sources.map((source) => resolve(folder, source));
   const missing = paths.find((path) => !existsSync(path));
-  if (missing !== undefined) throw new Error(`${mapPath} names ${missing}, which is not there`);
+  if (missing !== undefined) throw new Error(`${mapPath} names ${missing}, which does not exist`);
   const sources = paths.map((path) => relative(dirname(mapPath), join(folder, relative(root, path))));
   await Bun.write(mapPath, JSON.stringify({ ...map, sources }));
   return paths;
@@ -93,12 +93,12 @@ async function mirrorSources(mapPath: string, folder: string): Promise<string[]>
 async function copyFiles(folder: string): Promise<void> {
   for (const pattern of files) {
     const paths = [...new Bun.Glob(pattern).scanSync(root)];
-    if (paths.length === 0) throw new Error(`Nothing is there that ${pattern} could mean`);
+    if (paths.length === 0) throw new Error(`No file matches ${pattern}`);
     for (const path of paths) await cp(join(root, path), join(folder, path));
   }
 }
 
-/** The binary that libSQL has just chosen for this platform: its own loader knows best. */
+/** The package of the binary that the loader of libSQL has chosen for this platform. */
 async function nativePackage() {
   const loaded = Object.keys(require.cache).find((path) => path.endsWith('.node'));
   if (loaded === undefined) throw new Error('libSQL has loaded no native module');
@@ -116,7 +116,7 @@ function bundlePackage() {
   return { name, version, private: true, type, engines, scripts };
 }
 
-/** Leaves the client, which `bun run build:client` has made: a frontend may have this folder as a workspace. */
+/** Keeps the client of `bun run build:client`, because a frontend may use this folder as a workspace. */
 export async function removeEarlierBundle(folder: string): Promise<void> {
   const names = (await readdir(folder)).filter((name) => name !== 'client');
   for (const name of names) await rm(join(folder, name), { recursive: true });
@@ -127,16 +127,16 @@ if (import.meta.main) await build();
 async function build(): Promise<void> {
   const dist = fileURLToPath(new URL('dist', packageRoot));
   const folder = resolve(process.argv[2] ?? dist);
-  // Bun writes down where modules lie, seen from here.
+  // Bun records the paths of modules relative to this folder.
   process.chdir(fileURLToPath(packageRoot));
-  // What an earlier build left; never a folder that somebody names, which may hold anything.
+  // Removes an earlier build, but never a folder that the caller names.
   if (folder === dist && existsSync(dist)) await removeEarlierBundle(dist);
   const commit = commitToBuild(process.env.BUILD_COMMIT);
   await buildBundle(folder, commit);
   process.stdout.write(`Built ${commit}: ${folder} runs with \`bun --no-install src/main.js\`\n`);
 }
 
-/** The commit that the environment names, or git if it is installed and knows this folder. */
+/** The commit from BUILD_COMMIT, else from git if this folder is a repository. */
 function commitToBuild(named: string | undefined): string {
   if (named !== undefined && named !== '') {
     if (/^[0-9a-f]{7,40}$|^unknown$/.test(named)) return named;

@@ -9,16 +9,16 @@ import { stateCodes } from '../shared/states';
 import { issueAges, type Pricing, priceApplication } from './tariff';
 
 /**
- * What the sandbox does to an application by the applicant's last name, so that a frontend can meet every failure.
- * Each is of the POST alone: asking for the reference afterwards tells what became of it.
+ * The last names that make the sandbox fail, so that a frontend can test every failure. They affect only the POST: a GET of
+ * the reference returns the outcome.
  */
 export const magicLastNames = {
-  Slow: { does: 'accepts, and answers after a minute', isAccepted: true },
-  Dropped: { does: 'accepts, and closes the connection without an answer', isAccepted: true },
-  Broken: { does: 'accepts, and answers 500', isAccepted: true },
-  Busy: { does: 'does not accept, and answers 429 with Retry-After', isAccepted: false },
-  Garbled: { does: 'accepts, and answers a body that is not JSON', isAccepted: true },
-  Huge: { does: 'accepts, and answers a body of 50 MB', isAccepted: true },
+  Slow: { does: 'accepts, and responds after a minute', isAccepted: true },
+  Dropped: { does: 'accepts, and closes the connection without a response', isAccepted: true },
+  Broken: { does: 'accepts, and responds with 500', isAccepted: true },
+  Busy: { does: 'does not accept, and responds with 429 and Retry-After', isAccepted: false },
+  Garbled: { does: 'accepts, and responds with a body that is not JSON', isAccepted: true },
+  Huge: { does: 'accepts, and responds with a body of 50 MB', isAccepted: true },
   Declined: { does: 'declines', isAccepted: false },
   Notfiled: { does: 'says that the product is not filed in the state', isAccepted: false },
 } as const;
@@ -56,35 +56,37 @@ const hugeChunk = new Uint8Array(1_000_000).fill(32);
 export interface SandboxDeps {
   readonly store: SandboxStore;
   readonly clock: () => Date;
-  /** The bearer token that callers must send; none is asked for without it. */
+  /** The bearer token that every request must carry; undefined accepts every request. */
   readonly apiKey?: string | undefined;
 }
 
 /**
- * The sandbox carrier: an application of its own that is reached over HTTP alone, prices by its own tariff, and fails
- * on purpose for the last names of faults.ts. It never listens by itself.
+ * Creates the sandbox carrier: a separate application that the service reaches only over HTTP, with its own tariff. It does
+ * not listen by itself.
  */
 export function createCarrierSandbox({ store, clock, apiKey }: SandboxDeps) {
   return new Elysia({ serve: { reusePort: false, development: false, idleTimeout: 120 } })
     .onRequest(({ request }) => {
       if (apiKey === undefined || request.headers.get('authorization') === `Bearer ${apiKey}`) return;
-      return answer(401, { error: 'The API key is not the one of this carrier.' });
+      return respond(401, { error: 'The API key is not valid.' });
     })
     .onError(({ code }) =>
-      code === 'NOT_FOUND' ? answer(404, { error: 'There is none.' }) : answer(503, { error: 'It failed; try again.' }),
+      code === 'NOT_FOUND'
+        ? respond(404, { error: 'There is no such application.' })
+        : respond(503, { error: 'The carrier failed; try again.' }),
     )
     .post(
       '/applications',
       async ({ request, server }) => {
         const parsed = v.safeParse(Application, await request.json().catch(() => undefined));
-        if (!parsed.success) return answer(400, { error: 'The application is not complete.' });
+        if (!parsed.success) return respond(400, { error: 'The application is incomplete.' });
         const { clientReference, flow, applicant } = parsed.output;
         const ageYears = ageOn(applicant.dateOfBirth, calendarDateAt(clock(), 'UTC'));
         const fault = faultOf(applicant.lastName);
-        if (fault === 'Busy') return answer(429, { error: 'Too many applications.' }, { 'retry-after': '1' });
-        if (fault === 'Notfiled') return answer(422, { decision: 'not-filed' });
+        if (fault === 'Busy') return respond(429, { error: 'Too many applications.' }, { 'retry-after': '1' });
+        if (fault === 'Notfiled') return respond(422, { decision: 'not-filed' });
         if (fault === 'Declined' || ageYears < issueAges.min || ageYears > issueAges.max) {
-          return answer(422, { decision: 'declined' });
+          return respond(422, { decision: 'declined' });
         }
         const accepted = await store.accept({
           clientReference,
@@ -93,22 +95,24 @@ export function createCarrierSandbox({ store, clock, apiKey }: SandboxDeps) {
           pricing: priceApplication({ ageYears, gender: applicant.gender, state: applicant.state }),
           createdAt: clock().getTime(),
         });
-        return answerAccepted(accepted, fault, () => server?.timeout(request, 0));
+        return respondToAccepted(accepted, fault, () => server?.timeout(request, 0));
       },
       { parse: 'none' },
     )
     .get('/applications/:clientReference', async ({ params }) => {
       const application = await store.find(params.clientReference);
-      return application === undefined ? answer(404, { error: 'There is none.' }) : answer(200, view(application));
+      return application === undefined
+        ? respond(404, { error: 'There is no such application.' })
+        : respond(200, view(application));
     });
 }
 
-async function answerAccepted(accepted: CarrierApplication, fault: Fault | undefined, keepOpen: () => void) {
+async function respondToAccepted(accepted: CarrierApplication, fault: Fault | undefined, keepOpen: () => void) {
   switch (fault) {
     case 'Slow':
       keepOpen();
       await Bun.sleep(slowMs);
-      return answer(201, view(accepted));
+      return respond(201, view(accepted));
     case 'Dropped':
       return new Response(
         new ReadableStream({
@@ -116,13 +120,13 @@ async function answerAccepted(accepted: CarrierApplication, fault: Fault | undef
         }),
       );
     case 'Broken':
-      return answer(500, { error: 'Broken on purpose.' });
+      return respond(500, { error: 'Broken on purpose.' });
     case 'Garbled':
       return new Response('{"applicationNumber":', { status: 201, headers: { 'content-type': 'application/json' } });
     case 'Huge':
       return new Response(hugeBody(), { status: 201, headers: { 'content-type': 'application/json' } });
     default:
-      return answer(201, view(accepted));
+      return respond(201, view(accepted));
   }
 }
 
@@ -141,11 +145,11 @@ function view({ applicationNumber, pricing }: CarrierApplication): object {
   return { applicationNumber, pricing };
 }
 
-function answer(status: number, body: object, headers: Record<string, string> = {}): Response {
+function respond(status: number, body: object, headers: Record<string, string> = {}): Response {
   return Response.json(body, { status, headers });
 }
 
-/** The sandbox's own database: it knows nothing of the service's tables. */
+/** The sandbox has its own database, without tables of the service. */
 const carrierApplications = sqliteTable('carrier_applications', {
   applicationNumber: integer('application_number').primaryKey({ autoIncrement: true }),
   clientReference: text('client_reference').notNull().unique(),
@@ -157,7 +161,7 @@ const carrierApplications = sqliteTable('carrier_applications', {
 
 export type CarrierApplication = typeof carrierApplications.$inferSelect;
 
-/** Makes the table where it is not there yet. Numbers begin at 100001. */
+/** Creates the table if needed. Numbers begin at 100001. */
 export async function createSandboxStore(db: Database) {
   await db.run(sql`CREATE TABLE IF NOT EXISTS carrier_applications (
     application_number integer PRIMARY KEY AUTOINCREMENT, client_reference text NOT NULL UNIQUE, flow text NOT NULL,
@@ -176,11 +180,11 @@ export async function createSandboxStore(db: Database) {
   return {
     find,
 
-    /** Accepts the application, or gives the one that was accepted under its reference before. */
+    /** Returns the application that was accepted under the reference; accepts this one if there is none. */
     async accept(application: Omit<CarrierApplication, 'applicationNumber'>): Promise<CarrierApplication> {
       const [row] = await db.insert(carrierApplications).values(application).onConflictDoNothing().returning();
       const accepted = row ?? (await find(application.clientReference));
-      if (accepted === undefined) throw new Error('An accepted application is not there');
+      if (accepted === undefined) throw new Error('The accepted application is missing');
       return accepted;
     },
 
@@ -196,11 +200,11 @@ interface ListenOptions {
   readonly config: Pick<Config, 'sandboxDatabaseUrl' | 'database'>;
   readonly clock: () => Date;
   readonly apiKey: string | undefined;
-  /** 0 for any free one. */
+  /** 0 for any free port. */
   readonly port: number;
 }
 
-/** The sandbox carrier on 127.0.0.1 with its own database, until `stop` cuts off whoever still waits for it. */
+/** Serves the sandbox carrier on 127.0.0.1 with its own database. `stop` ends open requests. */
 export async function listenCarrierSandbox({ config, clock, apiKey, port }: ListenOptions) {
   const { timeoutMs, encryptionKey } = config.database;
   const db = await openDatabase({ url: config.sandboxDatabaseUrl, timeoutMs, encryptionKey });

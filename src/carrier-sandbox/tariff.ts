@@ -90,9 +90,9 @@ interface Rider {
 
 /** Yearly, in dollars. */
 const policyFee = 65;
-/** Cover for a man counts 10,000; for a woman 8,000 to the age of 50, falling in a line to 7,200 at 60 and after. */
+/** The factor of a woman in ten thousandths of that of a man: 8,000 to the age of 50, then linear to 7,200 at 60. */
 const femaleFactor = (ageYears: number) => 8000 - 80 * Math.min(10, Math.max(0, ageYears - 50));
-/** A hundred dollars of larger cover cost less; the factors are hundredths. */
+/** In hundredths: a larger coverage costs less per dollar. */
 const sizeFactors = new Map([
   [100_000, 125],
   [250_000, 110],
@@ -102,10 +102,10 @@ const sizeFactors = new Map([
 export const coverages = [...sizeFactors.keys()];
 const dearStates = new Set(['NY', 'CA', 'FL']);
 const finalExpenseCoverage = 10_000;
-/** A whole-life policy is written to this age, which is its term. */
+/** The term of a whole-life policy ends at this age. */
 const maturityAge = 121;
 
-/** The ages at which the carrier writes any policy. */
+/** The ages at which the carrier issues a policy. */
 export const issueAges = { min: firstTermAge, max: firstFinalExpenseAge + finalExpenseCents.male.length - 1 };
 
 /**
@@ -126,7 +126,7 @@ export function priceApplication(
   });
 }
 
-/** What is offered to somebody who names no amount. */
+/** The coverage of an application that names none. */
 function defaultCoverage(ageYears: number): number {
   if (ageYears < 60) return 500_000;
   return ageYears < 70 ? 250_000 : 100_000;
@@ -142,7 +142,7 @@ function termCents(rateMicros: number, applicant: PricedApplicant, coverage: num
   return divideHalfUp((scaled + fee) * 88n, 100_000_000n * 10_000_000n);
 }
 
-/** Montana forbids prices by gender: everybody pays the mean. */
+/** Montana forbids prices by gender, so both pay the mean. */
 function genderFactor({ ageYears, gender, state }: PricedApplicant): number {
   if (state === 'MT') return (10_000 + femaleFactor(ageYears)) / 2;
   return gender === 'Male' ? 10_000 : femaleFactor(ageYears);

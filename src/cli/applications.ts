@@ -169,7 +169,7 @@ async function findOpen(db: Database, id: string, { carrier }: Pick<Config, 'car
   return application;
 }
 
-/** @throws OperatorError when another process has settled the application, or another one holds the number */
+/** @throws OperatorError when another process has settled the application, or another application has the number */
 async function settle(
   db: Database,
   application: ApplicationRow,

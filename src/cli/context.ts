@@ -164,7 +164,7 @@ export async function readSecret(
 }
 
 /**
- * Reads a file that holds one JSON value in UTF-8.
+ * Reads a file of one JSON value in UTF-8.
  *
  * @throws OperatorError
  */

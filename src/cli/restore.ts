@@ -192,7 +192,7 @@ interface RekeyOptions {
 export function rekeyCommand(context: Context): Command {
   return new Command('rekey')
     .description('Encrypt the database with another key, with the service stopped')
-    .option('--new-key-file <file>', 'a file that holds the new key, or - for standard input')
+    .option('--new-key-file <file>', 'a file with the new key, or - for standard input')
     .option('--decrypt', 'remove the encryption', false)
     .option('--yes', 'do not ask', false)
     .option('--json', 'print the result as JSON', false)
