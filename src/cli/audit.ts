@@ -3,7 +3,7 @@ import type { Database } from '../db/client';
 import { databaseClock } from '../db/queries';
 import { type AuditEvent, auditActions } from '../db/schema/people';
 import { OperatorError } from '../errors';
-import { confirmedState, dayMs, planRetention, type TrailFacts } from '../modules/audit/retention';
+import { type AuditLogFacts, confirmedState, dayMs, planRetention } from '../modules/audit/retention';
 import { type AuditFilter, createAuditStore, holdTexts, noUserId, type Operator } from '../modules/audit/store';
 import { parseInstant } from '../shared/calendar';
 import { type Context, confirm, identifier, positiveInteger, readSettings, subject } from './context';
@@ -88,7 +88,7 @@ function describe(events: number, before: number): string {
 
 function questionOf(
   { events, before, days, doubt }: { events: number; before: number; days: number; doubt: string | undefined },
-  { state }: TrailFacts,
+  { state }: AuditLogFacts,
 ): string {
   const until = state === undefined || state.days === days ? '' : ` instead of ${state.days}`;
   const question = `Remove ${describe(events, before)} for good, and keep events for ${days} days${until} from now on?`;
@@ -96,7 +96,7 @@ function questionOf(
 }
 
 /** The reason why the clock may be wrong; undefined when it agrees with the audit log. */
-function doubtOf({ newest, state }: TrailFacts, now: number): string | undefined {
+function doubtOf({ newest, state }: AuditLogFacts, now: number): string | undefined {
   const known = state?.asOf ?? newest;
   if (known === undefined || Math.abs(now - known) <= dayMs) return undefined;
   const days = counted(Math.floor(Math.abs(now - known) / dayMs), 'day');
@@ -174,7 +174,7 @@ async function recordAccess(db: Database, userId: string | undefined, operator: 
   const store = createAuditStore(db);
   const access = { action: 'read', actor: 'operator', section: 'audit', ...operator, now: Date.now() } as const;
   if (userId === undefined) return store.record({ ...access, userId: noUserId });
-  const isRecorded = await store.recordLook({ ...access, userId });
+  const isRecorded = await store.recordAccess({ ...access, userId });
   if (!isRecorded) throw new OperatorError('The audit log has no events of this user.');
 }
 

@@ -3,7 +3,7 @@ import * as v from 'valibot';
 import { type Database, openDatabase } from '../../src/db/client';
 import { auditEvents, auditRetention } from '../../src/db/schema/people';
 import { createLog } from '../../src/log';
-import { planRetention, type TrailFacts } from '../../src/modules/audit/retention';
+import { type AuditLogFacts, planRetention } from '../../src/modules/audit/retention';
 import { type AuditFilter, createAuditStore, startAuditRetention } from '../../src/modules/audit/store';
 import { fillEvents } from '../support/audit';
 import { atEnd } from '../support/cleanup';
@@ -41,7 +41,7 @@ async function openFile(url: string): Promise<Database> {
 
 describe('the clock of the retention', () => {
   const days = 2192;
-  const trail = (asOf: number): TrailFacts => ({
+  const trail = (asOf: number): AuditLogFacts => ({
     ...{ oldest: asOf - days * dayMs, newest: asOf, events: 100_000 },
     state: { days, asOf, checkedAt: asOf, dayBeganAt: asOf, removed: 0 },
   });
@@ -411,8 +411,8 @@ describe('a service in production', () => {
   }, 60_000);
 
   test.each([
-    ['ahead', -sixYearsMs, 'ahead of the audit trail'],
-    ['behind', sixYearsMs, 'behind the audit trail'],
+    ['ahead', -sixYearsMs, 'ahead of the audit log'],
+    ['behind', sixYearsMs, 'behind the audit log'],
   ])(
     'F8 a service removes nothing at a start whose clock is six years %s of the audit log, and logs it',
     async (_, offsetMs, message) => {

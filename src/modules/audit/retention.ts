@@ -1,38 +1,38 @@
 import type { auditRetention } from '../../db/schema/people';
 
 export const dayMs = 24 * 60 * 60_000;
-/** A clock that differs from the retention's time by more is not followed at once. */
+/** The largest difference between the clock and the retention's time that is followed at once. */
 const maxJumpMs = dayMs;
-/** A clock that is further ahead is not followed at all without a confirmation. */
+/** A clock that is further ahead needs a confirmation. */
 const maxCatchUpMs = 31 * dayMs;
-/** The longest time that one run counts as passed since the run before. */
+/** Upper bound of the time that counts as passed since the previous run. */
 const maxRunMs = 2 * 60 * 60_000;
 const maxSharePerDay = 0.1;
 const smallestBoundPerDay = 1_000;
 const maxPerRun = 250_000;
-/** An earlier build kept events a little longer than the setting, because it removed them once an hour. */
+/** An earlier build kept events longer than the setting, because it removed them once an hour. */
 const graceDays = 2;
 
 export type RetentionState = Omit<typeof auditRetention.$inferSelect, 'id'>;
 
 /** Instants are epoch milliseconds. */
-export interface TrailFacts {
+export interface AuditLogFacts {
   readonly oldest: number | undefined;
   readonly newest: number | undefined;
-  /** About how many events there are. */
+  /** The approximate number of events. */
   readonly events: number;
-  /** What earlier runs have stored. */
+  /** The state that earlier runs have stored. */
   readonly state: RetentionState | undefined;
 }
 
-/** Why the retention does not do all that the setting and the clock ask for. */
+/** Why the retention removes less than the setting and the clock demand. */
 export type RetentionHold = 'clock-ahead' | 'clock-behind' | 'shortened';
 
 interface RetentionPlan {
   readonly next: RetentionState;
   /** Events from before this instant have expired. */
   readonly before: number;
-  /** The most that this run may remove. */
+  /** The largest number of events that this run may remove. */
   readonly atMost: number;
   readonly holds: readonly RetentionHold[];
   /** How far the clock is ahead of the retention's time; negative if it is behind. */
@@ -40,12 +40,16 @@ interface RetentionPlan {
 }
 
 /**
- * What a run of the retention may do. A removed event cannot be restored, so the retention goes by a time of its own,
- * which is stored. It follows the clock by up to a day. It catches up with a clock that is further ahead, as after a
- * stop of some days, at twice the speed of time. It does not follow a clock that is more than 31 days ahead, and
- * removes nothing while the clock is more than a day behind.
+ * Plans a run of the retention. A removed event cannot be restored, so the retention has its own stored time. It follows
+ * the clock by up to a day. It catches up with a clock that is further ahead, as after a stop of some days, at twice the
+ * speed of time. It does not follow a clock that is more than 31 days ahead, and removes nothing while the clock is more
+ * than a day behind.
  */
-export function planRetention({ state, oldest, newest, events }: TrailFacts, days: number, now: number): RetentionPlan {
+export function planRetention(
+  { state, oldest, newest, events }: AuditLogFacts,
+  days: number,
+  now: number,
+): RetentionPlan {
   const before = state ?? firstState({ oldest, newest }, days, now);
   const aheadMs = now - before.asOf;
   const isAhead = aheadMs > maxCatchUpMs;
@@ -75,16 +79,16 @@ export function planRetention({ state, oldest, newest, events }: TrailFacts, day
 }
 
 /** The state after an operator has confirmed the clock and the setting. */
-export function confirmedState({ state }: TrailFacts, days: number, now: number): RetentionState {
+export function confirmedState({ state }: AuditLogFacts, days: number, now: number): RetentionState {
   const { dayBeganAt = now, removed = 0 } = state ?? {};
   return { days, asOf: now, checkedAt: now, dayBeganAt, removed };
 }
 
 /**
- * Before the first run nothing says what was applied. A trail that reaches further back than the setting was kept by a
- * longer one, and its newest event is the latest time that is known to be right.
+ * The state before the first run. An audit log that reaches further back than the setting was kept by a longer setting.
+ * Its newest event is the latest time that is known to be right.
  */
-function firstState({ oldest, newest }: Pick<TrailFacts, 'oldest' | 'newest'>, days: number, now: number) {
+function firstState({ oldest, newest }: Pick<AuditLogFacts, 'oldest' | 'newest'>, days: number, now: number) {
   const asOf = Math.min(now, newest ?? now);
   const age = Math.ceil((asOf - (oldest ?? asOf)) / dayMs);
   return { days: age > days + graceDays ? age : days, asOf, checkedAt: now, dayBeganAt: now, removed: 0 };

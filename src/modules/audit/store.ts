@@ -8,18 +8,18 @@ import { auditEvents, auditRetention } from '../../db/schema/people';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { every } from '../../shared/async';
-import { dayMs, planRetention, type RetentionHold, type RetentionState, type TrailFacts } from './retention';
+import { type AuditLogFacts, dayMs, planRetention, type RetentionHold, type RetentionState } from './retention';
 
-/** The request that does something; null for what the service does by itself. */
+/** The id of the request; null for a change by the service itself. */
 export type RequestId = string | null;
 
-/** The operator who runs a command, and the id of that run. */
+/** The operator of a command, and the id of its run. */
 export interface Operator {
   readonly actorId: string;
   readonly requestId: string;
 }
 
-/** Something that is done to a user's data, or that a user does. */
+/** An action on a user's data, or by a user. */
 export interface NewEvent extends Pick<AuditEvent, 'action' | 'actor' | 'requestId'> {
   readonly userId: string | SQLWrapper;
   readonly actorId?: string;
@@ -41,11 +41,11 @@ export interface AuditFilter {
   readonly untilMs?: number | undefined;
 }
 
-/** The user id of an event that concerns no user in particular: no token has an empty `sub`. */
+/** The user id of an event without a user. No token has an empty `sub`. */
 export const noUserId = '';
 
 const pageRows = 1_000;
-/** Removed by one statement, so that no writer waits for long. */
+/** Removed by one statement, to keep the waits of other writers short. */
 const expiredAtOnce = 500;
 const refusalsEveryMs = 60 * 60_000;
 const Facts = v.object({
@@ -55,9 +55,9 @@ const Facts = v.object({
 });
 
 /**
- * The statement that adds an event. It belongs into the transaction of the change that the event records.
+ * The statement that adds an event. Run it in the transaction of the change.
  *
- * @param source `WHERE` what must hold for it, or `FROM` rows of which each adds one
+ * @param source a `WHERE` clause that must hold, or a `FROM` clause that adds one event a row
  */
 export function eventStatement(db: Database, event: NewEvent, source: SQL = sql``) {
   const { now, userId, actor, actorId = null, action, section = null, applicationId = null, requestId } = event;
@@ -83,8 +83,8 @@ export function createAuditStore(db: Database) {
       await eventStatement(db, event, sql`WHERE NOT EXISTS (SELECT 1 FROM ${auditEvents} WHERE ${recent})`);
     },
 
-    /** Records a look at a user's events. Returns false, and records nothing, if the user has none. */
-    async recordLook(event: NewEvent & { readonly userId: string }): Promise<boolean> {
+    /** Records an access to a user's events. Returns false, and records nothing, if the user has none. */
+    async recordAccess(event: NewEvent & { readonly userId: string }): Promise<boolean> {
       const own = eq(auditEvents.userId, event.userId);
       const rows = await eventStatement(
         db,
@@ -94,7 +94,7 @@ export function createAuditStore(db: Database) {
       return rows.length > 0;
     },
 
-    /** The events that match, newest first, in pages: the trail may be larger than memory. */
+    /** Yields the events that match, newest first, in pages, because the audit log may be larger than memory. */
     async *pages(filter: AuditFilter & { readonly limit?: number | undefined }): AsyncGenerator<AuditEvent[]> {
       let left = filter.limit ?? Number.POSITIVE_INFINITY;
       let last: AuditEvent | undefined;
@@ -107,8 +107,8 @@ export function createAuditStore(db: Database) {
       }
     },
 
-    /** What the retention knows of the trail. The ids give the number of events closely enough, without a scan. */
-    async findFacts(): Promise<TrailFacts> {
+    /** Reads the input of the retention. The range of ids approximates the number of events without a scan. */
+    async findFacts(): Promise<AuditLogFacts> {
       const found = await db.get(sql`SELECT (SELECT min(${auditEvents.occurredAt}) FROM ${auditEvents}) AS oldest,
         (SELECT max(${auditEvents.occurredAt}) FROM ${auditEvents}) AS newest,
         (SELECT max(${auditEvents.id}) FROM ${auditEvents}) - (SELECT min(${auditEvents.id}) FROM ${auditEvents}) + 1
@@ -132,7 +132,7 @@ export function createAuditStore(db: Database) {
       return stored.length > 0;
     },
 
-    /** Stores what an operator has confirmed, together with the event of it. */
+    /** Stores the state that an operator has confirmed, and its audit event. */
     async confirm(next: RetentionState, { operator, now }: { operator: Operator; now: number }): Promise<void> {
       const row = { id: 1, ...next };
       const pruned = { userId: noUserId, action: 'pruned', actor: 'operator', section: 'audit', now } as const;
@@ -142,17 +142,17 @@ export function createAuditStore(db: Database) {
       ]);
     },
 
-    /** How many events are from before an instant, counted up to `limit`. */
+    /** Counts the events from before an instant, up to `limit`. */
     async countExpired(before: number, limit?: number): Promise<number> {
       const expired = db.select({ id: auditEvents.id }).from(auditEvents).where(lt(auditEvents.occurredAt, before));
       return db.$count(limit === undefined ? expired.as('expired') : expired.limit(limit).as('expired'));
     },
 
     /**
-     * Removes the oldest events from before an instant, in steps. Several processes may do so at once.
+     * Removes the oldest events from before an instant, in steps. Several processes may run it at the same time.
      *
      * @param isStopping called before each step
-     * @returns how many events this process removed
+     * @returns the number of events that this process removed
      */
     async removeExpired(
       { before, atMost = Number.POSITIVE_INFINITY }: { before: number; atMost?: number },
@@ -185,7 +185,7 @@ export function createAuditStore(db: Database) {
 
 export type AuditStore = ReturnType<typeof createAuditStore>;
 
-/** What a query is driven by. The planner has no statistics, and would read all saves to find one user's. */
+/** The index of a query. Without statistics the planner would scan all saves for those of one user. */
 type Driver = 'user' | 'actor' | 'action' | 'time';
 
 function readPage(db: Database, filter: AuditFilter, last: AuditEvent | undefined, limit: number) {
@@ -230,29 +230,29 @@ function conditionsOf({ userId, action, sinceMs, untilMs }: AuditFilter, driver:
   ];
 }
 
-const everyMs = 60 * 60_000;
+const intervalMs = 60 * 60_000;
 
-/** What the log and `planning doctor` say of each. */
+/** The texts of the log and of `planning doctor`. */
 export const holdTexts = {
-  'clock-ahead': 'the clock is ahead of the audit trail: events expire later, until `planning audit prune` confirms it',
-  'clock-behind': 'the clock is behind the audit trail: no event is removed, until `planning audit prune` confirms it',
+  'clock-ahead': 'the clock is ahead of the audit log: events expire later, until `planning audit prune` confirms it',
+  'clock-behind': 'the clock is behind the audit log: no event is removed, until `planning audit prune` confirms it',
   shortened: 'is smaller than the retention in force: `planning audit prune` applies it',
 } as const satisfies Record<RetentionHold, string>;
 
 /**
- * Removes expired events of the audit trail at once and then every hour. `stop` waits for the step that runs. Another
- * process, or a later run, removes the rest.
+ * Removes expired events of the audit log now and every hour. `stop` waits for the current step; a later run removes the
+ * rest.
  */
 export function startAuditRetention(
   store: AuditStore,
   { db, clock, log }: Pick<AppDeps, 'db' | 'clock' | 'log'>,
   retentionDays: number,
 ): { stop(): Promise<void> } {
-  let said = '';
-  /** Logs each reason once, until it has changed. */
-  const say = (holds: readonly (RetentionHold | 'clocks-differ')[], days = 0) => {
-    if (said === holds.join()) return;
-    said = holds.join();
+  let logged = '';
+  /** Logs each reason once, until it changes. */
+  const logHolds = (holds: readonly (RetentionHold | 'clocks-differ')[], days = 0) => {
+    if (logged === holds.join()) return;
+    logged = holds.join();
     for (const hold of holds) {
       if (hold === 'shortened') {
         log.warn({ setting: 'AUDIT_RETENTION_DAYS', rule: holdTexts[hold] }, 'a setting needs attention');
@@ -265,24 +265,24 @@ export function startAuditRetention(
     }
   };
   return every({
-    intervalMs: everyMs,
+    intervalMs,
     async run(isStopping) {
       const clocks = [clock().getTime(), Math.floor(await databaseClock(db))] as const;
       const differenceMs = Math.abs(clocks[0] - clocks[1]);
-      if (differenceMs > dayMs) return say(['clocks-differ'], Math.floor(differenceMs / dayMs));
+      if (differenceMs > dayMs) return logHolds(['clocks-differ'], Math.floor(differenceMs / dayMs));
       const facts = await store.findFacts();
-      // An event expires only when it is old by both clocks.
+      // The earlier clock decides, so that an event expires by both.
       const { next, before, atMost, holds, aheadMs } = planRetention(facts, retentionDays, Math.min(...clocks));
-      say(holds, Math.floor(Math.abs(aheadMs) / dayMs));
+      logHolds(holds, Math.floor(Math.abs(aheadMs) / dayMs));
       const events = atMost === 0 ? 0 : await store.countExpired(before, atMost);
       const isOwn = await store.advance(facts.state, { ...next, removed: next.removed + events });
-      // Otherwise another process has just begun the same run.
+      // Otherwise another process has begun the same run.
       if (isOwn && events > 0) {
-        log.info({ events, days: next.days }, 'audit events that are older than this are removed');
+        log.info({ events, days: next.days }, 'removing expired audit events');
         await store.removeExpired({ before, atMost: events }, isStopping);
       }
       if (holds.every((hold) => hold === 'shortened')) await recordCompletion(db, 'audit-retention', new Date());
     },
-    onFailure: (error) => log.error(describeError(error), 'old audit events could not be removed'),
+    onFailure: (error) => log.error(describeError(error), 'could not remove old audit events'),
   });
 }

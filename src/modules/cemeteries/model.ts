@@ -10,14 +10,14 @@ export const Cemetery = v.object({
   createdBy: v.string(),
   createdAt: v.pipe(v.string(), v.description('ISO 8601, UTC')),
   updatedAt: v.pipe(v.string(), v.description('ISO 8601, UTC')),
-  __v: v.pipe(v.number(), v.description('How often the record has changed')),
+  __v: v.pipe(v.number(), v.description('The number of changes of the record')),
 });
 export type Cemetery = v.InferOutput<typeof Cemetery>;
 
 export const CemeteryPage = v.object({
   data: v.object({
     cemeteries: v.array(Cemetery),
-    count: v.pipe(v.number(), v.description('Cemeteries in all, not on this page')),
+    count: v.pipe(v.number(), v.description('The number of all cemeteries')),
   }),
 });
 export type CemeteryPage = v.InferOutput<typeof CemeteryPage>;
@@ -59,7 +59,7 @@ function zipHint(zip: string, state: string | undefined): string {
 
 const StateOf = v.object({ state: StateCode });
 
-/** A cemetery as it comes from outside, known by the id that its source gives it. */
+/** A cemetery in an import, with the id of its source. */
 export const CemeteryRecord = v.lazy((row) => {
   const placed = v.safeParse(StateOf, row);
   const state = placed.success ? placed.output.state : undefined;
@@ -92,7 +92,7 @@ export interface PlacedName {
 /** English order, independent of the machine's locale. */
 const { compare } = new Intl.Collator('en');
 
-/** Keys grow when names are added one by one into the same gap. Beyond this length all keys are regenerated. */
+/** Keys grow when names are added one by one into the same gap. Longer keys cause all keys to be generated again. */
 const maxKeyCharacters = 100;
 
 /** Whether names sorted by key are in the collator's order, with one key for equal names. */
@@ -130,7 +130,7 @@ export function placeNames(placed: readonly PlacedName[], names: readonly string
 /** The key of a placed name, or of an equal name. */
 export function keyOf(placed: readonly PlacedName[], name: string): string {
   const found = placed[positionOf(placed, name)];
-  if (found === undefined || compare(found.name, name) !== 0) throw new Error('The name has no place');
+  if (found === undefined || compare(found.name, name) !== 0) throw new Error('The name has no sort key');
   return found.key;
 }
 

@@ -20,7 +20,7 @@ export function createCemeteryStore(db: Database) {
 
   const preparePage = (direction: typeof asc) => {
     const byName = [direction(cemeteries.orderKey), direction(cemeteries.id)];
-    // What comes before the page is passed over in the index alone, which takes half as long as in the table.
+    // Skips rows before the page in the index only, which takes half as long as in the table.
     const ids = db
       .select({ id: cemeteries.id })
       .from(cemeteries)
@@ -61,16 +61,16 @@ export function createCemeteryStore(db: Database) {
   };
 
   return {
-    /** One page, and how many cemeteries there are in all. */
+    /** One page, and the number of all cemeteries. */
     async listPage({ page, limit, sort }: CemeteryQuery): Promise<{ rows: CemeteryRow[]; count: number }> {
       const offset = Math.min((page - 1) * limit, Number.MAX_SAFE_INTEGER);
       const found = await pages[sort]().execute({ limit, offset });
       const [counted] = found.length > 0 ? found : await preparedCount().execute();
-      if (counted?.count == null) throw new Error('The count of the cemeteries is gone');
+      if (counted?.count == null) throw new Error('The row count of the cemeteries is missing');
       return { rows: found.map(({ row }) => row), count: counted.count };
     },
 
-    /** Adds or changes the records; one that is the same already is left alone, and with `keepsStored` every one. */
+    /** Adds or changes the records. Unchanged records, and with `keepsStored` all stored ones, are not written. */
     async upsert(
       records: readonly CemeteryRecord[],
       { createdBy, now, keepsStored = false }: { createdBy: string; now: Date; keepsStored?: boolean },
@@ -114,7 +114,7 @@ export function createCemeteryStore(db: Database) {
 
 export type CemeteryStore = ReturnType<typeof createCemeteryStore>;
 
-/** 24 hex digits that are the same for the same source on every database. */
+/** 24 hex digits. The same external id has the same id in every database. */
 function cemeteryId(externalId: string): string {
   return createHash('sha256').update(externalId).digest('hex').slice(0, 24);
 }

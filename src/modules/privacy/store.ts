@@ -18,47 +18,47 @@ import { isOpenState } from '../coverage/outcomes';
 import { creditedKinds, ownActivityPrefix } from '../sales/model';
 import { type UserRecord, userRecordColumns } from '../users/store';
 
-/** All that is kept about one person, as it is stored. */
+/** All stored data of one person. */
 export interface PersonalData {
   readonly record: (UserRow & UserRecord) | undefined;
-  /** The person's own place among those who sell, which is the employer's to keep. */
+  /** The person's own row in the staff, which belongs to the employer and is not erased. */
   readonly staff: StaffRow | undefined;
   readonly counselor: StaffRow | undefined;
   readonly applications: readonly (typeof applications.$inferSelect & {
     readonly attempts: readonly (typeof applicationAttempts.$inferSelect)[];
   })[];
-  /** What the counselor was credited with. */
+  /** The activities that credit the counselor. */
   readonly credits: readonly (typeof activities.$inferSelect)[];
   readonly idempotencyKeys: readonly (typeof idempotencyKeys.$inferSelect)[];
-  /** Whether the audit trail tells of the person. */
+  /** Whether the audit log has events of the person. */
   readonly isAudited: boolean;
 }
 
-/** What was erased. */
+/** The result of an erasure. */
 export interface Erasure {
   readonly record: boolean;
-  /** As the partner carrier knows them, who must be asked to erase them too. */
+  /** The references of the partner carrier, which must erase them too. */
   readonly applications: readonly { readonly reference: string; readonly applicationNumber: number | null }[];
   readonly attempts: number;
   readonly idempotencyKeys: number;
-  /** Events of the audit trail that are kept without the person. */
+  /** Audit events that are kept under a random id. */
   readonly events: number;
-  /** The id that they have from now on; null where there is none. */
+  /** The random user id of these events; null if there are none. */
   readonly keptAs: string | null;
 }
 
 const Known = v.array(v.object({ id: v.string(), application_number: v.nullable(v.number()) }));
 
-/** The carrier knows whose an application's id was. */
+/** The carrier can link an application's id to the person, so it is replaced. */
 const anonymousId = sql`lower(hex(randomblob(16)))`;
 
-/** The one place that knows every table in which somebody who uses the service can be found. */
+/** Data-subject export and erasure. Lists every table with data of users. */
 export function createPersonalDataStore(db: Database) {
-  /** The ids of the activities that a person's applications were credited by. */
+  /** The ids of the activities that credit a person's applications. */
   const creditIds = (userId: string) => sql`(SELECT ${ownActivityPrefix} || ${applications.id} || ':' || kind.value
     FROM ${applications}, json_each(${creditedKinds}) AS kind WHERE ${applications.userId} = ${userId})`;
 
-  /** What the audit trail tells of a person: not what one of the staff has done or is, as long as the place is there. */
+  /** The audit events of a person, without those as a member of staff while the row in the staff exists. */
   const isAuditedAs = (userId: string) =>
     and(
       eq(auditEvents.userId, userId),
@@ -66,8 +66,8 @@ export function createPersonalDataStore(db: Database) {
         OR NOT EXISTS (SELECT 1 FROM ${staff} WHERE ${eq(staff.id, userId)}))`,
     );
 
-  /** Whether there is anything to erase. */
-  const isAnythingKept = (userId: string) =>
+  /** Whether the person has data to erase. */
+  const hasData = (userId: string) =>
     or(
       exists(db.select({ id: users.id }).from(users).where(eq(users.id, userId))),
       exists(db.select({ id: applications.id }).from(applications).where(eq(applications.userId, userId))),
@@ -93,10 +93,10 @@ export function createPersonalDataStore(db: Database) {
         .innerJoin(applications, eq(applications.id, applicationAttempts.applicationId))
         .where(eq(applications.userId, userId))
         .orderBy(asc(applicationAttempts.startedAt));
-      const [place] = await db.select().from(staff).where(eq(staff.id, userId));
+      const [ownStaff] = await db.select().from(staff).where(eq(staff.id, userId));
       return {
         record: found?.record,
-        staff: place,
+        staff: ownStaff,
         counselor: found?.counselor ?? undefined,
         applications: ownApplications.map((application) => ({
           ...application,
@@ -113,20 +113,19 @@ export function createPersonalDataStore(db: Database) {
     },
 
     /**
-     * Removes a person in one transaction: the record, the keys, and what the carrier said. Applications stay as what
-     * can be counted (flow, state, times), and credited activities, both under ids that lead nowhere. The person's own
-     * place in the staff stays, with what the audit trail tells of it; the rest of that trail is moved to an id that
-     * leads nowhere, together with the erasure.
+     * Erases a person in one transaction: removes the record, the idempotency keys and the carrier's replies.
+     * Applications (flow, state and times) and credited activities remain for statistics, under random ids. Audit events
+     * move to a random user id, together with the event of the erasure. The person's row in the staff and its events stay.
      */
     async erase(userId: string, { operator, now }: { operator: Operator; now: Date }): Promise<Erasure> {
       const keptAs = `erased:${randomBytes(16).toString('hex')}`;
       const own = eq(applications.userId, userId);
       const ownIds = db.select({ id: applications.id }).from(applications).where(own);
-      const [told = [], known = [], attempts = [], , , keys = [], record = [], events = []] = await writeBatch(db, [
+      const [erased = [], known = [], attempts = [], , , keys = [], record = [], events = []] = await writeBatch(db, [
         eventStatement(
           db,
           { userId: keptAs, action: 'erased', actor: 'operator', ...operator, now: now.getTime() },
-          sql`WHERE ${isAnythingKept(userId)}`,
+          sql`WHERE ${hasData(userId)}`,
         ).returning({ id: auditEvents.id }),
         db.select({ id: applications.id, number: applications.applicationNumber }).from(applications).where(own),
         db
@@ -144,7 +143,7 @@ export function createPersonalDataStore(db: Database) {
             userId: erasedUserId,
             identityHash: anonymousId,
             supersedes: null,
-            // Closes an open one. The database does not count it any more.
+            // Ends an open application.
             abandonedAt: sql`CASE WHEN ${isOpenState} THEN ${now.getTime()} ELSE ${applications.abandonedAt} END`,
             applicant: sql`'{}'`,
             applicationNumber: null,
@@ -155,7 +154,7 @@ export function createPersonalDataStore(db: Database) {
         db.delete(users).where(eq(users.id, userId)).returning({ id: users.id }),
         db
           .update(auditEvents)
-          // A caller may name its requests by anything, and the carrier knows whose an application was.
+          // A client chooses its request ids, and the carrier can link an application to the person.
           .set({ userId: keptAs, applicationId: null, requestId: null })
           .where(isAuditedAs(userId))
           .returning({ id: auditEvents.id }),
@@ -169,7 +168,7 @@ export function createPersonalDataStore(db: Database) {
         attempts: attempts.length,
         idempotencyKeys: keys.length,
         events: events.length,
-        keptAs: told.length > 0 ? keptAs : null,
+        keptAs: erased.length > 0 ? keptAs : null,
       };
     },
   };
