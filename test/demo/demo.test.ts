@@ -113,7 +113,7 @@ describe('demo with a frozen clock', () => {
   });
 
   test('accepts tokens of `planning token --now` and rejects tokens of today as expired', async () => {
-    const { cwd: folder, planning } = await createCommandLine({}, { isEmpty: true });
+    const { cwd: folder, planning } = await createCommandLine({}, { isEmpty: true, isProcess: true });
     const service = await startService({ args: ['--demo', '--now', '2044-05-06T07:08:09Z'], cwd: folder });
     const sign = async (...args: string[]) => {
       const { stdout } = await planning('token', '--sub', 'fresh', ...args);

@@ -20,7 +20,7 @@ export interface SoakedService {
 
 /** Starts the service with production settings and the demo rows, and a sandbox carrier in this process. */
 export async function startSoakedService(): Promise<SoakedService> {
-  const { cwd, planning } = await createCommandLine({ SEED_DEMO: 'true' }, { isEmpty: true });
+  const { cwd, planning } = await createCommandLine({ SEED_DEMO: 'true' }, { isEmpty: true, isProcess: true });
   const migrated = await planning('migrate');
   if (migrated.exitCode !== 0) throw new Error(`The database cannot be migrated: ${migrated.stderr}`);
   const sandbox = await startSandbox(() => new Date());
