@@ -23,7 +23,7 @@ interface SaveRoute<Request extends v.GenericSchema> {
   readonly operationId: string;
 }
 
-/** The routes that save answers. Each merges its body into one section of the caller's record. */
+/** The routes that save answers. Each merges its body into one section of the user's record. */
 export function createAnswerRoutes(
   deps: AppDeps,
   { saveAnswers, today }: { saveAnswers: SaveAnswers; today: () => CalendarDate },

@@ -33,7 +33,7 @@ export interface RequestContext {
 export type SaveAnswers = (section: AnswerSection, patch: MergePatch, context: RequestContext) => Promise<Response>;
 
 /**
- * Merges answers into a section of the caller's record if the preconditions of the request hold, and responds with the
+ * Merges answers into a section of the user's record if the preconditions of the request hold, and responds with the
  * whole user and its ETag.
  */
 export function createSaveAnswers(store: UserStore, clock: () => Date): SaveAnswers {

@@ -63,7 +63,7 @@ export type ReadRecord<Stored> = (userId: string, knownTags: readonly string[]) 
 
 /**
  * Read-your-writes: reads a record from the replica if it is there and as new as the version that this process has
- * written and as the entity tags that the caller knows, otherwise from the primary.
+ * written and as the entity tags that the client knows, otherwise from the primary.
  */
 export function createReadRecord<Stored extends RecordVersion>(
   findInPrimary: FindRecord<Stored>,
