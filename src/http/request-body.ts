@@ -66,7 +66,7 @@ interface BodyLimits {
 }
 
 /**
- * Reads the request body as JSON; null when there is none, whatever its Content-Type.
+ * Reads the request body as JSON; null if there is none, with any Content-Type.
  *
  * @throws AppError `payload-too-large`, `request-timeout`, `unsupported-media-type`, `malformed-json`, `invalid-input` or
  * `malformed-request`
@@ -88,7 +88,7 @@ function parseJson(bytes: Uint8Array): unknown {
 async function readBytes(request: Request, { limitBytes, timeoutMs }: BodyLimits): Promise<Uint8Array> {
   const announced = request.headers.get('content-length');
   if (announced !== null && Number(announced) > limitBytes) throw tooLarge(limitBytes);
-  const unsupported = mediaTypeFault(request);
+  const unsupported = unsupportedMediaType(request);
   if (announced !== null && Number(announced) > 0 && unsupported !== undefined) throw unsupported;
   try {
     const bytes = announced === null ? readStream(request.body, limitBytes, unsupported) : request.bytes();
@@ -143,7 +143,7 @@ export function tooLate(): AppError {
 }
 
 /** Returns an error unless the body is JSON in UTF-8 without an encoding. */
-function mediaTypeFault({ headers }: Request): AppError | undefined {
+function unsupportedMediaType({ headers }: Request): AppError | undefined {
   if (!isUtf8Json(headers.get('content-type') ?? '')) return new AppError('unsupported-media-type');
   const encodings = headers.get('content-encoding')?.toLowerCase().split(',') ?? [];
   return encodings.every((encoding) => ['', 'identity'].includes(encoding.trim()))

@@ -153,7 +153,7 @@ const maxParameters = 64;
 
 /**
  * Query values exactly as sent, before they are validated: with a Standard Schema, Elysia splits values at commas
- * and parses those that look like JSON (elysia#1800). A repeated parameter becomes an array, which no schema takes.
+ * and parses those that look like JSON (elysia#1800). A repeated parameter becomes an array, which no schema accepts.
  */
 export const rawQuery = new Elysia({ name: 'http.raw-query' })
   .onRequest(function boundQuery({ request }) {
@@ -189,7 +189,7 @@ const preflightHeaders = {
   'access-control-max-age': '86400',
 };
 /** Pages need few headers; monitoring scripts add some. */
-const maxAskedHeaders = 64;
+const maxRequestedHeaders = 64;
 const headerName = /^[\w!#$%&'*+.^`|~-]{1,100}$/;
 
 export type Cors = ReturnType<typeof createCors>;
@@ -228,13 +228,16 @@ export function createCors({ corsOrigins, publicUrl }: Pick<AppDeps['config'], '
 
     refusedOrigin,
 
-    /** The response to the preflight request of an allowed page, whatever the path. */
+    /** The response to a preflight request of an allowed page, for any path. */
     preflightResponse(request: Request): Response | undefined {
       if (!isPreflight(request) || !isAllowed(request.headers.get('origin') ?? '')) return undefined;
-      const asked = askedHeaders(request);
+      const allowedHeaders = requestedHeaders(request);
       return new Response(null, {
         status: 204,
-        headers: { ...preflightHeaders, ...(asked === '' ? {} : { 'access-control-allow-headers': asked }) },
+        headers: {
+          ...preflightHeaders,
+          ...(allowedHeaders === '' ? {} : { 'access-control-allow-headers': allowedHeaders }),
+        },
       });
     },
 
@@ -251,11 +254,11 @@ function isPreflight({ method, headers }: Request): boolean {
 }
 
 /**
- * The headers that a page asks to send. A fixed list would break pages whose monitoring adds a header. It would protect
- * nothing: callers outside a browser may send any header.
+ * The headers that a page wants to send. A fixed list would break pages whose monitoring adds a header, and would protect
+ * nothing, because clients outside a browser may send any header.
  */
-function askedHeaders({ headers }: Request): string {
-  const names = (headers.get('access-control-request-headers') ?? '').split(',', maxAskedHeaders);
+function requestedHeaders({ headers }: Request): string {
+  const names = (headers.get('access-control-request-headers') ?? '').split(',', maxRequestedHeaders);
   return names
     .map((name) => name.trim())
     .filter((name) => headerName.test(name))

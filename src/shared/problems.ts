@@ -50,7 +50,7 @@ export const problemKinds = {
     title: 'Malformed request',
     meaning: 'The request is incomplete, is not well-formed HTTP, or has too many query parameters.',
     remedy:
-      'Resend the complete request. If `detail` names a fault, such as a missing `Host` header, correct it first.',
+      'Resend the complete request. If `detail` names an error, such as a missing `Host` header, correct it first.',
   },
   'request-timeout': {
     code: 205,
@@ -65,7 +65,7 @@ export const problemKinds = {
     status: 401,
     title: 'Authentication required',
     meaning: 'The request has no bearer token, or the token is expired, malformed or not meant for this service.',
-    remedy: 'Send a valid token as `Authorization: Bearer <token>`. `detail` names the fault of a rejected token.',
+    remedy: 'Send a valid token as `Authorization: Bearer <token>`. `detail` names the error of a rejected token.',
     advice: 'A link to sign in. Keep the input.',
   },
   'auth-keys-unavailable': {

@@ -99,8 +99,8 @@ describe('injection', () => {
         expect(withoutTime(response.body)).toEqual(withoutTime(harmless.body));
         expect(response.text).not.toContain(JSON.stringify(text).slice(1, -1));
       } else if (response.status === 200) {
-        const kept = await call('GET', '/v2/private/user', { as: 'bystander-2' });
-        expect(kept.text).toContain(JSON.stringify(text).slice(1, -1));
+        const stored = await call('GET', '/v2/private/user', { as: 'bystander-2' });
+        expect(stored.text).toContain(JSON.stringify(text).slice(1, -1));
       }
       // An application does not replace the answers of an earlier one.
       await db.$client.execute("DELETE FROM users WHERE id = 'bystander-2'");

@@ -18,7 +18,7 @@ await testApp.call('POST', '/v2/private/user/profile', { as: 'caller', body: {} 
 const hosts = ['service.example', 'api', 'h', '[::1]:3000', '127.0.0.1'];
 type Headers = readonly (readonly [string, string])[];
 
-async function ask(target: string, { method = 'GET', host = 'service.example', headers = [] as Headers } = {}) {
+async function send(target: string, { method = 'GET', host = 'service.example', headers = [] as Headers } = {}) {
   const all = [['Host', host], ['Authorization', `Bearer ${token}`], ...headers] as const;
   return client.send({ method, target, headers: all });
 }
@@ -67,15 +67,15 @@ const queries = ['/v2/private/user?a=/../b\\c'];
 
 describe('a request path', () => {
   test.each(elsewhere)('returns 404 for %p under every host', async (target) => {
-    for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(404);
+    for (const host of hosts) expect((await send(target, { host }))?.status).toBe(404);
   });
 
   test.each(same)('reaches its route under every host: %p', async (target) => {
-    for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(200);
+    for (const host of hosts) expect((await send(target, { host }))?.status).toBe(200);
   });
 
   test.each(queries)('ends before the query: %p', async (target) => {
-    for (const host of hosts) expect((await ask(target, { host }))?.status).toBe(422);
+    for (const host of hosts) expect((await send(target, { host }))?.status).toBe(422);
   });
 
   test.each(privateRoutes)(
@@ -85,7 +85,7 @@ describe('a request path', () => {
         for (const target of [path, `${path.replace(/\/$/, '')}/`, `http://evil.example${path}`]) {
           const anonymous = await client.send({ method, target, headers: [['Host', host]] });
           expect([host, target, anonymous?.status]).toEqual([host, target, 401]);
-          const known = await ask(target, { method, host });
+          const known = await send(target, { method, host });
           expect([200, 403, 415, 422]).toContain(known?.status ?? 0);
         }
       }
@@ -95,7 +95,7 @@ describe('a request path', () => {
   test.each(['/swagger', '/swagger/', '/swagger/json', '/problems/forbidden/', '/icons/hybrid.svg/', '/health/live/'])(
     'returns the same page under every host: %s',
     async (target) => {
-      const [first, ...others] = await Promise.all(hosts.map((host) => ask(target, { host })));
+      const [first, ...others] = await Promise.all(hosts.map((host) => send(target, { host })));
       expect(first?.status).toBe(200);
       const withoutNonce = (text = '') => text.replaceAll(/nonce="[^"]+"|"csp-nonce" content="[^"]+"/g, '');
       for (const other of others) expect(withoutNonce(other?.text)).toBe(withoutNonce(first?.text));
@@ -106,7 +106,7 @@ describe('a request path', () => {
     'does not include the host %p, which returns 400',
     async (host) => {
       for (const target of ['/v2/private/user', '/aaaaaaaaaa/health/live', '/aaaaaa/v2/private/user', '/']) {
-        const response = await ask(target, { host });
+        const response = await send(target, { host });
         expect(response?.status).toBe(400);
         expect(response?.text).toContain('"/problems/malformed-request"');
       }
@@ -120,7 +120,7 @@ describe('a request path', () => {
     '\\v2\\private\\user',
     'ftp://x/v2/private/user',
     'http:/v2/private/user',
-  ])('cannot be the target %p', async (target) => expect((await ask(target))?.status).toBe(400));
+  ])('cannot be the target %p', async (target) => expect((await send(target))?.status).toBe(400));
 
   test.each([
     'X-HTTP-Method-Override',
@@ -131,10 +131,10 @@ describe('a request path', () => {
     'X-Forwarded-Prefix',
   ])('does not change with the header %s, nor does the method', async (name) => {
     for (const value of ['POST', 'DELETE', '/health/live', '/v2/private/healthAndCare/']) {
-      const response = await ask('/v2/private/user', { headers: [[name, value]] });
+      const response = await send('/v2/private/user', { headers: [[name, value]] });
       expect(response?.text).toStartWith('{"user":{"id":"caller"');
-      expect((await ask('/v2/private/user/profile', { headers: [[name, value]] }))?.status).toBe(405);
-      expect((await ask(`/v2/private/user?_method=POST&_url=${value}`))?.status).toBe(422);
+      expect((await send('/v2/private/user/profile', { headers: [[name, value]] }))?.status).toBe(405);
+      expect((await send(`/v2/private/user?_method=POST&_url=${value}`))?.status).toBe(422);
     }
   });
 
@@ -142,7 +142,7 @@ describe('a request path', () => {
     'returns 405 for %s everywhere',
     async (method) => {
       for (const { path } of privateRoutes) {
-        const response = await ask(path, { method });
+        const response = await send(path, { method });
         expect(response?.status).toBe(405);
         expect(response?.text).not.toContain(token);
       }
@@ -163,7 +163,7 @@ describe('a cached response', () => {
     await testApp.call('POST', '/v2/private/engine/matches', { as: 'caller' });
     const pages = ['/swagger', '/swagger/json', '/problems/forbidden', '/nowhere', '/v2/private/user', '/health/live'];
     for (const target of [...pages, ...privateRoutes.map(({ path }) => path)]) {
-      const response = await ask(target, { host: 'evil.example', headers: poison });
+      const response = await send(target, { host: 'evil.example', headers: poison });
       const shown = JSON.stringify([response?.text, [...(response?.headers ?? [])]]);
       expect(shown).not.toContain('evil.example');
       expect(shown).not.toContain('gopher');
@@ -173,7 +173,7 @@ describe('a cached response', () => {
   test('has private or no-store for private data, and no-store for a refusal', async () => {
     for (const { method, path } of privateRoutes) {
       for (const response of [
-        await ask(path, { method }),
+        await send(path, { method }),
         await client.send({ method, target: path, headers: [['Host', 'x']] }),
       ]) {
         const control = response?.headers.get('cache-control') ?? '';
@@ -196,7 +196,7 @@ describe('a cached response', () => {
     ];
     const problems = Object.keys(problemKinds).map((slug) => `/problems/${slug}`);
     for (const target of [...places, ...problems, '/', '/swagger', '/swagger/']) {
-      const response = await ask(target, { headers: [['Referer', 'https://evil.example']] });
+      const response = await send(target, { headers: [['Referer', 'https://evil.example']] });
       expect(response?.status === 304 || (response?.status ?? 300) < 300 || (response?.status ?? 0) >= 400).toBeTrue();
       expect(response?.headers.has('location')).toBeFalse();
       expect(response?.headers.has('refresh')).toBeFalse();

@@ -146,8 +146,8 @@ describe('request smuggling', () => {
   });
 
   test('a pipelined request uses only its own token', async () => {
-    const ask = (headers: string) => `GET /v2/private/healthAndCare/ HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n`;
-    const received = await exchange(ask(`Authorization: Bearer ${token}\r\n`) + ask(''));
+    const get = (headers: string) => `GET /v2/private/healthAndCare/ HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n`;
+    const received = await exchange(get(`Authorization: Bearer ${token}\r\n`) + get(''));
     expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401']);
   });
 

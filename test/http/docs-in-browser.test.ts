@@ -37,9 +37,9 @@ const walkDocs = lazy(async () => {
   /** Sends the example request of an operation and returns the response and its displayed text. */
   const send = async (path: string) => {
     await page.getByRole('button', { name: new RegExp(`^Test Request.*${path}`) }).click();
-    const answered = page.waitForResponse((response) => new URL(response.url()).pathname === path);
+    const received = page.waitForResponse((response) => new URL(response.url()).pathname === path);
     await page.getByRole('button', { name: /^Send/ }).first().click();
-    const response = await answered;
+    const response = await received;
     const shown = page.locator('.cm-content').last();
     await shown.getByText('{').first().waitFor();
     const sent = { status: response.status(), body: await response.json(), shown: await shown.textContent() };

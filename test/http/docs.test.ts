@@ -3,7 +3,7 @@ import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020';
 import * as v from 'valibot';
-import answers from '../../src/http/docs/examples.json';
+import examples from '../../src/http/docs/examples.json';
 import { tagGroups, tags } from '../../src/http/docs/introduction';
 import { toSchemas } from '../../src/http/docs/openapi';
 import { seedDemo } from '../../src/seed';
@@ -210,11 +210,11 @@ describe('/swagger/json', () => {
   });
 
   test('has response examples equal to the responses of the service; `bun run docs:write` records them', async () => {
-    expect(await recordResponses()).toEqual(answers);
+    expect(await recordResponses()).toEqual(examples);
     for (const { operation } of await operations()) {
       const [example] = Object.values(operation.responses['200']?.content?.['application/json']?.examples ?? {});
       expect({ [operation.operationId]: example?.value }).toEqual({
-        [operation.operationId]: Object.entries(answers).find(([id]) => id === operation.operationId)?.[1],
+        [operation.operationId]: Object.entries(examples).find(([id]) => id === operation.operationId)?.[1],
       });
     }
   });

@@ -102,11 +102,11 @@ function success(status: string, schema: unknown, { models, example }: { models:
 type Failing = Pick<Material, 'models' | 'bodyLimitBytes'> & Pick<DocumentedRoute, 'path' | 'hooks'>;
 
 /** Each problem with an example that equals the response of the service. */
-function failure(status: string, schema: unknown, { models, path, ...met }: Failing) {
+function failure(status: string, schema: unknown, { models, path, ...context }: Failing) {
   const slugs = slugsOf(schema);
   const summary = (slug: ProblemSlug) => `\`${slug}\`: ${problemKinds[slug].title}.`;
   const example = (slug: ProblemSlug) =>
-    toProblem(exampleFailure(slug, met), new Request(`http://localhost${path}`), exampleRequestId);
+    toProblem(exampleFailure(slug, context), new Request(`http://localhost${path}`), exampleRequestId);
   return {
     description: slugs.length === 0 ? (STATUS_CODES[status] ?? status) : slugs.map(summary).join('\n\n'),
     ...(isValibotSchema(schema) && {
@@ -138,7 +138,7 @@ const headerMeanings: Readonly<Record<string, string>> = {
   RateLimit: 'The remaining requests of each policy and the seconds until its reset: `"default";r=599;t=42`',
   'RateLimit-Policy': 'The requests that a client may send in a window of seconds: `"default";q=600;w=60`',
   'Retry-After': 'Seconds after which a retry may succeed',
-  'WWW-Authenticate': 'The authentication scheme, and the fault of the token',
+  'WWW-Authenticate': 'The authentication scheme and the error of the token',
   'X-Request-Id': 'The id of this request, which is also in the log',
 };
 
