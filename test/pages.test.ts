@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { Command } from 'commander';
 import { createProgram } from '../src/cli/main';
@@ -136,6 +136,14 @@ describe('README.md and docs', () => {
     const section = pages.find(({ path }) => path === 'README.md')?.prose.split(/^## /m);
     const production = inlineCode(section?.find((each) => each.startsWith('Production\n')) ?? '');
     expect(required.filter((key) => !production.includes(key))).toEqual([]);
+  });
+});
+
+describe('docs/architecture.md', () => {
+  test('names every folder of the sources', () => {
+    const code = pages.find(({ path }) => path === 'docs/architecture.md')?.code ?? [];
+    const folders = readdirSync(join(root, 'src'), { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    expect(folders.map(({ name }) => `src/${name}/`).filter((folder) => !code.includes(folder))).toEqual([]);
   });
 });
 
