@@ -2,129 +2,223 @@ import { isatty } from 'node:tty';
 import { createApp, createServices } from './app';
 import { readDevelopmentSecret } from './auth/signing';
 import { createTokenVerifier } from './auth/verifier';
-import { describeConfigError, loadSettings } from './config/env-files';
+import { describeConfigError, loadSettings, type SettingSources } from './config/env-files';
 import { namesSecretFile } from './config/secrets';
-import { ConfigError, readConfig } from './config/settings';
-import { closeDatabase, localPath, placeOf, remainingWalWarning } from './db/client';
-import { describeWriteFault } from './db/write-health';
+import { type Config, ConfigError, readConfig } from './config/settings';
+import { closeDatabase, placeOf, remainingWalWarning } from './db/client';
 import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { OperatorError } from './errors';
 import { createRateLimits } from './http/rate-limits';
-import { createLog, describeError, openLogOutput } from './log';
+import { createLog, describeError, type Log, openLogOutput } from './log';
 import { listedFields, logFields } from './log-fields';
 import { startAuditRetention } from './modules/audit/store';
 import { startReconciler } from './modules/coverage/submissions';
 import { startSummingActivities } from './modules/sales/store-sums';
-import { announce } from './start/announce';
-import { createLossReport, openConfiguredReplica, openPreparedDatabase } from './start/databases';
+import { nextTurn, withTimeout } from './shared/async';
+import { openConfiguredReplica, openPreparedDatabase, watchDatabase } from './start/databases';
 import type { StartFlags } from './start/flags';
-import { addressOf, cannotListen, findFreePort, watchDescriptors } from './start/listen';
+import { addressOf, announce, cannotListen, findFreePort, watchDescriptors } from './start/listen';
 import { createSecrets, excludeLoopback, openCarrier, tokenSettings, watchTokens } from './start/services';
 import { openTelemetry } from './telemetry/telemetry';
 
-/** Signals that some tools send for functions that this service does not have, such as a new log file or a timer. */
+/** Signals for functions that this service does not have. Without a handler, they end the process. */
 const ignoredSignals = logFields.signal.options;
-
-/** How long the last lines of the log may take to be written, where a reader stalls or a disk is full. */
-const logPatienceMs = 1000;
-
-/** How long the close of the database may take at least. */
+const logFlushMs = 1000;
 const minCloseMs = 2000;
 
-let output: ReturnType<typeof openLogOutput> | undefined;
-try {
-  await start();
-} catch (error) {
-  await output?.flush(logPatienceMs);
-  if (error instanceof ConfigError) process.stderr.write(`${describeConfigError(error)}\n`);
-  else if (error instanceof OperatorError) process.stderr.write(`${error.message}\n`);
-  else process.stderr.write(`The start has failed: ${JSON.stringify(listedFields(describeError(error)))}\n`);
-  process.exit(1);
+type LogOutput = ReturnType<typeof openLogOutput>;
+
+interface ServiceContext {
+  readonly args: readonly string[];
+  readonly environment: Record<string, string | undefined>;
+  readonly output: LogOutput;
+  /** Called when the service has a log and its settings, before it opens anything. */
+  readonly onConfigured?: (config: Config, log: Log) => void;
 }
 
-async function start(): Promise<void> {
-  // Read here, because a terminal that was closed is none.
+interface Service {
+  readonly log: Log;
+  readonly config: Config;
+  /** Accepts requests and starts the background tasks. Throws OperatorError if the address is not available. */
+  listen(): void;
+  /** Closes everything after `drainMs` and returns the exit code. A second call returns at once. */
+  stop(exitCode: number, drainMs: number): Promise<number>;
+  /** Calls run one after the other. */
+  reloadSecrets(): void;
+}
+
+if (import.meta.main) await runProcess();
+
+/** Runs the service as this process: arguments, environment, signals and exit code. */
+export async function runProcess(): Promise<void> {
+  // A closed terminal is no longer a terminal.
   const isAtTerminal = isatty(0);
-  // Without a handler, these signals end the process. During the start there is nothing to read again.
   let onHangUp: () => void = () => undefined;
-  process.on('SIGHUP', () => onHangUp());
   let onIgnoredSignal: (signal: (typeof ignoredSignals)[number]) => void = () => undefined;
+  process.on('SIGHUP', () => onHangUp());
   for (const signal of ignoredSignals) process.on(signal, () => onIgnoredSignal(signal));
-  const flags = await readFlags(process.argv.slice(2));
-  const sources = loadSettings(process.env, { execArgv: process.execArgv, envFile: flags.envFile, isDemo: flags.demo });
-  excludeLoopback(process.env);
-  const demo = flags.demo ? await openDemo(flags.now) : undefined;
-  const readSettings = () => readConfig(process.env, readDevelopmentSecret());
+
+  // A terminal that closes ends a development service; SIGHUP reloads the secrets otherwise.
+  const endsOnHangUp = (config: Config) => isAtTerminal && !config.isProduction && !namesSecretFile(process.env);
+  const output = openLogOutput(1);
+  const fail = async (error: unknown) => {
+    await output.flush(logFlushMs);
+    process.stderr.write(`${startFailure(error)}\n`);
+    process.exit(1);
+  };
+  const service = await openService({
+    args: process.argv.slice(2),
+    environment: process.env,
+    output,
+    onConfigured(config, log) {
+      if (endsOnHangUp(config)) onHangUp = () => process.exit(129);
+      onIgnoredSignal = (signal) => log.info({ signal }, 'the signal is ignored');
+    },
+  }).catch(fail);
+
+  const { log, config } = service;
+  const stop = async (exitCode: number, drainMs: number) => process.exit(await service.stop(exitCode, drainMs));
+  onHangUp = () => (endsOnHangUp(config) ? void stop(0, 0) : service.reloadSecrets());
+  for (const signal of ['SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => stop(0, config.drainMs));
+  process.on('SIGINT', () => stop(0, 0));
+  // The reader may have ended, or the disk may be full.
+  process.stdout.on('error', () => undefined);
+  process.on('unhandledRejection', (error) => log.error(describeError(error), 'unhandled rejection'));
+  process.on('uncaughtException', (error) => {
+    log.fatal(describeError(error), 'uncaught exception');
+    void stop(1, 0);
+  });
+  try {
+    service.listen();
+  } catch (error) {
+    await fail(error);
+  }
+}
+
+function startFailure(error: unknown): string {
+  if (error instanceof ConfigError) return describeConfigError(error);
+  if (error instanceof OperatorError) return error.message;
+  return `The start has failed: ${JSON.stringify(listedFields(describeError(error)))}`;
+}
+
+/**
+ * Reads the settings and opens everything that the service needs, from the database to the demo data.
+ *
+ * @throws ConfigError OperatorError
+ */
+export async function openService({ args, environment, output, onConfigured }: ServiceContext): Promise<Service> {
+  const flags = await readFlags(args, environment);
+  const sources = loadSettings(environment, { execArgv: process.execArgv, envFile: flags.envFile, isDemo: flags.demo });
+  excludeLoopback(environment);
+  // A start without --demo does not load the demo.
+  const demo = flags.demo ? (await import('./demo/demo')).openDemo(environment, flags.now) : undefined;
+  const readSettings = () => readConfig(environment, readDevelopmentSecret());
   const config = demo?.config ?? readSettings();
-  // A closed terminal ends what a developer started in it.
-  const endsOnHangUp = isAtTerminal && !config.isProduction && !namesSecretFile(process.env);
-  if (endsOnHangUp) onHangUp = () => process.exit(129);
-  // Before anything is opened: a start that cannot serve changes nothing.
-  findFreePort(config.host, config.port);
-  const logOutput = openLogOutput(1);
-  output = logOutput;
-  const log = createLog(config.logLevel, logOutput);
-  onIgnoredSignal = (signal) => log.info({ signal }, 'the signal is ignored');
+  const { host, port } = config;
+  // Checked first, so that a start that cannot listen changes nothing.
+  findFreePort(host, port);
+  const log = createLog(config.logLevel, output);
+  onConfigured?.(config, log);
+  logSettings(config, sources, log);
+
+  const opened = await openDependencies(config, demo, log, environment);
+  const { deps, secrets, tokens, verifyToken } = opened;
+  const services = createServices(deps);
+  const app = createApp(deps, services);
+  await demo?.walkJourney(createApp, deps);
+  // The announcement for a terminal follows the log lines of the start.
+  if (!config.isProduction) await output.flush(logFlushMs);
+
+  const tasks: BackgroundTask[] = [];
+  let reloading = Promise.resolve();
+  return {
+    log,
+    config,
+    listen() {
+      try {
+        app.listen({ hostname: host, port });
+      } catch (error) {
+        throw cannotListen(host, port, error);
+      }
+      const address = addressOf(host, app.server?.port ?? port);
+      opened.setAddress(address);
+      opened
+        .loadCarrier()
+        .catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));
+      watchDescriptors(log);
+      tasks.push(startReconciler(services.submissions, deps), startSummingActivities(deps));
+      // The clock of a demo may be wrong, and each start of a demo creates its data again.
+      if (demo === undefined) tasks.push(startAuditRetention(services.audit, deps, config.auditRetentionDays));
+      announce(address, { config, sources, log, tokens: tokens.kept, demo });
+    },
+    async stop(exitCode, drainMs) {
+      let finalCode = exitCode;
+      try {
+        if (!deps.lifecycle.isDraining) {
+          log.info({ drainMs }, 'stopping');
+          await closeService({ ...opened, config, app, tasks }, drainMs);
+        }
+      } catch (error) {
+        finalCode = 1;
+        log.error(describeError(error), 'the stop has failed');
+      }
+      log.summarize();
+      await output.flush(logFlushMs);
+      return finalCode;
+    },
+    reloadSecrets() {
+      if (demo !== undefined) return;
+      reloading = reloading
+        .then(() => secrets.reload(readSettings, verifyToken, log))
+        .catch((error: unknown) => log.error(describeError(error), 'the secrets are not read again'));
+    },
+  };
+}
+
+/** Reads the flags of the start. A start without flags does not load their parser. */
+async function readFlags(args: readonly string[], environment: ServiceContext['environment']): Promise<StartFlags> {
+  const taken = ['demo', 'now', 'env-file'].find(
+    (flag) => environment[`npm_config_${flag.replace('-', '_')}`] !== undefined,
+  );
+  if (taken !== undefined) {
+    throw new OperatorError(`npm has taken --${taken} for itself. Its own flags end with --: npm start -- --${taken}`);
+  }
+  return args.length === 0 ? {} : (await import('./start/flags')).readStartFlags(args);
+}
+
+function logSettings(config: Config, sources: SettingSources, log: Log): void {
   if (config.isProduction) {
     log.info({ mode: 'production', settings: ['environment', ...sources.files], folder: sources.folder }, 'starting');
   }
   for (const { key, rule } of config.warnings) log.warn({ setting: key, rule }, 'a setting needs attention');
+}
+
+async function openDependencies(
+  config: Config,
+  demo: Demo | undefined,
+  log: Log,
+  environment: ServiceContext['environment'],
+) {
   const systemClock = () => new Date();
   const clock = demo?.clock ?? systemClock;
   const monotonicMs = () => performance.now();
   const lifecycle: Lifecycle = { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined };
-
   const secrets = createSecrets(config);
   const telemetry = await openTelemetry(config, log);
   const { metrics, tracing } = telemetry;
+  const { databaseToken } = secrets;
+  const watch = { ...watchDatabase(config, log, lifecycle), observers: telemetry.databaseObservers('primary') };
   const origin = { now: clock(), isDemo: demo !== undefined };
-  const db = await openPreparedDatabase(config, log, origin, {
-    observers: telemetry.databaseObservers('primary'),
-    databaseToken: secrets.databaseToken,
-    onTokenChange(code) {
-      const setting = 'DATABASE_AUTH_TOKEN';
-      if (code === undefined) log.info({ setting }, 'the database accepts the token');
-      else if (code === 'TOKEN_REFUSED')
-        log.fatal({ setting, code }, 'the database refuses this token: nothing can be read or saved');
-      else log.fatal({ setting, code }, 'the database lets this token only read: nothing can be saved');
-    },
-    onLoss: createLossReport(log, lifecycle, localPath(config.database.url)),
-    onCheckpointChange(code) {
-      if (code === undefined) log.info('checkpoints succeed again');
-      else log.warn({ code }, 'the write-ahead log cannot be written to the database file, and grows');
-    },
-    onWritesChange(code) {
-      const database = placeOf(config.database.url);
-      const fault = code === undefined ? undefined : describeWriteFault(code);
-      if (fault === undefined) log.info({ database }, 'the database takes writes again');
-      else log.error({ code, database }, fault.line);
-    },
-    onSchemaChange(code, schemaObjects) {
-      if (code === undefined) log.info('the schema fits this build');
-      else
-        log.fatal({ code, schemaObjects }, 'the schema does not fit this build: no statement is sent to the database');
-    },
-  });
-  const { reads, replica } = await openConfiguredReplica(
-    config,
-    db,
-    log,
-    { ...telemetry, databaseToken: secrets.databaseToken },
-    process.env,
-  );
+  const db = await openPreparedDatabase(config, log, origin, { ...watch, databaseToken });
+  const { reads, replica } = await openConfiguredReplica(config, db, log, { ...telemetry, databaseToken }, environment);
   const tokens = await tokenSettings(config, demo?.tokens ?? { issuedAt: clock() });
   const { carrier, loadCarrier, sandbox } = await openCarrier(config, clock, telemetry, secrets.carrierKey);
-  let reconciler: ReturnType<typeof startReconciler> | undefined;
-  let retention: ReturnType<typeof startAuditRetention> | undefined;
-  let summing: ReturnType<typeof startSummingActivities> | undefined;
+  const verifyToken = await createTokenVerifier(tokens.settings, clock, monotonicMs, watchTokens(log, metrics));
   let publicUrl = config.publicUrl ?? addressOf(config.host, config.port);
-  const verifyToken = await createTokenVerifier(
-    tokens.settings,
-    clock,
-    monotonicMs,
-    watchTokens(log, telemetry.metrics),
-  );
+  const setAddress = (address: string) => {
+    publicUrl = config.publicUrl ?? address;
+  };
   const deps: AppDeps = {
     config: { ...config, metricsToken: config.metricsToken && secrets.metricsToken },
     carrier,
@@ -147,114 +241,52 @@ async function start(): Promise<void> {
     ...demo?.ids,
     publicUrl: () => publicUrl,
   };
-  const services = createServices(deps);
-  const app = createApp(deps, services);
-  await demo?.walkJourney(createApp, deps);
-
-  const drain = async (drainMs: number) => {
-    const isReconciled = reconciler?.stop().catch((error: unknown) => log.error(describeError(error), 'not settled'));
-    await closeConnections(lifecycle, drainMs);
-    const closesByMs = performance.now() + config.shutdownTimeoutMs;
-    const timeout = Bun.sleep(config.shutdownTimeoutMs).then(() => false);
-    const isDrained = await Promise.race([app.stop().then(() => true), timeout]);
-    if (!isDrained) {
-      log.warn('requests were cut off');
-      await app.stop(true);
-    }
-    await Promise.race([Promise.all([isReconciled, retention?.stop(), summing?.stop()]), timeout]);
-    await sandbox?.stop();
-    await finishedLogging();
-    await tracing?.stop();
-    replica?.$client.close();
-    // It also waits for the rescue of a lost database.
-    const patienceMs = Math.max(minCloseMs, closesByMs - performance.now());
-    const closing = closeDatabase(db).then((code) => ({ code }));
-    const closed = await Promise.race([closing, Bun.sleep(patienceMs)]);
-    if (closed === undefined) log.error('the database was not closed in time');
-    else if (closed.code !== undefined && !lifecycle.hasLostDisk) {
-      log.warn({ code: closed.code, database: placeOf(config.database.url) }, remainingWalWarning(closed.code));
-    }
-  };
-  /** A second signal ends the process at once. */
-  const stop = async (exitCode: number, drainMs: number) => {
-    let finalCode = exitCode;
-    try {
-      if (!lifecycle.isDraining) {
-        log.info({ drainMs }, 'stopping');
-        await drain(drainMs);
-      }
-    } catch (error) {
-      finalCode = 1;
-      log.error(describeError(error), 'the stop has failed');
-    } finally {
-      log.summarize();
-      await logOutput.flush(logPatienceMs);
-      process.exit(finalCode);
-    }
-  };
-  const reloadSecrets = async () => {
-    if (demo !== undefined) return;
-    await secrets
-      .reload(readSettings, verifyToken, log)
-      .catch((error: unknown) => log.error(describeError(error), 'the secrets are not read again'));
-  };
-  let reloading = Promise.resolve();
-  onHangUp = () => {
-    if (endsOnHangUp) void stop(0, 0);
-    else reloading = reloading.then(reloadSecrets);
-  };
-  for (const signal of ['SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => stop(0, config.drainMs));
-  process.on('SIGINT', () => stop(0, 0));
-  // The reader may have ended, or the disk may be full.
-  process.stdout.on('error', () => undefined);
-  process.on('unhandledRejection', (error) => log.error(describeError(error), 'unhandled rejection'));
-  process.on('uncaughtException', (error) => {
-    log.fatal(describeError(error), 'uncaught exception');
-    void stop(1, 0);
-  });
-
-  // The text for a terminal comes after the lines of the log that were written before it.
-  if (!config.isProduction) await logOutput.flush(logPatienceMs);
-  const { host, port } = config;
-  try {
-    app.listen({ hostname: host, port });
-  } catch (error) {
-    throw cannotListen(host, port, error);
-  }
-  const address = addressOf(host, app.server?.port ?? port);
-  void loadCarrier().catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));
-  watchDescriptors(log);
-  publicUrl = config.publicUrl ?? address;
-  reconciler = startReconciler(services.submissions, deps);
-  // A demo has a clock of its own, and its data are removed at the next start.
-  if (demo === undefined) retention = startAuditRetention(services.audit, deps, config.auditRetentionDays);
-  summing = startSummingActivities(deps);
-  announce(address, { config, sources, log, tokens: tokens.kept, demo });
+  return { deps, secrets, tokens, verifyToken, sandbox, loadCarrier, setAddress };
 }
 
-/** Reads the flags of the start. A start without flags does not load what reads them. */
-async function readFlags(args: readonly string[]): Promise<StartFlags> {
-  const taken = ['demo', 'now', 'env-file'].find((flag) => {
-    return process.env[`npm_config_${flag.replace('-', '_')}`] !== undefined;
-  });
-  if (taken !== undefined) {
-    throw new OperatorError(`npm has taken --${taken} for itself. Its own flags end with --: npm start -- --${taken}`);
-  }
-  return args.length === 0 ? {} : (await import('./start/flags')).readStartFlags(args);
+type BackgroundTask = Pick<ReturnType<typeof startReconciler>, 'stop'>;
+
+interface RunningService extends Pick<Awaited<ReturnType<typeof openDependencies>>, 'deps' | 'sandbox'> {
+  readonly config: Config;
+  readonly app: ReturnType<typeof createApp>;
+  readonly tasks: readonly BackgroundTask[];
 }
 
-/** Prepares a demo. A start without one does not load it. */
-async function openDemo(now: string | undefined): Promise<Demo> {
-  return (await import('./demo/demo')).openDemo(process.env, now);
+async function closeService({ deps, sandbox, config, app, tasks }: RunningService, drainMs: number): Promise<void> {
+  const { db, lifecycle, log } = deps;
+  const stopTask = (task: BackgroundTask) =>
+    task.stop().catch((error: unknown) => log.error(describeError(error), 'a background task was not stopped'));
+  const stopped = Promise.all(tasks.map(stopTask));
+  await drain(lifecycle, drainMs);
+  const closesByMs = performance.now() + config.shutdownTimeoutMs;
+  const leftMs = () => Math.max(0, closesByMs - performance.now());
+  const drained = app.stop().then(() => true);
+  if (!(await withTimeout(drained, leftMs(), () => false))) {
+    log.warn('requests were cut off');
+    await app.stop(true);
+  }
+  await withTimeout(stopped, leftMs(), () => undefined);
+  await sandbox?.stop();
+  // Elysia logs a request one turn after its response.
+  await nextTurn();
+  await deps.tracing?.stop();
+  deps.replica?.$client.close();
+  // Closing also waits for the rescue of a lost database.
+  const closing = closeDatabase(db).then((code) => ({ code }));
+  const closed = await withTimeout(closing, Math.max(minCloseMs, leftMs()), () => undefined);
+  if (closed === undefined) log.error('the database was not closed in time');
+  else if (closed.code !== undefined && !lifecycle.hasLostDisk) {
+    log.warn({ code: closed.code, database: placeOf(config.database.url) }, remainingWalWarning(closed.code));
+  }
 }
 
 /**
  * Accepts requests for `durationMs` while `/health/ready` returns 503 and every response has `Connection: close`, so that
  * load balancers move on and no idle connection is left for the server to close under a request.
  *
- * The next request ends it too, because Bun's timers do not fire while clients open one connection after another.
+ * A request after that time ends it too, because Bun's timers do not fire while clients open one connection after another.
  */
-function closeConnections(lifecycle: Lifecycle, durationMs: number): Promise<void> {
+function drain(lifecycle: Lifecycle, durationMs: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const endsAtMs = performance.now() + durationMs;
   lifecycle.isDraining = true;
@@ -263,9 +295,4 @@ function closeConnections(lifecycle: Lifecycle, durationMs: number): Promise<voi
   };
   setTimeout(resolve, durationMs);
   return promise;
-}
-
-/** Elysia logs a request in a later turn of the event loop than it answers it. */
-function finishedLogging(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }

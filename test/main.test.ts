@@ -260,7 +260,7 @@ describe.concurrent('failing start', () => {
     const environment = { DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: '/dev/null/replica.db' };
     const { exitCode, stderr } = await failToStart({ environment });
     expect(exitCode).toBe(1);
-    expect(stderr).toStartWith('DATABASE_REPLICA_PATH is in a folder that cannot be made (E');
+    expect(stderr).toStartWith('DATABASE_REPLICA_PATH is in a folder that cannot be created (E');
   });
 
   test('reports a DATABASE_URL that is not a libSQL server', async () => {

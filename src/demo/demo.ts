@@ -28,7 +28,7 @@ const excluded = ['DATABASE_URL', 'SANDBOX_DATABASE_URL', 'CARRIER_URL', 'SEED_D
 export interface Demo {
   readonly config: Config;
   /** When the clock stands still, if it does. */
-  readonly stoppedAt: Date | undefined;
+  readonly frozenAt: Date | undefined;
   readonly clock: () => Date;
   readonly tokens: { readonly issuedAt: Date; readonly path: string };
   readonly ids: Pick<AppDeps, 'newId' | 'newRequestId'>;
@@ -55,11 +55,11 @@ export function openDemo(environment: Readonly<Record<string, string | undefined
     database: { ...settings.database, url: `file:${files.database}` },
     sandboxDatabaseUrl: `file:${files.carrier}`,
   };
-  const stoppedAtMs = now === undefined ? undefined : parseInstant(now, config.reportTimeZone);
-  const clock = () => (stoppedAtMs === undefined ? new Date() : new Date(stoppedAtMs));
+  const frozenAtMs = now === undefined ? undefined : parseInstant(now, config.reportTimeZone);
+  const clock = () => (frozenAtMs === undefined ? new Date() : new Date(frozenAtMs));
   return {
     config,
-    stoppedAt: stoppedAtMs === undefined ? undefined : clock(),
+    frozenAt: frozenAtMs === undefined ? undefined : clock(),
     clock,
     // So that they are the same at each start of a year.
     tokens: { issuedAt: new Date(Date.UTC(clock().getUTCFullYear(), 0)), path: files.tokens },

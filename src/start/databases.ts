@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { Config } from '../config/settings';
+import type { Environment } from '../config/validators';
 import { backUpBeforeMigration, UnusableFileError } from '../db/backup';
 import {
   absenceOf,
@@ -16,8 +17,9 @@ import { findDatabaseError, reasonOf } from '../db/errors';
 import { describeLoss, type OnLoss } from '../db/file-watch';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema } from '../db/migrate';
 import { incompatibilityMessage, incompatibilityOf, schemaState } from '../db/schema-check';
+import { describeWriteFault } from '../db/write-health';
 import type { AppDeps, Lifecycle } from '../deps';
-import { OperatorError } from '../errors';
+import { errorCode, OperatorError } from '../errors';
 import { describeError, type Log } from '../log';
 import { findDemoTraces, seedDatabase } from '../seed';
 import { commandName } from '../shared/build';
@@ -26,20 +28,54 @@ import type { Telemetry } from '../telemetry/telemetry';
 const createFirst = `Run \`${commandName} migrate\` to create it, or correct DATABASE_URL.`;
 
 interface DatabaseToken {
-  /** Gives the token of now for a libSQL server. */
+  /** Returns the current token of a libSQL server. */
   readonly databaseToken: () => string | undefined;
 }
 
+/** Logs the changes of a database, and keeps its loss for readiness. */
+export function watchDatabase(config: Config, log: Log, lifecycle: Lifecycle): DatabaseWatch {
+  return {
+    onTokenChange(code) {
+      const setting = 'DATABASE_AUTH_TOKEN';
+      if (code === undefined) log.info({ setting }, 'the database accepts the token');
+      else if (code === 'TOKEN_REFUSED')
+        log.fatal({ setting, code }, 'the database refuses this token: nothing can be read or saved');
+      else log.fatal({ setting, code }, 'the database lets this token only read: nothing can be saved');
+    },
+    onLoss: createLossReport(log, lifecycle, localPath(config.database.url)),
+    onCheckpointChange(code) {
+      if (code === undefined) log.info('checkpoints succeed again');
+      else log.warn({ code }, 'the write-ahead log cannot be written to the database file, and grows');
+    },
+    onWritesChange(code) {
+      const database = placeOf(config.database.url);
+      const fault = code === undefined ? undefined : describeWriteFault(code);
+      if (fault === undefined) log.info({ database }, 'the database takes writes again');
+      else log.error({ code, database }, fault.line);
+    },
+    onSchemaChange(code, schemaObjects) {
+      if (code === undefined) log.info('the schema fits this build');
+      else
+        log.fatal({ code, schemaObjects }, 'the schema does not fit this build: no statement is sent to the database');
+    },
+  };
+}
+
+interface Origin {
+  readonly now: Date;
+  readonly isDemo: boolean;
+}
+
 /**
- * Migrates and seeds a `file:` database, and creates it in development. `planning migrate` does so for a remote one; while
- * that is unreachable, the service answers 503 and checks the schema later.
+ * Opens the database. A `file:` database is migrated and seeded, and created in development; `planning migrate` does this
+ * for a remote one. While a remote database is unreachable, requests get 503 and the schema is checked later.
  *
  * @throws OperatorError
  */
 export async function openPreparedDatabase(
   config: Config,
   log: Log,
-  { now, isDemo }: { now: Date; isDemo: boolean },
+  origin: Origin,
   { databaseToken, ...watch }: DatabaseWatch & DatabaseToken,
 ): Promise<Database> {
   const place = placeOf(config.database.url);
@@ -56,43 +92,16 @@ export async function openPreparedDatabase(
     throw new OperatorError(`The database ${place} cannot be opened (${codeOf(error)}).${remedy}`);
   });
   if (path !== undefined) {
-    const beforeChange = async () => {
-      await backUpBeforeMigration(path, config.database.encryptionKey);
-      log.info('the database file was backed up before its migration');
-    };
-    try {
-      const isNew = (await schemaState(db.$client)) === 'empty';
-      if (isNew && config.isProduction) throw new OperatorError(incompatibilityMessage('empty', place));
-      if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
-      const { applied } = await migrateDatabase(db, undefined, {
-        forDevelopment: !config.isProduction,
-        beforeChange: config.database.isBackedUpBeforeMigration ? beforeChange : undefined,
-      });
-      if (!isNew && applied.length > 0) {
-        log.info({ migrations: applied.map(({ name }) => name) }, 'the start has migrated the database');
-      }
-      await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });
-    } catch (error) {
+    await migrateFile(db, path, config, log, origin).catch((error: unknown) => {
       if (error instanceof OperatorError) throw error;
       const state = incompatibilityOf(error);
       if (state !== undefined) throw new OperatorError(incompatibilityMessage(state, place));
       if (isCorrupt(error))
         throw new OperatorError(`The database ${place} is corrupt (${codeOf(error)}).${corruption}`);
       throw new OperatorError(`The database ${place} cannot be brought up to date: ${reasonOf(error)}`);
-    }
+    });
   }
-  try {
-    const state = await schemaState(db.$client);
-    if (state !== 'compatible') throw new OperatorError(incompatibilityMessage(state, place));
-    const { blocking, warnings } = await reportSchema(db);
-    if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
-    for (const { detail } of warnings) log.warn({ schemaObject: detail }, 'the schema differs from the migrations');
-    if (config.isProduction) {
-      const { isMarked, hasRows } = await findDemoTraces(db);
-      if (isMarked) log.warn({ database: place }, 'development created this database: run planning doctor');
-      else if (hasRows) log.warn({ database: place }, 'this database holds demo data: run planning doctor');
-    }
-  } catch (error) {
+  await checkSchema(db, config, log).catch((error: unknown) => {
     if (error instanceof OperatorError) throw error;
     const remedy = keyRemedy(codeOf(error));
     if (remedy !== '') throw new OperatorError(`The database ${place} cannot be used (${codeOf(error)}).${remedy}`);
@@ -101,20 +110,52 @@ export async function openPreparedDatabase(
       throw new OperatorError(`The database ${place} refuses this service (${codeOf(error)}).`);
     }
     log.warn({ code: codeOf(error) }, 'the database is unreachable: requests get 503 until it responds');
-  }
-  // The service's connection is opened first, so that the log stays the same file.
+  });
+  // The connection of the service is opened before the other closes, so that the write-ahead log stays the same file.
   const serviceDatabase = await openServiceDatabase({ ...config.database, authToken: databaseToken }, watch);
   db.$client.close();
   return serviceDatabase;
 }
 
-/** What reads are served from: the replica that is configured, or the database itself. */
+async function migrateFile(db: Database, path: string, config: Config, log: Log, { now, isDemo }: Origin) {
+  const place = placeOf(config.database.url);
+  const beforeChange = async () => {
+    await backUpBeforeMigration(path, config.database.encryptionKey);
+    log.info('the database file was backed up before its migration');
+  };
+  const isNew = (await schemaState(db.$client)) === 'empty';
+  if (isNew && config.isProduction) throw new OperatorError(incompatibilityMessage('empty', place));
+  if (isNew && !isDemo) log.warn({ database: place }, 'a new database is created');
+  const { applied } = await migrateDatabase(db, undefined, {
+    forDevelopment: !config.isProduction,
+    beforeChange: config.database.isBackedUpBeforeMigration ? beforeChange : undefined,
+  });
+  if (!isNew && applied.length > 0) {
+    log.info({ migrations: applied.map(({ name }) => name) }, 'the start has migrated the database');
+  }
+  await seedDatabase(db, { withDemo: config.seedDemo ?? !config.isProduction, now });
+}
+
+async function checkSchema(db: Database, config: Config, log: Log): Promise<void> {
+  const place = placeOf(config.database.url);
+  const state = await schemaState(db.$client);
+  if (state !== 'compatible') throw new OperatorError(incompatibilityMessage(state, place));
+  const { blocking, warnings } = await reportSchema(db);
+  if (blocking.length > 0) throw new OperatorError(damageMessage(blocking));
+  for (const { detail } of warnings) log.warn({ schemaObject: detail }, 'the schema differs from the migrations');
+  if (!config.isProduction) return;
+  const { isMarked, hasRows } = await findDemoTraces(db);
+  if (isMarked) log.warn({ database: place }, 'development created this database: run planning doctor');
+  else if (hasRows) log.warn({ database: place }, 'this database holds demo data: run planning doctor');
+}
+
+/** Opens the configured replica. Without one, reads use the database itself. */
 export async function openConfiguredReplica(
   config: Config,
   db: Database,
   log: Log,
   { metrics, databaseObservers, databaseToken }: Telemetry & DatabaseToken,
-  environment: Readonly<Record<string, string | undefined>>,
+  environment: Environment,
 ): Promise<Pick<AppDeps, 'reads' | 'replica'>> {
   if (config.replica === undefined) return { reads: db, replica: undefined };
   const { openReplica, replicaOrPrimary } = await import('../db/replica');
@@ -136,13 +177,12 @@ export async function openConfiguredReplica(
       },
     );
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
-    throw new OperatorError(`DATABASE_REPLICA_PATH is in a folder that cannot be made (${code}).`);
+    throw new OperatorError(`DATABASE_REPLICA_PATH is in a folder that cannot be created (${errorCode(error)}).`);
   }
   return { reads: replicaOrPrimary(replica, db), replica };
 }
 
-/** @throws OperatorError when a log lies beside a file that is missing or empty */
+/** @throws OperatorError when a missing or empty file has a write-ahead log */
 function absenceOrFault(url: string): string | undefined {
   try {
     return absenceOf(url);
@@ -157,7 +197,7 @@ function isCorrupt(error: unknown): boolean {
   return corruptCodes.has(codeOf(error));
 }
 
-/** It must be asked before the file is opened, which makes a log. */
+/** Must be called before the file is opened, which creates a log. */
 function corruptionRemedy(path: string): string {
   const log = `${realPathOf(path)}-wal`;
   return existsSync(log)
@@ -174,8 +214,8 @@ const keptCopy = 'Every acknowledged save is in the rescued copy that the log na
 const copyFirst = 'Before you stop the service, copy the files that it has open: see its log.';
 
 /** Logs the loss of the database and the result of its rescue, and gives readiness the reason and the remedy. */
-export function createLossReport(log: Log, lifecycle: Lifecycle, path: string | undefined): OnLoss {
-  // The name leads elsewhere once the file is gone.
+function createLossReport(log: Log, lifecycle: Lifecycle, path: string | undefined): OnLoss {
+  // Resolved now: after the file was removed, the path may name another file.
   const database = path === undefined ? undefined : realPathOf(path);
   return (failure, rescued) => {
     const { reason, remedy, line } = describeLoss(failure.code);

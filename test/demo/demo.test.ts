@@ -78,7 +78,7 @@ async function stop({ process }: Service): Promise<void> {
 
 const recordTwice = lazy(async () => {
   const first = await startService({ args: now, cwd, environment });
-  expect(first.output()).toContain('The clock stands at 2026-01-15T00:00:00.000Z.');
+  expect(first.output()).toContain('The clock is frozen at 2026-01-15T00:00:00.000Z.');
   const before = await recordResponses(first);
   await stop(first);
   const second = await startService({ args: now, cwd, environment });

@@ -1,4 +1,5 @@
 /** Starts the service in this process, prints the loaded modules to standard error and exits. */
-await import('../../src/main');
+const { runProcess } = await import('../../src/main');
+await runProcess();
 process.stderr.write(JSON.stringify(Object.keys(require.cache)));
 process.exit(0);
