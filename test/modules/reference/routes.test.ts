@@ -13,7 +13,7 @@ async function lists(testApp: Awaited<ReturnType<typeof createTestApp>>, headers
 }
 
 describe('GET /v2/private/healthAndCare/', () => {
-  test('returns the envelope with all five lists and the chat widget’s values', async () => {
+  test('returns the envelope with every list and the chat widget’s values', async () => {
     const { parsed } = await lists(await createTestApp());
     expect(parsed).toMatchObject({
       code: 100,
