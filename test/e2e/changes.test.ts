@@ -59,7 +59,7 @@ describe('the changes of docs/changes.md', () => {
       const written = [...(await project.bun('run', 'docs:write')).matchAll(/^wrote (.+)$/gm)];
       touched.set(walk.title, new Set([...paths, ...written.map(([, path = '']) => path)]));
     }
-  }, 120_000);
+  }, 300_000);
 
   test('touch few files', () => {
     expect([...touched.keys()]).toEqual(Object.keys(limits));
@@ -71,13 +71,13 @@ describe('the changes of docs/changes.md', () => {
 
   test('compile', async () => {
     await project.bun('x', 'tsc');
-  }, 120_000);
+  }, 300_000);
 
   test('pass their own tests and those of the routes, the documentation and the client', async () => {
     expect(walks.map((walk) => testsOf(walk).length)).toEqual(walks.map(() => 1));
     const others = ['http/route-table', 'http/docs', 'client/client'].map((name) => `test/${name}.test.ts`);
     await project.bun('test', '--timeout', '60000', ...walks.flatMap(testsOf), ...others);
-  }, 240_000);
+  }, 300_000);
 });
 
 test('a field that the stored section leaves out fails by its name', async () => {
@@ -88,4 +88,4 @@ test('a field that the stored section leaves out fails by its name', async () =>
   await edit('src/modules/answers/model.ts', (text) => text.replace(/^ {2}careStart: v\.optional.*\n/m, ''));
   const output = await bun('test', ...testsOf(walk), '-t', 'accepts the documented example').catch(String);
   expect(output).toMatch(/POST \/v2\/private\/ltc\/lifetimeCare: .*careStart/);
-}, 120_000);
+}, 300_000);
