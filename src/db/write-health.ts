@@ -12,7 +12,7 @@ const writeFaults = {
   SQLITE_FULL: describe('its disk is full', 'Free space on the disk.'),
   SQLITE_BUSY: describe('another process holds the write lock', 'Wait for that process, or stop it.'),
   SQLITE_READONLY: describe('its file or its disk is read-only', 'Make both writable.'),
-  SQLITE_CANTOPEN: describe('its file or its log cannot be opened', 'Check their owner and mode.'),
+  SQLITE_CANTOPEN: describe('its file or its WAL cannot be opened', 'Check their owner and mode.'),
   SQLITE_IOERR: describe('its disk fails to read or write', 'Check the disk.'),
   DEADLINE_EXCEEDED: describe('no row could be written within DATABASE_TIMEOUT_MS', 'Check its load and its disk.'),
   ECONNREFUSED: serverUnreachable,
