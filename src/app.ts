@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia';
 import { countParts, listCompletedTasks } from './db/queries';
-import { createWriteProbe } from './db/write-health';
+import { createWriteProbe } from './db/sql-client';
 import { createDemoPage } from './demo/page';
 import type { AppDeps, RateLimitedRequest } from './deps';
 import { AppError } from './errors';

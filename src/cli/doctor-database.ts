@@ -7,7 +7,7 @@ import { findDatabaseError, toDatabaseError } from '../db/errors';
 import { remedyFor, reportSchema, type SchemaFinding } from '../db/migrate';
 import { databaseClock } from '../db/queries';
 import { incompatibilityMessage, incompatibilityOf, schemaState } from '../db/schema-check';
-import { createWriteProbe, describeWriteFault } from '../db/write-health';
+import { createWriteProbe, describeWriteFault } from '../db/sql-client';
 import { findDemoData } from '../modules/demo-data/store';
 import { createCatalogStore } from '../modules/matching/catalog-store';
 import { commandName } from '../shared/build';

@@ -11,8 +11,7 @@ import { openFileClient } from './file-client';
 import type { OnLoss } from './file-watch';
 import type { RemoteSettings } from './remote-client';
 import { requireCompatibleSchema } from './schema-check';
-import { kindOf, observeCalls, type SqlClient, type SqlStatement } from './sql-client';
-import { reportWriteFaults } from './write-health';
+import { kindOf, observeCalls, reportWriteFaults, type SqlClient, type SqlStatement } from './sql-client';
 
 export type Database = LibSQLDatabase & { $client: SqlClient & Client };
 

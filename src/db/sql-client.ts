@@ -1,5 +1,6 @@
 import type { InValue, ResultSet } from '@libsql/client';
 import type { CallKind, DatabaseObserver } from '../telemetry/events';
+import { findDatabaseError } from './errors';
 
 export interface SqlStatement {
   readonly sql: string;
@@ -29,7 +30,7 @@ export function kindOf(sql: string): CallKind {
 }
 
 /** Runs one call of a client, and may delay, repeat, count or reject it. */
-export type Interceptor = <Result>(kind: CallKind, call: () => Promise<Result>) => Promise<Result>;
+type Interceptor = <Result>(kind: CallKind, call: () => Promise<Result>) => Promise<Result>;
 
 /** Returns a client whose calls run inside the interceptor. */
 export function intercept(client: SqlClient, interceptor: Interceptor): SqlClient {
@@ -48,4 +49,107 @@ export function observeCalls(client: SqlClient, observers: readonly DatabaseObse
     (inner, observer) => intercept(inner, (kind, call) => observer.observe(kind, call)),
     client,
   );
+}
+
+const describe = <Reason extends string, Remedy extends string>(reason: Reason, remedy: Remedy) => ({
+  reason,
+  remedy,
+  line: `the database takes no writes: ${reason}. ${remedy}` as const,
+});
+const serverUnreachable = describe('its server cannot be reached', 'Start the server, or check the network.');
+
+const writeFaults = {
+  SQLITE_FULL: describe('its disk is full', 'Free space on the disk.'),
+  SQLITE_BUSY: describe('another process holds the write lock', 'Wait for that process, or stop it.'),
+  SQLITE_READONLY: describe('its file or its disk is read-only', 'Make both writable.'),
+  SQLITE_CANTOPEN: describe('its file or its WAL cannot be opened', 'Check their owner and mode.'),
+  SQLITE_IOERR: describe('its disk fails to read or write', 'Check the disk.'),
+  DEADLINE_EXCEEDED: describe('no row could be written within DATABASE_TIMEOUT_MS', 'Check its load and its disk.'),
+  ECONNREFUSED: serverUnreachable,
+  ECONNRESET: serverUnreachable,
+  ENOTFOUND: serverUnreachable,
+  ConnectionRefused: serverUnreachable,
+  ConnectionClosed: serverUnreachable,
+  FailedToOpenSocket: serverUnreachable,
+  HRANA_WEBSOCKET_ERROR: describe(
+    'its server closes the connection',
+    'Check the server, and that DATABASE_AUTH_TOKEN may write.',
+  ),
+} as const;
+
+/** Describes why writes fail: the reason, the remedy, and the log line. */
+export function describeWriteFault(code: string) {
+  return isWriteFault(code) ? writeFaults[code] : undefined;
+}
+
+function isWriteFault(code: string): code is keyof typeof writeFaults {
+  return Object.hasOwn(writeFaults, code);
+}
+
+/** Writes count as working again after this time without a failure. */
+const recoveryMs = 1_000;
+
+/**
+ * Returns a client that reports when writes begin to fail, with the code, and when they succeed again. A failure of one
+ * statement, such as a constraint, and a full queue do not count.
+ */
+export function reportWriteFaults(client: SqlClient, onChange: (code?: string) => void): SqlClient {
+  let isFailing = false;
+  let failedAtMs = 0;
+  return intercept(client, async (kind, call) => {
+    if (kind !== 'write') return call();
+    try {
+      const result = await call();
+      if (isFailing && performance.now() - failedAtMs > recoveryMs) {
+        isFailing = false;
+        onChange();
+      }
+      return result;
+    } catch (error) {
+      const code = findDatabaseError(error)?.code;
+      if (code === undefined || !isWriteFault(code)) throw error;
+      failedAtMs = performance.now();
+      if (!isFailing) onChange(code);
+      isFailing = true;
+      throw error;
+    }
+  });
+}
+
+const probeIntervalMs = 2_000;
+/** How long a caller waits for a running probe before it gets the result of the previous one. */
+const patienceMs = 250;
+const probeStatement = `INSERT INTO leases (name, holder, expires_at) VALUES ('write-probe', '', unixepoch())
+  ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at`;
+
+/**
+ * Returns a function that resolves with the code of the failure if rows cannot be written, else with undefined. It
+ * writes one row at most every two seconds, because only a write reveals a full or read-only disk.
+ *
+ * A probe has the time limit of the database. Callers wait for the end of the first probe only.
+ */
+export function createWriteProbe(client: Pick<SqlClient, 'write'>): () => Promise<string | undefined> {
+  let probing: Promise<string | undefined> | undefined;
+  let startedAtMs = Number.NEGATIVE_INFINITY;
+  let last: { readonly code: string | undefined } | undefined;
+
+  const probe = async () => {
+    const code = await client.write([{ sql: probeStatement }]).then(
+      () => undefined,
+      (error: unknown) => findDatabaseError(error)?.code ?? 'UNKNOWN',
+    );
+    last = { code };
+    probing = undefined;
+    return code;
+  };
+  return async () => {
+    const nowMs = performance.now();
+    if (probing === undefined && nowMs - startedAtMs >= probeIntervalMs) {
+      startedAtMs = nowMs;
+      probing = probe();
+    }
+    if (probing === undefined) return last?.code;
+    if (last === undefined) return probing;
+    return Promise.race([probing, Bun.sleep(patienceMs).then(() => last?.code)]);
+  };
 }

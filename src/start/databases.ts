@@ -17,7 +17,7 @@ import { findDatabaseError, reasonOf } from '../db/errors';
 import { describeLoss, type OnLoss } from '../db/file-watch';
 import { damageMessage, migrateDatabase, migrationTimeoutMs, reportSchema } from '../db/migrate';
 import { incompatibilityMessage, incompatibilityOf, schemaState } from '../db/schema-check';
-import { describeWriteFault } from '../db/write-health';
+import { describeWriteFault } from '../db/sql-client';
 import type { AppDeps, Lifecycle } from '../deps';
 import { errorCode, OperatorError } from '../errors';
 import { describeError, type Log } from '../log';
