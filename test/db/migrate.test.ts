@@ -3,8 +3,9 @@ import { join } from 'node:path';
 import journal from '../../drizzle/meta/_journal.json';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import { referenceOptions } from '../../src/db/schema/directory';
 import { schemaState } from '../../src/db/schema-check';
-import { temporaryFolder } from '../support/database';
+import { temporaryDatabase, temporaryFolder } from '../support/database';
 import { earlierMigrations, journalFolder } from '../support/journal-folder';
 import { amount } from '../support/long';
 import { programOf } from '../support/program';
@@ -12,6 +13,7 @@ import { hasSqld, startSqld } from '../support/sqld';
 import { runWorker } from '../support/worker';
 
 const cli = await programOf('src/cli/main');
+const seededOptions = await (await temporaryDatabase()).db.$count(referenceOptions);
 
 async function migrateAtOnce(databaseUrl: string, count: number) {
   const cwd = temporaryFolder();
@@ -32,8 +34,7 @@ async function appliedOnce(databaseUrl: string) {
   const db = await openDatabase({ url: databaseUrl, timeoutMs: 2000 });
   const { rows } = await db.$client.execute('SELECT created_at FROM __drizzle_migrations ORDER BY created_at');
   expect(rows.map(({ created_at }) => Number(created_at))).toEqual(journal.entries.map(({ when }) => when));
-  const count = await db.$client.execute('SELECT count(*) FROM reference_options');
-  expect(count.rows[0]?.[0]).toBe(147);
+  expect(await db.$count(referenceOptions)).toBe(seededOptions);
   db.$client.close();
 }
 
