@@ -134,7 +134,7 @@ describe('planning backup', () => {
     expect(contentOf(`${folder}/new/planning.db`)).toEqual(content);
     expect(modeOf(`${folder}/new/planning.db`)).toBe(0o600);
     expect(readdirSync(`${folder}/new`)).toEqual(['planning.db']);
-  }, 15_000);
+  });
 
   test('does not wait for an open write transaction and excludes its rows', async () => {
     const line = await setUp();
@@ -203,7 +203,7 @@ describe('planning backup', () => {
     expect(contentOf(line.backup)).toEqual(content);
     expect(modeOf(line.backup)).toBe(0o600);
     expect(line.names().filter((name) => name.endsWith('.partial'))).toEqual([]);
-  }, 15_000);
+  });
 
   test('backs up and restores a newer schema that this build can read', async () => {
     const line = await setUp();
@@ -240,7 +240,7 @@ describe('planning backup', () => {
     expect(line.names()).toEqual(['data']);
     await stopWhenBegun('SIGKILL');
     expect(line.names()).toEqual([expect.stringMatching(/^backup\.db\.[\w-]+\.partial$/), 'data']);
-  }, 15_000);
+  });
 
   test('fails for a file that is not a database of this service', async () => {
     const foreign = join(temporaryFolder(), 'foreign.db');
@@ -312,7 +312,7 @@ describe('planning restore', () => {
     await startService({ cwd: line.cwd });
     expect(existsSync(`${line.database}-wal`)).toBeTrue();
     expect(contentOf(line.database).users).toEqual(content.users);
-  }, 15_000);
+  });
 
   test('restores the kept previous database, and a backup with an older schema', async () => {
     const line = await setUp();
@@ -439,7 +439,7 @@ describe('planning restore', () => {
     }
     expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
     expect(usersIn(line.database)).toEqual(['new']);
-  }, 15_000);
+  });
 
   test('prevents writes by a process that opened the old file before the restore', async () => {
     const line = await setUp();
@@ -469,7 +469,7 @@ describe('planning restore', () => {
     await late.exited;
     expect(line.dataNames().filter((name) => /-(wal|shm|journal)$/.test(name))).toEqual([]);
     expect(usersIn(line.database)).toEqual(['new']);
-  }, 15_000);
+  });
 
   test('holds an exclusive lock while it works', async () => {
     const line = await setUp();
