@@ -76,6 +76,23 @@ export function toDatabaseError(error: unknown): DatabaseError {
   return code === undefined ? new DatabaseError('UNKNOWN', false, error) : new DatabaseError(code, true, error);
 }
 
+/** Classifies a failure for metrics and traces: a server may send any code. */
+export function databaseOutcome(error: unknown): 'busy' | 'deadline' | 'overloaded' | 'unavailable' | 'error' {
+  const failure = findDatabaseError(error);
+  switch (failure?.code) {
+    case 'SQLITE_BUSY':
+    case 'SQLITE_LOCKED':
+      return 'busy';
+    case 'DEADLINE_EXCEEDED':
+      return 'deadline';
+    case 'QUEUE_FULL':
+    case 'OVERLOADED':
+      return 'overloaded';
+    default:
+      return failure?.isUnavailable === true ? 'unavailable' : 'error';
+  }
+}
+
 /** Whether another connection held a lock: the statement had no effect and can be retried. */
 export function isBusy(error: unknown): boolean {
   return toDatabaseError(error).code === 'SQLITE_BUSY';

@@ -1,7 +1,7 @@
 import * as v from 'valibot';
 import { line } from './fields';
 
-/** Who applies, as the carrier is told: contract 4.3's six names, normalised; `dateOfBirth` as YYYY-MM-DD. */
+/** The applicant as the carrier receives it: the six fields of contract 4.3, with `dateOfBirth` as YYYY-MM-DD. */
 export interface Applicant {
   readonly firstName: string;
   readonly lastName: string;
@@ -17,16 +17,13 @@ interface CarrierApplication {
   readonly applicant: Applicant;
 }
 
-/** In dollars, rounded to cents: a carrier that reckons in binary fractions sends 12.340000000000002. */
+/** Dollars, rounded to cents: a carrier may send binary fractions such as 12.340000000000002. */
 const Amount = v.pipe(v.number(), v.minValue(0), v.maxValue(1e9), v.transform(toCents));
 const Price = v.pipe(Amount, v.minValue(0.01));
 const Years = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(120));
 const Label = line(200);
 
-/**
- * `pricing` of contract 2.4 as it is accepted from a carrier. Bounded, because each response with the person's record
- * contains it.
- */
+/** `pricing` of contract 2.4 from a carrier. It has bounds, because each response with the record contains it. */
 export const CarrierPricing = v.pipe(
   v.array(
     v.object({
@@ -59,7 +56,7 @@ export const CarrierAcceptance = v.object({
   pricing: CarrierPricing,
 });
 
-/** Pricing as it is stored. The rules of today do not apply: every stored price stays readable. */
+/** Stored pricing. It has no bounds, so that every stored price stays readable. */
 export const StoredPricing = v.array(
   v.object({
     product: v.string(),
@@ -74,7 +71,7 @@ export const StoredPricing = v.array(
   }),
 );
 
-/** What the carrier has decided, with a bounded part of its own words. */
+/** A decision of the carrier. `reply` is the beginning of its response. */
 export type CarrierDecision =
   | {
       readonly kind: 'accepted';
@@ -93,16 +90,16 @@ interface FailureDetails {
   readonly retryAfterMs?: number | undefined;
 }
 
-/** It is not known what the carrier has decided: it may or may not have accepted. */
+/** A call without a decision: the carrier may or may not have accepted. */
 export class CarrierError extends Error {
   override readonly name = 'CarrierError';
   readonly kind: 'timeout' | 'unavailable' | 'bad-answer';
   readonly reply: string;
-  /** False when the call was not sent: the circuit is open, or the carrier has asked to wait. */
+  /** False if the call was not sent: the circuit breaker is open, or the carrier has asked to wait. */
   readonly wasAsked: boolean;
-  /** Whether the carrier may have accepted: not if it was not asked, or if each of its responses was a 4xx. */
+  /** False if no request was sent or each response was a 4xx. */
   mayBeAccepted: boolean;
-  /** How long the carrier asks to wait before the next request. */
+  /** `Retry-After` of the carrier. */
   readonly retryAfterMs: number | undefined;
   /** For the log: the kind of failure, with the status of the carrier's response if there is one. */
   readonly code: string;
@@ -127,14 +124,20 @@ export class CarrierError extends Error {
   }
 }
 
+/** Classifies a failed call for metrics and traces. */
+export function carrierOutcome(error: unknown): CarrierError['kind'] | 'not-asked' | 'error' {
+  if (!(error instanceof CarrierError)) return 'error';
+  return error.wasAsked ? error.kind : 'not-asked';
+}
+
 export interface Carrier {
-  /** Names the carrier, since an application number is unique only within one. */
+  /** An application number is unique within one carrier only. */
   readonly id: string;
   /**
-   * Starts the application, or repeats what was decided under its reference before. One that may be known already is
-   * first asked for by its reference.
+   * Starts the application, or returns the earlier decision for its reference. With `mayBeKnown`, the carrier is asked for
+   * the reference first.
    *
-   * @throws CarrierError when it is not known what the carrier has decided
+   * @throws CarrierError if there is no decision
    */
   start(application: CarrierApplication, mayBeKnown: boolean): Promise<CarrierDecision>;
 }
@@ -143,7 +146,7 @@ function toCents(dollars: number): number {
   return Math.round(dollars * 100) / 100;
 }
 
-/** The id of the carrier at an address: without its scheme, and without credentials. */
+/** Returns the id of the carrier at an address, without scheme and credentials. */
 export function carrierId(url: string): string {
   const { host, pathname } = new URL(url);
   return pathname === '/' ? host : `${host}${pathname}`;

@@ -22,32 +22,31 @@ export type CarrierEndpoint = 'start' | 'find';
 export type BreakerState = 'closed' | 'half-open' | 'open';
 type CarrierDecisionKind = 'accepted' | 'declined';
 
-/** Watches the calls of the carrier. What it is told holds nothing of the applicant. */
+/** Observes the calls of the carrier, without data of the applicant. */
 export interface CarrierObserver {
   /** Runs a call, with all its attempts. */
   observeCall<Decision extends { readonly kind: CarrierDecisionKind }>(
     work: () => Promise<Decision>,
   ): Promise<Decision>;
-  /** Runs one attempt, which sends the headers beside its own. */
-  observeAttempt<Answer extends { readonly status: number }>(
+  /** Runs one attempt, which adds the headers to its own. */
+  observeAttempt<Response extends { readonly status: number }>(
     endpoint: CarrierEndpoint,
-    send: (headers: Readonly<Record<string, string>>) => Promise<Answer>,
-  ): Promise<Answer>;
+    send: (headers: Readonly<Record<string, string>>) => Promise<Response>,
+  ): Promise<Response>;
   breakerChanged(endpoint: CarrierEndpoint, state: BreakerState): void;
 }
 
-/** A request that was answered. */
 export interface CompletedRequest {
   readonly requestId: string;
-  /** One that HTTP has, or `other`. */
+  /** A method of HTTP, or `other`. */
   readonly method: string;
-  /** The pattern of the route, never the address; undefined where there is none. */
+  /** The pattern of the route, never the path of the request. */
   readonly route: string | undefined;
   readonly status: number;
   readonly durationMs: number;
 }
 
-/** What the database says at a scrape. */
+/** Values that a scrape reads from the database. */
 export interface DatabaseFacts {
   /** Applications by state. */
   readonly applications: Readonly<Record<string, number>>;
@@ -57,19 +56,18 @@ export interface DatabaseFacts {
   readonly completedTasks: Readonly<Record<string, number>>;
 }
 
-/** What a scrape reads, beside what has been counted. */
+/** Values that are read at a scrape and not counted. */
 export interface Scrape {
   readonly inFlight: number;
-  /** Undefined while the database cannot be read. */
+  /** Undefined while the database is unreachable. */
   readonly database: DatabaseFacts | undefined;
   readonly isWritable: boolean;
   readonly hasLostDatabase: boolean;
 }
 
-/** What is counted and measured, as text for whoever asks. */
 export interface Metrics {
   requestCompleted(request: CompletedRequest): void;
-  /** A request has failed in a way that nothing is known of it any more. */
+  /** A request failed outside the error handler, which has its method and route. */
   requestCrashed(): void;
   database(name: DatabaseName): DatabaseObserver;
   readonly carrier: CarrierObserver;
@@ -78,24 +76,19 @@ export interface Metrics {
   catalogLoaded(version: number): void;
   replicaChanged(isInSync: boolean): void;
   replicaSynced(): void;
-  /** The JWKS was fetched. */
   keysFetched(): void;
   print(scrape: Scrape): Promise<string>;
   readonly contentType: string;
 }
 
-/** The spans of what goes on, for an exporter. */
 export interface Tracing {
-  /** Runs what answers a request inside of the request's span. */
+  /** Handles a request in its span. */
   inRequestSpan<Result>(request: Request, work: () => Result): Result;
-  /** The id by which the log and the trace of a request are found together. */
   traceIdOf(request: Request): string | undefined;
-  /** The request is somebody's whose token is good. */
   requestAuthenticated(request: Request): void;
-  /** Ends the span of a request. */
   requestCompleted(request: Request, response: CompletedRequest): void;
   database(name: DatabaseName): DatabaseObserver;
   readonly carrier: CarrierObserver;
-  /** Exports what is left, for as long as it may take. */
+  /** Exports the remaining spans, within a time limit. */
   stop(): Promise<void>;
 }

@@ -1,6 +1,7 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { databaseOutcome } from '../db/errors';
+import { carrierOutcome } from '../shared/carrier';
 import type { BreakerState, CarrierEndpoint, CarrierObserver, DatabaseName, DatabaseObserver, Metrics } from './events';
-import { carrierOutcome, databaseOutcome, statusClass } from './outcomes';
 import { registerDatabaseFiles, registerProcessMetrics } from './process-metrics';
 
 const requestSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -11,15 +12,14 @@ const breakerNumbers: Readonly<Record<BreakerState, number>> = { closed: 0, 'hal
 const endpoints = ['start', 'find'] as const satisfies CarrierEndpoint[];
 
 interface PrometheusSettings {
-  /** How the process reads from a replica, if it does: one that is a server is in sync until it is said not to be. */
+  /** A replica server counts as in sync until a change is reported. */
   readonly replica: 'server' | 'file' | undefined;
-  /** Whether tokens are checked with the keys of AUTH_JWKS_URL. */
   readonly hasJwks?: boolean;
-  /** Of a local database. */
+  /** The file of a local database. */
   readonly databasePath?: string | undefined;
 }
 
-/** Counts and measures in a registry of its own, whose labels have few values each and none of them a person's. */
+/** No label has a value of a person, and each has few values. */
 export function createPrometheusMetrics({ replica, hasJwks = false, databasePath }: PrometheusSettings): Metrics {
   const registry = new Registry();
   const registers = [registry];
@@ -28,20 +28,20 @@ export function createPrometheusMetrics({ replica, hasJwks = false, databasePath
 
   const requests = new Counter({
     name: 'http_requests_total',
-    help: 'Requests that were answered',
+    help: 'Completed requests',
     labelNames: ['method', 'route', 'status'],
     registers,
   });
   const requestDuration = new Histogram({
     name: 'http_request_duration_seconds',
-    help: 'Time from the arrival of a request to its answer',
+    help: 'Time from the arrival of a request to its response',
     labelNames: ['method', 'route'],
     buckets: requestSeconds,
     registers,
   });
   const inFlight = new Gauge({
     name: 'http_requests_in_flight',
-    help: 'Requests that are not answered yet, the scrape among them',
+    help: 'Requests without a response yet, the scrape included',
     registers,
   });
   const applications = new Gauge({
@@ -78,7 +78,7 @@ export function createPrometheusMetrics({ replica, hasJwks = false, databasePath
   });
   const catalogVersion = new Gauge({
     name: 'planning_catalog_version',
-    help: 'The catalogue that this instance matches by, 0 before its first match',
+    help: 'Version of the catalogue in use, 0 before the first match',
     registers,
   });
   const replicaMetrics = replica === undefined ? undefined : createReplicaMetrics(registers);
@@ -131,12 +131,12 @@ function createReplicaMetrics(registers: Registry[]) {
   return {
     isInSync: new Gauge({
       name: 'planning_replica_in_sync',
-      help: '1 while the replica is read, 0 while the primary is asked in its place',
+      help: '1 while reads use the replica, 0 while they use the primary',
       registers,
     }),
     syncedAt: new Gauge({
       name: 'planning_replica_last_sync_timestamp_seconds',
-      help: 'When the file of an embedded replica was last brought up to date, 0 for a replica server',
+      help: 'When an embedded replica last synced, 0 for a replica server',
       registers,
     }),
   };
@@ -145,31 +145,31 @@ function createReplicaMetrics(registers: Registry[]) {
 function createDatabaseMetrics(registers: Registry[]): (name: DatabaseName) => DatabaseObserver {
   const calls = new Counter({
     name: 'planning_database_calls_total',
-    help: 'Calls of the database by outcome: ok, busy, deadline, overloaded, unavailable or error',
+    help: 'Database calls by outcome: ok, busy, deadline, overloaded, unavailable or error',
     labelNames: ['database', 'kind', 'outcome'],
     registers,
   });
   const duration = new Histogram({
     name: 'planning_database_call_duration_seconds',
-    help: 'Time of a call of the database, waiting for its turn included',
+    help: 'Time of a database call, its wait in the queue included',
     labelNames: ['database', 'kind'],
     buckets: databaseSeconds,
     registers,
   });
   const queued = new Gauge({
     name: 'planning_write_queue_units',
-    help: 'Saves that wait for their transaction or its outcome',
+    help: 'Write batches without an outcome',
     registers,
   });
   const wait = new Histogram({
     name: 'planning_write_wait_seconds',
-    help: 'Time that a save waits for its transaction to begin',
+    help: 'Time from the queueing of a write batch to the start of its transaction',
     buckets: databaseSeconds,
     registers,
   });
   const groupUnits = new Histogram({
     name: 'planning_write_group_units',
-    help: 'Saves in one transaction',
+    help: 'Write batches in one transaction',
     buckets: groupSizes,
     registers,
   });
@@ -221,7 +221,7 @@ function createDatabaseMetrics(registers: Registry[]): (name: DatabaseName) => D
 function createCarrierMetrics(registers: Registry[]): CarrierObserver {
   const duration = new Histogram({
     name: 'planning_carrier_call_duration_seconds',
-    help: 'Time of a call of the carrier with its retries, by outcome: accepted, declined, timeout, unavailable, bad-answer or not-asked',
+    help: 'Time of a carrier call with its retries, by outcome: accepted, declined, timeout, unavailable, bad-answer or not-asked',
     labelNames: ['outcome'],
     buckets: carrierSeconds,
     registers,
@@ -234,7 +234,7 @@ function createCarrierMetrics(registers: Registry[]): CarrierObserver {
   });
   const breaker = new Gauge({
     name: 'planning_carrier_breaker_state',
-    help: 'Circuit breaker of an endpoint of the carrier: 0 closed, 1 half open, 2 open (until the next call after its time)',
+    help: 'Circuit breaker of a carrier endpoint: 0 closed, 1 half open, 2 open (until the next call after its pause)',
     labelNames: ['endpoint'],
     registers,
   });
@@ -258,9 +258,9 @@ function createCarrierMetrics(registers: Registry[]): CarrierObserver {
     async observeAttempt(endpoint, send) {
       let outcome = 'error';
       try {
-        const answer = await send({});
-        outcome = statusClass(answer.status);
-        return answer;
+        const response = await send({});
+        outcome = `${Math.trunc(response.status / 100)}xx`;
+        return response;
       } catch (error) {
         outcome = carrierOutcome(error);
         throw error;

@@ -2,16 +2,16 @@ import { readdirSync } from 'node:fs';
 import { stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
-import { beforeDeadline } from '../db/errors';
+import { withTimeout } from '../shared/async';
 import { buildIdentity } from '../shared/build';
 
-/** A network file system may not respond, and the scrape is answered all the same. */
-const filePatienceMs = 500;
+/** A network file system may not respond. */
+const fileTimeoutMs = 500;
 
 const loopProbeMs = 100;
 const loopSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
-/** What the process itself uses, read when somebody asks, and how late its timers are. */
+/** Resources of the process, read at each scrape, and the delay of its event loop. */
 export function registerProcessMetrics(registry: Registry): void {
   const registers = [registry];
   const gauge = (name: string, help: string, read: () => number | undefined) =>
@@ -44,7 +44,7 @@ export function registerProcessMetrics(registry: Registry): void {
   });
   new Gauge({
     name: 'planning_build_info',
-    help: 'Always 1; what runs',
+    help: 'Always 1; the running build',
     labelNames: ['version', 'commit', 'bun'],
     registers,
   }).set({ ...buildIdentity, bun: Bun.version }, 1);
@@ -60,7 +60,7 @@ export function registerDatabaseFiles(registry: Registry, path: string): void {
       help,
       registers,
       async collect() {
-        const value = await beforeDeadline(read(), filePatienceMs).catch(() => undefined);
+        const value = await withTimeout(read(), fileTimeoutMs, () => undefined).catch(() => undefined);
         if (value === undefined) this.remove();
         else this.set(value);
       },
@@ -70,25 +70,23 @@ export function registerDatabaseFiles(registry: Registry, path: string): void {
     return { free: bavail * bsize, all: blocks * bsize };
   };
   const sizeOf = async (file: string) => (await stat(file)).size;
-  gauge(
-    'planning_database_disk_free_bytes',
-    'Space that is free for the service on the disk of the database file',
-    () => space().then(({ free }) => free),
+  gauge('planning_database_disk_free_bytes', 'Free disk space for the database file', () =>
+    space().then(({ free }) => free),
   );
   gauge('planning_database_disk_size_bytes', 'Size of the disk of the database file', () =>
     space().then(({ all }) => all),
   );
   gauge('planning_database_size_bytes', 'Size of the database file', () => sizeOf(path));
-  gauge('planning_database_log_size_bytes', 'Size of the write-ahead log, absent where there is none', () =>
+  gauge('planning_database_log_size_bytes', 'Size of the write-ahead log, absent without one', () =>
     sizeOf(`${path}-wal`),
   );
 }
 
-/** A histogram adds up over scrapes and instances, which percentiles that somebody else has computed do not. */
+/** A histogram, because percentiles cannot be aggregated over scrapes and instances. */
 function watchEventLoop(registers: Registry[]): void {
   const delay = new Histogram({
     name: 'event_loop_delay_seconds',
-    help: `How late a timer is that is due every ${loopProbeMs} ms`,
+    help: `Delay of a timer with an interval of ${loopProbeMs} ms`,
     buckets: loopSeconds,
     registers,
   });
@@ -102,7 +100,7 @@ function watchEventLoop(registers: Registry[]): void {
   setTimeout(probe, loopProbeMs).unref();
 }
 
-/** Undefined where the system does not say. */
+/** Undefined without /proc. */
 function openDescriptors(): number | undefined {
   try {
     // Reading the folder opens one more.

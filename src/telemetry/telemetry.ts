@@ -2,10 +2,9 @@ import type { Config } from '../config/settings';
 import { localPath } from '../db/client';
 import type { Log } from '../log';
 import { buildIdentity } from '../shared/build';
+import { CarrierError } from '../shared/carrier';
 import type { CarrierObserver, DatabaseName, DatabaseObserver, Metrics, Tracing } from './events';
-import { createAttemptLog } from './outcomes';
 
-/** What watches the service, as far as the settings ask for it. */
 export interface Telemetry {
   readonly metrics: Metrics | undefined;
   readonly tracing: Tracing | undefined;
@@ -13,7 +12,7 @@ export interface Telemetry {
   readonly carrierObservers: readonly CarrierObserver[];
 }
 
-/** Loads nothing of what is not asked for. */
+/** Creates the metrics and the tracing that the settings enable. Loads no module of the others. */
 export async function openTelemetry(
   {
     metricsToken,
@@ -42,11 +41,32 @@ export async function openTelemetry(
     exporter === undefined
       ? undefined
       : (await import('./tracing')).createTracing({ ...exporter, version, onExportChange });
-  const watchers = [tracing, metrics].filter((watcher) => watcher !== undefined);
+  const enabled = [tracing, metrics].filter((each) => each !== undefined);
   return {
     metrics,
     tracing,
-    databaseObservers: (name) => watchers.map((watcher) => watcher.database(name)),
-    carrierObservers: [...watchers.map(({ carrier }) => carrier), createAttemptLog(log)],
+    databaseObservers: (name) => enabled.map((each) => each.database(name)),
+    carrierObservers: [...enabled.map(({ carrier }) => carrier), createAttemptLog(log)],
+  };
+}
+
+/** Logs each attempt at the carrier at level `debug`. */
+function createAttemptLog(log: Log): CarrierObserver {
+  return {
+    observeCall: (work) => work(),
+    async observeAttempt(endpoint, send) {
+      const startedAtMs = performance.now();
+      const write = (code: string) =>
+        log.debug({ endpoint, code, durationMs: Math.round(performance.now() - startedAtMs) }, 'carrier request');
+      try {
+        const response = await send({});
+        write(`HTTP_${response.status}`);
+        return response;
+      } catch (error) {
+        write(error instanceof CarrierError ? error.code : 'UNKNOWN');
+        throw error;
+      }
+    },
+    breakerChanged: () => undefined,
   };
 }

@@ -11,33 +11,32 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
+import { databaseOutcome } from '../db/errors';
+import { withTimeout } from '../shared/async';
+import { carrierOutcome } from '../shared/carrier';
 import type { CarrierObserver, DatabaseName, DatabaseObserver, Tracing } from './events';
-import { carrierOutcome, databaseOutcome } from './outcomes';
 
 export interface ExporterSettings {
   /** Without `/v1/traces`. */
   readonly endpoint: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly timeoutMs: number;
-  /** Called when the receiver does not take spans any more, with a reason, and without one when it does again. */
+  /** Called with a reason when the export begins to fail, and without one when it works again. */
   readonly onChange: (reason?: string) => void;
 }
 
-/**
- * Sends spans as OTLP in JSON. What cannot be sent is dropped, and never sent again: spans are worth less than memory.
- * Unlike the SDK's own exporters it reads no environment.
- */
+/** Sends spans as OTLP in JSON, without retries. Unlike the SDK's exporters, it reads no environment variables. */
 export function createOtlpExporter({ endpoint, headers, timeoutMs, onChange }: ExporterSettings): SpanExporter {
   let lastReason: string | undefined;
 
-  /** @returns why the spans were not taken */
+  /** @returns the reason of a failure */
   const send = async (spans: ReadableSpan[]): Promise<string | undefined> => {
     try {
       const response = await fetch(`${endpoint}/v1/traces`, {
         method: 'POST',
         headers: { ...headers, 'content-type': 'application/json' },
         body: Buffer.from(JsonTraceSerializer.serializeRequest(spans) ?? []),
-        // Headers may hold a key.
+        // The headers may contain a key, which must not reach another host.
         redirect: 'manual',
         signal: AbortSignal.timeout(timeoutMs),
       });
@@ -60,7 +59,7 @@ export function createOtlpExporter({ endpoint, headers, timeoutMs, onChange }: E
   };
 }
 
-/** Spans that wait for the receiver at most, of less than a kilobyte each; the others are dropped. */
+/** Longest queue of spans, of less than 1 kB each. Further spans are dropped. */
 const maxWaitingSpans = 4096;
 const batch = { maxExportBatchSize: 512, scheduledDelayMillis: 1_000 };
 const exportTimeoutMs = 5_000;
@@ -72,20 +71,20 @@ export interface TracerSettings {
   readonly headers: Readonly<Record<string, string>>;
   readonly serviceName: string;
   readonly version: string;
-  /** The part of traces that is exported, of those that no caller has begun. */
+  /** Ratio of exported traces among those that begin here. */
   readonly ratio: number;
   readonly onExportChange: (reason?: string) => void;
 }
 
 interface RequestSpan {
   readonly span: Span;
-  /** Whether somebody whose token nobody has seen yet has decided that it is exported. */
-  isOfStranger: boolean;
+  /** Whether an unauthenticated client has decided on the export, by its `traceparent`. */
+  isUntrusted: boolean;
 }
 
 /**
- * Spans of requests, of what they ask of the database and of the carrier: times, statuses and words of our own, never
- * an address, a header, a message of an error or anything that was sent.
+ * Spans of requests and of their database and carrier calls. Attributes are times, statuses and constants, never a path, a
+ * header, an error message or a value of a request.
  */
 export function createTracing(settings: TracerSettings): Tracing {
   const exporter = createOtlpExporter({ ...settings, timeoutMs: exportTimeoutMs, onChange: settings.onExportChange });
@@ -107,7 +106,7 @@ export function createTracing(settings: TracerSettings): Tracing {
   const databaseObserver = (name: DatabaseName): DatabaseObserver => ({
     async observe(kind, work) {
       const parent = contexts.getStore();
-      // What nobody has asked for, such as the reconciler's look every few seconds, is no trace.
+      // Background tasks have no trace.
       if (parent === undefined || trace.getSpan(parent)?.isRecording() !== true) return work();
       const attributes = { 'db.system.name': 'sqlite', 'db.operation.name': kind, 'planning.database': name };
       const span = tracer.startSpan(`database ${kind}`, { kind: SpanKind.CLIENT, attributes }, parent);
@@ -139,10 +138,10 @@ export function createTracing(settings: TracerSettings): Tracing {
       const parent = contexts.getStore() ?? ROOT_CONTEXT;
       const span = tracer.startSpan(`${method} ${template}`, { kind: SpanKind.CLIENT, attributes }, parent);
       try {
-        const answer = await send({ traceparent: traceParentOf(span) });
-        span.setAttribute('http.response.status_code', answer.status);
-        if (answer.status >= 400) fail(span, String(answer.status));
-        return answer;
+        const response = await send({ traceparent: traceParentOf(span) });
+        span.setAttribute('http.response.status_code', response.status);
+        if (response.status >= 400) fail(span, String(response.status));
+        return response;
       } catch (error) {
         fail(span, carrierOutcome(error));
         throw error;
@@ -157,18 +156,18 @@ export function createTracing(settings: TracerSettings): Tracing {
     inRequestSpan(request, work) {
       const parent = parentOf(request);
       const span = tracer.startSpan('request', { kind: SpanKind.SERVER }, parent ?? ROOT_CONTEXT);
-      begun.set(request, { span, isOfStranger: parent !== undefined });
+      begun.set(request, { span, isUntrusted: parent !== undefined });
       return contexts.run(trace.setSpan(ROOT_CONTEXT, span), work);
     },
     traceIdOf: (request) => begun.get(request)?.span.spanContext().traceId,
     requestAuthenticated(request) {
       const requestSpan = begun.get(request);
-      if (requestSpan !== undefined) requestSpan.isOfStranger = false;
+      if (requestSpan !== undefined) requestSpan.isUntrusted = false;
     },
     requestCompleted(request, { method, route, status, requestId }) {
-      const { span, isOfStranger } = begun.get(request) ?? {};
-      // One that is never ended is never exported: whoever has no token decides nothing.
-      if (span?.isRecording() !== true || isOfStranger) return;
+      const { span, isUntrusted } = begun.get(request) ?? {};
+      // A span that does not end is not exported.
+      if (span?.isRecording() !== true || isUntrusted) return;
       span.setAttribute('http.request.method', method);
       span.updateName(route === undefined ? method : `${method} ${route}`);
       span.setAttribute('http.response.status_code', status);
@@ -180,12 +179,13 @@ export function createTracing(settings: TracerSettings): Tracing {
     database: databaseObserver,
     carrier,
     async stop() {
-      await Promise.race([provider.shutdown().catch(() => undefined), Bun.sleep(stopTimeoutMs)]);
+      const stopped = provider.shutdown().catch(() => undefined);
+      await withTimeout(stopped, stopTimeoutMs, () => undefined);
     },
   };
 }
 
-/** What the span of a request continues: of `tracestate`, which may hold any text, nothing is taken. */
+/** The parent of a request's span. `tracestate` is ignored, because it may contain any text. */
 function parentOf({ url, headers }: Request): Context | undefined {
   const sent = headers.get('traceparent');
   const parsed = sent === null || !privatePath.test(url) ? null : parseTraceParent(sent);
@@ -200,7 +200,7 @@ function traceParentOf(span: Span): string {
   return `00-${traceId}-${spanId}-0${traceFlags & TraceFlags.SAMPLED}`;
 }
 
-/** The outcome is one of few words of our own; the error itself may say anything. */
+/** `outcome` is one of few constants, because the text of an error may contain values. */
 function fail(span: Span, outcome: string): void {
   span.setAttribute('error.type', outcome);
   span.setStatus({ code: SpanStatusCode.ERROR });
