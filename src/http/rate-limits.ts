@@ -92,7 +92,7 @@ export function networkOf(text: string): string | undefined {
   if (address === undefined) return undefined;
   if (address instanceof ipaddr.IPv4) return address.toString();
   if (address.range() === 'rfc6052') return address.toByteArray().slice(12).join('.');
-  return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/64`)}/64`;
+  return `${new ipaddr.IPv6([...address.parts.slice(0, 4), 0, 0, 0, 0])}/64`;
 }
 
 function isLoopbackAddress(text: string): boolean {
