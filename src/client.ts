@@ -18,12 +18,12 @@ export type {
 export type User = Api['getUser']['answer']['user'];
 
 export interface SaveOptions extends CallOptions {
-  /** The `etag` of the answer that was decided on: 412 if the record has changed since. Such a save is not repeated. */
+  /** The `etag` of the version to change: 412 if the record has changed since. Retried only if nothing was changed. */
   readonly ifMatch?: string | undefined;
 }
 
 export interface ApplicationOptions extends SaveOptions {
-  /** Names this application over all repeats, those by another call too. Made by the client if it is left out. */
+  /** Identifies this application in all attempts, also those of other calls. Default: a random key for each call. */
   readonly idempotencyKey?: string | undefined;
 }
 
@@ -67,13 +67,13 @@ function toMethod(send: Send, { method, path, sends, option }: Operations[keyof 
   if (sends === 'nothing') return (options?: CallOptions) => send({ ...options, method, path });
   if (sends === 'query') return (query?: Query, options?: CallOptions) => send({ ...options, method, path, query });
   return (body: unknown, options?: ApplicationOptions) => {
-    // One key for one call, the same in all its attempts.
+    // All attempts of a call have the same key.
     const key = option === 'idempotencyKey' && { idempotencyKey: options?.idempotencyKey ?? randomId() };
     return send({ ...options, ...key, method, path, body });
   };
 }
 
-/** What `dataOf` throws. */
+/** The error that `dataOf` throws. */
 export class CallFailure extends Error {
   // Class fields are newer than some browsers.
   declare readonly name: 'CallFailure';
@@ -92,7 +92,7 @@ export class CallFailure extends Error {
 }
 
 /**
- * The data of a call, for code that would rather catch: `const { user } = await dataOf(client.getUser())`.
+ * Returns the data of a call, or throws its error: `const { user } = await dataOf(client.getUser())`.
  *
  * @throws CallFailure
  */

@@ -19,21 +19,21 @@ const otherCodes: ReadonlySet<string> = new Set([
 ]);
 
 const ErrorName = v.pipe(v.string(), v.regex(errorNames));
-/** A code is somebody else's text: what has not the form of one, or of no known family, may be a value. */
+/** Libraries and servers set codes, so a text that is not a known code may be a value. */
 const ErrorCode = v.pipe(
   v.string(),
   v.check((code) => codeFamilies.test(code) || otherCodes.has(code) || carrierCodes.test(code)),
 );
-/** A place in this package or in the runtime, without the folder of the machine and without the function's name. */
+/** A place in this package or in the runtime, without the absolute path and the name of the function. */
 const Frame = v.pipe(
   v.string(),
   v.maxLength(200),
   v.regex(/^(?:[\w@.+-]+\/)*[\w@.+-]+:\d+:\d+$|^(?:node|bun):[\w/.:-]+$/),
 );
-/** A commit as the build was given it. */
+/** The commit of the build. */
 const Commit = v.pipe(v.string(), v.regex(/^(?:[0-9a-f]{7,40}|unknown)$/));
 const Identifier = v.pipe(v.string(), v.regex(/^[\w-]{8,64}$/));
-/** What only the operator's settings can hold. */
+/** Text from the settings of the operator. */
 const Setting = v.pipe(v.string(), v.maxLength(1000));
 const SchemaObject = v.pipe(
   v.string(),
@@ -42,18 +42,18 @@ const SchemaObject = v.pipe(
 const Whole = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 const Word = v.pipe(v.string(), v.regex(/^[a-z][a-z-]{0,39}(?:\d{3})?$/));
 
-/** What stands for something that may not be logged. */
+/** Replaces a value that must not be logged. */
 const unlisted = 'unlisted';
 const orUnlisted = <Schema extends v.GenericSchema<string>>(schema: Schema) => v.fallback(schema, unlisted);
 
 /**
- * All that a log line can hold beside its level, time and text, each in a form that no answer, name, address, date,
- * token or query value has. A new field needs a form as narrow.
+ * The fields of a log line in addition to its level, time and text. No schema accepts an answer, name, address, date, token
+ * or query value, and the schema of a new field must be as narrow.
  */
 export const logFields = {
   requestId: Identifier,
   problem: v.custom<ProblemSlug>(isProblemSlug),
-  /** The rules that a refused request breaks, such as `max_length`. */
+  /** The validation rules that a rejected request breaks, such as `max_length`. */
   rules: v.pipe(v.array(v.pipe(v.string(), v.regex(/^[a-z][a-z0-9_]{0,39}$/))), v.maxLength(100)),
   errors: v.pipe(
     v.array(v.object({ name: orUnlisted(ErrorName), code: v.optional(orUnlisted(ErrorCode)) })),
@@ -61,25 +61,25 @@ export const logFields = {
   ),
   frames: v.pipe(v.array(orUnlisted(Frame)), v.maxLength(12)),
   code: ErrorCode,
-  /** The reason that a replica fails or a token is refused. */
+  /** Why a replica has failed or a token was rejected. */
   reason: Word,
   endpoint: v.picklist(['start', 'find']),
-  /** The id of an application, which the carrier is given as its reference. */
+  /** The id of an application, which is its reference at the carrier. */
   application: Identifier,
-  /** The migrations that a start has applied. */
+  /** The migrations that were applied at the start. */
   migrations: v.pipe(v.array(v.pipe(v.string(), v.regex(/^\d{4}_\w{1,60}$/))), v.maxLength(1000)),
   /** An object of the schema and how it differs, such as `trigger users_profile_audited is missing`. */
   schemaObject: SchemaObject,
-  /** The objects for which no statement is sent. */
+  /** The missing or changed objects that block all statements. */
   schemaObjects: v.pipe(v.array(SchemaObject), v.maxLength(200)),
   signal: v.picklist(['SIGUSR1', 'SIGUSR2', 'SIGALRM', 'SIGVTALRM', 'SIGPROF', 'SIGIO']),
   settled: Whole,
-  /** Audit events that are removed, because they are older than `days`. */
+  /** The number of deleted audit events, which were older than `days`. */
   events: Whole,
   days: Whole,
-  /** How many lines of one kind a summary stands for. */
+  /** The number of lines of one kind that a summary replaces. */
   count: Whole,
-  /** A setting's key, and what is said of it. */
+  /** The key of a setting; `rule` is its warning. */
   setting: v.pipe(v.string(), v.regex(/^\w{1,60}$/)),
   rule: Setting,
   durationMs: v.pipe(v.number(), v.finite(), v.minValue(0)),
@@ -89,7 +89,7 @@ export const logFields = {
   database: Setting,
   /** The copy of a lost database. */
   rescued: Setting,
-  /** The descriptors that still reach a lost database. */
+  /** The open descriptors of the files of a lost database. */
   descriptors: v.pipe(v.array(Setting), v.maxLength(20)),
   timeZone: Setting,
   version: v.pipe(v.string(), v.regex(/^\d+\.\d+\.\d+$/)),
@@ -105,21 +105,21 @@ export type LogFields = {
   readonly [Name in keyof typeof logFields]?: v.InferInput<(typeof logFields)[Name]> | undefined;
 };
 
-const forms: ReadonlyMap<string, v.GenericSchema> = new Map(Object.entries(logFields));
+const schemas: ReadonlyMap<string, v.GenericSchema> = new Map(Object.entries(logFields));
 
 /**
- * The fields that may be logged. Of the others only a listed name is told, in `dropped`; a name that is not listed
- * could be data too, as where a whole body is spread.
+ * Returns the valid fields. `dropped` has the names of the invalid ones; an unknown name is not logged, because it may be
+ * data too, for example if a whole body is spread.
  */
 export function listedFields(fields: object): Record<string, unknown> {
   const listed: Record<string, unknown> = {};
   const dropped = new Set<string>();
   for (const [name, value] of Object.entries(fields)) {
     if (value === undefined) continue;
-    const form = forms.get(name);
-    const parsed = form === undefined ? undefined : v.safeParse(form, value);
+    const schema = schemas.get(name);
+    const parsed = schema === undefined ? undefined : v.safeParse(schema, value);
     if (parsed?.success) listed[name] = parsed.output;
-    else dropped.add(form === undefined ? unlisted : name);
+    else dropped.add(schema === undefined ? unlisted : name);
   }
   return dropped.size === 0 ? listed : { ...listed, dropped: [...dropped] };
 }

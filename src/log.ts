@@ -6,7 +6,7 @@ import { withTimeout } from './shared/async';
 import { packageRoot } from './shared/build';
 import type { CompletedRequest } from './telemetry/events';
 
-/** Lines that exceed this buffer are dropped, as with a stalled reader or a full disk. */
+/** Lines that exceed this buffer are dropped, for example if the reader is stalled or the disk is full. */
 const maxWaitingCharacters = 16 * 1024 * 1024;
 const retryMs = 100;
 
@@ -41,7 +41,7 @@ export function openLogOutput(descriptor: number): LogOutput {
         unwritten = unwritten.subarray(written);
         writeOut();
       } else if (error.code === 'EPIPE' || error.code === 'EBADF') {
-        // The reader has gone.
+        // The reader has closed the pipe.
         unwritten = new Uint8Array();
         waiting = '';
         writeOut();
@@ -150,12 +150,12 @@ export function createLog(
 
 type ListedFields = ReturnType<typeof listedFields>;
 
-/** More kinds at a time than there are; further ones are not limited. */
+/** More than there are kinds. Lines of further kinds are not limited. */
 const maxRepeatedKinds = 1_000;
 
 /**
- * Writes the first line of a kind at once, and then one line with the count of the others every `summaryMs`. A line at
- * the level `info` says that it has ended, once there was none for that long.
+ * Writes the first line of a kind at once, and then one line with the count of the others every `summaryMs`. After an
+ * interval without a line of the kind, a line at the level `info` has the total.
  */
 function limitRepeats(write: (label: LineLevel, fields: ListedFields, message: string) => void, summaryMs: number) {
   const kinds = new Map<string, { summarize(isLast: boolean): void; note(): void }>();
@@ -197,7 +197,7 @@ function limitRepeats(write: (label: LineLevel, fields: ListedFields, message: s
   };
 }
 
-/** Lines of one kind differ in ids alone. The place counts where no problem is named. */
+/** Lines of one kind differ only in ids and durations. Without a problem slug, the first frame belongs to the kind. */
 function kindOfLine(label: LineLevel, fields: ListedFields, message: string): string {
   const { requestId: _, frames, application: __, durationMs: ___, ...shared } = fields;
   const place = fields.problem === undefined && Array.isArray(frames) ? frames[0] : undefined;
@@ -227,8 +227,8 @@ function requestContent({ requestId, traceId, refusedOrigin, method, route, stat
 const root = fileURLToPath(packageRoot);
 
 /**
- * What a log may hold of an error: names, codes and places. The text of a database error carries SQL with its
- * values, and that of a validation error the answer that failed.
+ * Returns the names, codes and stack frames of an error and its causes. Messages are not logged: a database error may
+ * contain SQL with its values, and a validation error the invalid answer.
  */
 export function describeError(error: unknown): Required<Pick<LogFields, 'errors' | 'frames'>> {
   const causes = [...causeChain(error)].slice(0, 12);
@@ -241,20 +241,20 @@ export function describeError(error: unknown): Required<Pick<LogFields, 'errors'
   };
 }
 
-/** Whoever made the error may have put anything there. */
+/** Any library may set a name or code of any type. */
 function textOf(value: unknown): string {
   return typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '';
 }
 
 function framesOf(error: Error | undefined): string[] {
   if (error === undefined || typeof error.stack !== 'string') return [];
-  // The stack begins with the message, which may hold lines that look like a part of it.
+  // The stack begins with the message, which may contain lines that look like frames.
   const message = error.stack.indexOf(error.message);
   const trace = message === -1 ? error.stack : error.stack.slice(message + error.message.length);
   return trace.split('\n', 50).flatMap(placeOf).slice(0, 12);
 }
 
-/** Where a line of a stack stands, if that is in this package or in the runtime. A function may be named after a value. */
+/** Returns the place of a stack frame in this package or the runtime, without the function, whose name may be a value. */
 function placeOf(line: string): string[] {
   const start = line.lastIndexOf(root);
   const place = start === -1 ? /(?:node|bun):[\w/.:-]+/.exec(line)?.[0] : line.slice(start + root.length);

@@ -23,7 +23,7 @@ const faultDetails = {
 } as const;
 type KeySetFault = keyof typeof faultDetails;
 
-/** A JWKS that cannot be used. The message holds nothing of the response. */
+/** An unusable JWKS. The message contains no part of the response. */
 export class KeySetError extends Error {
   override readonly name = 'KeySetError';
   /** One word for the log, such as `not-json` or `status-500`. */
@@ -45,7 +45,7 @@ export class KeySetError extends Error {
   }
 }
 
-/** A member of a JWKS, as an operator sees it. */
+/** The description of a key for the operator. */
 export interface DescribedKey {
   readonly kid: string | undefined;
   /** The algorithms that the key can be used with; empty with a `fault`. */
@@ -61,7 +61,7 @@ export interface KeySet {
 }
 
 const Text = v.exactOptional(v.string());
-/** The public members. `d` and `k` are secret ones, which are only looked for. */
+/** The public members, and `d` and `k`, which only a secret key has. */
 const Jwk = v.object({
   kty: v.string(),
   kid: Text,

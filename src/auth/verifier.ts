@@ -26,7 +26,7 @@ const Texts = v.array(v.string());
  * Returns the roles in a claim: an array of texts, or one text separated by spaces or commas. Any other shape has no roles.
  * Undefined if the token lacks the claim.
  *
- * @param path the claim's exact name, or the names of nested members with dots between, which may hold dots themselves
+ * @param path the claim's exact name, or the names of nested members with dots between, which may contain dots themselves
  */
 export function rolesIn(payload: JWTPayload, path: string): readonly string[] | undefined {
   const value = memberAt(payload, path);
@@ -54,7 +54,7 @@ function namesAudience(payload: JWTPayload, claim: string, audience: string): bo
   return Array.isArray(value) ? value.includes(audience) : value === audience;
 }
 
-/** Reasons to refuse a token, with the text of the response, which names the failed check and no value. */
+/** The reasons to reject a token, with the `detail` of the response, which names the failed check and no value. */
 export const tokenRefusals = {
   malformed: 'The token is not a signed JWT whose payload is a JSON object.',
   algorithm: 'The `alg` of the token is not one that this service accepts.',
@@ -108,7 +108,7 @@ export interface TokenVerifier extends VerifyToken {
   /** False while a JWKS gives no key to check tokens with. */
   hasKeys(): boolean;
   /**
-   * Replaces the secret or the public key, or fetches the JWKS again, and forgets the tokens that have passed.
+   * Replaces the secret or the public key, or fetches the JWKS again, and clears the cache of verified tokens.
    *
    * @returns false if the JWKS cannot be fetched: the keys of the last fetch stay in use
    */
@@ -175,7 +175,7 @@ export async function createTokenVerifier(
 
   const verify: VerifyToken = async (token, onUnseen) => {
     const now = clock();
-    // A token that passes while the keys are reloaded is not put into the cache of the new keys.
+    // A token that passes while the keys are reloaded is not added to the cache of the new keys.
     const seen = cache;
     const known = seen.get(token);
     if (known !== undefined && now.getTime() < known.expiresAtMs) {

@@ -11,16 +11,16 @@ import type { problemKinds } from '../shared/problems';
 
 type Private = App['~Routes']['v2']['private'];
 
-/** What is answered, by the app's own type. */
-type Answer<Route extends { response: { 200: unknown } }> = Route['response'][200];
+/** The body of a 200 response, as the app declares it. */
+type ResponseBody<Route extends { response: { 200: unknown } }> = Route['response'][200];
 
 /**
- * What is sent. The app's type knows only what validation makes of it, so it is read from the route's model; another
- * model than the route's does not compile.
+ * The body of a request before validation. The app's type has only the validated form, so the route's model gives this
+ * one; the model of another route does not compile.
  */
 type Body<Route extends { body: unknown }, Model extends v.GenericSchema<unknown, Route['body']>> = v.InferInput<Model>;
 
-/** A query is text on the wire; it may be given as whatever plain value that text becomes. */
+/** A query parameter may be text, or the plain value that validation makes of the text. */
 type Query<Route extends { query: unknown }, Model extends v.GenericSchema<unknown, Route['query']>> = Printable<
   v.InferInput<Model>,
   v.InferOutput<Model>
@@ -32,69 +32,69 @@ type Printable<Sent, Read> = {
 /** Types of the request and of the response of each operation. */
 export interface Api {
   /** Reads the whole user object. */
-  getUser: { answer: Answer<Private['user']['get']> };
-  /** Saves the profile. As in every save, a field that is left out stays as it is, and null clears it. */
+  getUser: { answer: ResponseBody<Private['user']['get']> };
+  /** Saves the profile. As in every save, an omitted field stays unchanged, and null clears a field. */
   saveProfile: {
     request: Body<Private['user']['profile']['post'], ReturnType<typeof profileAnswers>>;
-    answer: Answer<Private['user']['profile']['post']>;
+    answer: ResponseBody<Private['user']['profile']['post']>;
   };
   /** Saves the lifetime-care step of the long-term-care flow. */
   saveLtcLifetimeCare: {
     request: Body<Private['ltc']['lifetimeCare']['post'], typeof LtcLifetimeCareAnswers>;
-    answer: Answer<Private['ltc']['lifetimeCare']['post']>;
+    answer: ResponseBody<Private['ltc']['lifetimeCare']['post']>;
   };
   /** Saves the life-insurance deep dive. */
   saveLifeInsurance: {
     request: Body<Private['deepDives']['lifeInsurance']['post'], typeof LifeInsuranceAnswers>;
-    answer: Answer<Private['deepDives']['lifeInsurance']['post']>;
+    answer: ResponseBody<Private['deepDives']['lifeInsurance']['post']>;
   };
   /** Saves the lifetime-care deep dive. */
   saveLifetimeCare: {
     request: Body<Private['deepDives']['lifetimeCare']['post'], typeof LifetimeCareAnswers>;
-    answer: Answer<Private['deepDives']['lifetimeCare']['post']>;
+    answer: ResponseBody<Private['deepDives']['lifetimeCare']['post']>;
   };
   /** Matches products to the saved answers and stores the matches. With `explain`, each match has its reasons. */
   matchProducts: {
     request: Query<Private['engine']['matches']['post'], typeof MatchesQuery>;
-    answer: Answer<Private['engine']['matches']['post']>;
+    answer: ResponseBody<Private['engine']['matches']['post']>;
   };
   /** Matches as if these answers were saved, with reasons. Stores nothing. */
   previewMatches: {
     request: Body<Private['engine']['preview']['post'], ReturnType<typeof previewAnswers>>;
-    answer: Answer<Private['engine']['preview']['post']>;
+    answer: ResponseBody<Private['engine']['preview']['post']>;
   };
   /** Starts one long-term-care application at the carrier (`ltc/totalCoverage`), however often it is called. */
   startLtcApplication: {
     request: Body<Private['ltc']['totalCoverage']['post'], ReturnType<typeof totalCoverageRequest>>;
-    answer: Answer<Private['ltc']['totalCoverage']['post']>;
+    answer: ResponseBody<Private['ltc']['totalCoverage']['post']>;
   };
   /** Starts one life application at the carrier (`life/totalCoverage`), however often it is called. */
   startLifeApplication: {
     request: Body<Private['life']['totalCoverage']['post'], ReturnType<typeof totalCoverageRequest>>;
-    answer: Answer<Private['life']['totalCoverage']['post']>;
+    answer: ResponseBody<Private['life']['totalCoverage']['post']>;
   };
   /** Lists the applications of the user, the newest first. */
   listApplications: {
     request: Query<Private['user']['applications']['get'], typeof ApplicationsQuery>;
-    answer: Answer<Private['user']['applications']['get']>;
+    answer: ResponseBody<Private['user']['applications']['get']>;
   };
   /** Lists cemeteries by name, a page at a time. */
   listCemeteries: {
     request: Query<Private['cemetery']['all']['get'], typeof CemeteryQuery>;
-    answer: Answer<Private['cemetery']['all']['get']>;
+    answer: ResponseBody<Private['cemetery']['all']['get']>;
   };
   /** Reports a month of sales of the team of the sales manager. */
   getMonthlyGlance: {
     request: Query<Private['user']['salesManager']['monthly-glance']['get'], typeof MonthlyGlanceQuery>;
-    answer: Answer<Private['user']['salesManager']['monthly-glance']['get']>;
+    answer: ResponseBody<Private['user']['salesManager']['monthly-glance']['get']>;
   };
   /** Reads the reference lists and the values of the chat widget. */
-  getHealthAndCare: { answer: Answer<Private['healthAndCare']['get']> };
+  getHealthAndCare: { answer: ResponseBody<Private['healthAndCare']['get']> };
 }
 
 /**
  * How the client sends each operation, at a path below /v2/private. A body is required, and a query only if it has a required
- * parameter. `option` is the option that the call takes beside the common ones.
+ * parameter. `option` is the option that the call takes in addition to the common ones.
  */
 export const operations = {
   getUser: { method: 'GET', path: '/user', sends: 'nothing', option: 'ifNoneMatch' },
@@ -113,7 +113,7 @@ export const operations = {
 } as const satisfies Record<keyof Api, { method: string; path: string; sends: string; option: string }>;
 export type Operations = typeof operations;
 
-/** Every kind of problem of the service, by its slug. */
+/** Every kind of error of the service by its slug. */
 export type ProblemKinds = {
   [Slug in keyof typeof problemKinds]: Pick<(typeof problemKinds)[Slug], 'code' | 'status'>;
 };

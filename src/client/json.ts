@@ -1,6 +1,6 @@
 import type { FieldError } from './result';
 
-/** Values that JSON would change. */
+/** A request has values that JSON would change. */
 export class Unsendable extends TypeError {
   declare readonly errors: readonly FieldError[];
 

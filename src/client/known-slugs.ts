@@ -1,6 +1,6 @@
 import { problemKinds } from '../shared/problems';
 
-/** Run where the client is built, which then holds the names and none of the service's texts. */
+/** Runs when the client is built, so that the client has the slugs without the texts of the service. */
 export function knownSlugs(): string[] {
   return Object.keys(problemKinds);
 }

@@ -6,26 +6,26 @@ import {
   isRetryStatus,
   type NotModified,
   type Result,
-  readAnswer,
+  readResponse,
 } from './result';
 import { createTokens, type Refused, type TokenSetting } from './tokens';
 
-/** How long a call may go on: until its time is over, or its caller aborts it. */
+/** Ends a call after its timeout, or when the caller aborts it. */
 interface Deadline {
   /** For `fetch`; undefined where the platform has no `AbortController`. */
   readonly signal: AbortSignal | undefined;
-  /** The reason to stop the call. */
+  /** Why the call has ended; undefined while it runs. */
   readonly problem: CallProblem | undefined;
   readonly leftMs: number;
-  /** What `work` gives, or a rejection as soon as the call may not go on, even where `work` cannot be ended. */
+  /** Settles like `work`, or rejects when the call ends. Does not cancel `work`. */
   within<Value>(work: Promise<Value>): Promise<Value>;
-  /** Ends early when the call may not go on. */
+  /** Resolves after `ms`, or when the call ends. */
   pause(ms: number): Promise<void>;
-  /** To be called in the end, so that a signal which outlives many calls keeps nothing of them. */
+  /** Removes the timer and the listener; a long-lived signal would keep them in memory. */
   end(): void;
 }
 
-/** A timer takes no more, and one that is asked for more ends at once. */
+/** The maximum of `setTimeout`, which fires at once for a longer time. */
 const longestTimerMs = 2 ** 31 - 1;
 
 function startDeadline(timeoutMs: number, outer: AbortSignal | undefined): Deadline {
@@ -75,47 +75,47 @@ function startDeadline(timeoutMs: number, outer: AbortSignal | undefined): Deadl
 const firstWaitMs = 250;
 const longestWaitMs = 8000;
 
-/** Of a save with `If-Match`, whose repeat gets 412 if the first did arrive, only these are known to have done nothing. */
-const nothingDone: readonly string[] = ['rate-limited', 'request-timeout', 'auth-keys-unavailable'];
+/** Errors that prove that a request had no effect. A retry of a save with `If-Match` gets 412 if the first had one. */
+const withoutEffect: readonly string[] = ['rate-limited', 'request-timeout', 'auth-keys-unavailable'];
 
 /**
- * How long to wait before a call is repeated; undefined where it must not be. Everything else that the service takes may
- * be repeated: a read, a save, which sets the same answers again, and an application, which is never started twice.
+ * Returns the backoff with jitter before the next attempt in milliseconds; undefined if the call must not be retried. All
+ * operations without `If-Match` are idempotent.
  *
- * @param attempt which one has just failed, from 1
+ * @param attempt the number of the failed attempt, from 1
  */
-function waitBeforeRepeat(
+function retryDelayMs(
   error: ClientError,
   { attempt, hasIfMatch }: { readonly attempt: number; readonly hasIfMatch: boolean },
 ): number | undefined {
-  if (hasIfMatch ? !nothingDone.includes(error.slug) : !isPassing(error)) return undefined;
+  if (hasIfMatch ? !withoutEffect.includes(error.slug) : !isTemporary(error)) return undefined;
   const askedMs = 'retryAfterSeconds' in error ? (error.retryAfterSeconds ?? 0) * 1000 : 0;
   const ceilingMs = Math.min(longestWaitMs, firstWaitMs * 2 ** (attempt - 1));
-  // By chance, so that many clients do not come back at one instant.
+  // Random, so that clients that failed together do not retry together.
   return askedMs + ceilingMs * (askedMs === 0 ? Math.random() : Math.random() / 4);
 }
 
-/** Whether the same call may well succeed a little later. */
-function isPassing(error: ClientError): boolean {
+/** Whether a retry may succeed. */
+function isTemporary(error: ClientError): boolean {
   if (error.slug === 'network-failure') return true;
   return 'status' in error && isRetryStatus(error.status);
 }
 
 export interface ClientSettings {
-  /** Where the service is; may have a path. On a page, an address that begins with `/` is of the page's own host. */
+  /** The address of the service; may have a path. In a browser, an address that begins with `/` is on the host of the page. */
   readonly baseUrl: string;
   /**
    * A bearer token, or a function that returns one for each attempt. After a 401 the function is called once more, with
-   * `isRefused`. Calls that are refused at the same time share that request for a token.
+   * `isRefused`. Calls that are refused at the same time share one refresh.
    */
   readonly token: TokenSetting;
   /** Sent with every call. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
-  /** How long a call may take, all attempts and waits counted. Default 30,000. */
+  /** The time limit of a call, with all attempts and waits. Default 30,000. */
   readonly timeoutMs?: number | undefined;
-  /** How often a call is sent, the first time counted. Default 4; 1 repeats nothing. */
+  /** The maximum number of attempts of a call. Default 4; 1 disables retries. */
   readonly attempts?: number | undefined;
-  /** In the place of the platform's own. */
+  /** Replaces the `fetch` of the platform. */
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
 }
 
@@ -130,17 +130,17 @@ export type Query = Readonly<Record<string, string | number | boolean | undefine
 
 interface Call extends CallOptions {
   readonly method: 'GET' | 'POST';
-  /** Below /v2/private. */
+  /** Relative to /v2/private. */
   readonly path: string;
   readonly query?: Query | undefined;
-  /** Sent if the member exists, whatever it holds. */
+  /** Sent if the member exists, also if its value is undefined. */
   readonly body?: unknown;
   readonly ifMatch?: string | undefined;
   readonly ifNoneMatch?: string | undefined;
   readonly idempotencyKey?: string | undefined;
 }
 
-/** What each attempt of a call sends, but for the token. */
+/** The request of every attempt, without the token. */
 interface Prepared {
   readonly url: string;
   readonly init: RequestInit;
@@ -155,9 +155,9 @@ export interface Send {
 }
 
 /**
- * What sends calls, repeats those that may be repeated, and never throws.
+ * Returns the function that sends calls and retries them. That function never throws.
  *
- * @throws TypeError when it is made, for a `baseUrl` that is no address
+ * @throws TypeError if `baseUrl` is not an address
  */
 export function createSender(settings: ClientSettings): Send {
   const base = baseOf(settings.baseUrl);
@@ -202,9 +202,9 @@ export function createSender(settings: ClientSettings): Send {
         return fail(deadline.problem ?? { slug: 'token-unavailable', cause });
       }
       try {
-        const answer = fetch(url, { ...init, ...(signal && { signal }) });
+        const responding = fetch(url, { ...init, ...(signal && { signal }) });
         return await deadline.within(
-          answer.then((response) => readAnswer<Data>(response, { requestId, ifNoneMatch: call.ifNoneMatch })),
+          responding.then((response) => readResponse<Data>(response, { requestId, ifNoneMatch: call.ifNoneMatch })),
         );
       } catch (cause) {
         return fail(deadline.problem ?? { slug: 'network-failure', cause });
@@ -223,9 +223,9 @@ export function createSender(settings: ClientSettings): Send {
           refused = used;
           continue;
         }
-        const waitMs = waitBeforeRepeat(result.error, { attempt: count, hasIfMatch: call.ifMatch !== undefined });
+        const waitMs = retryDelayMs(result.error, { attempt: count, hasIfMatch: call.ifMatch !== undefined });
         if (waitMs === undefined || count >= attempts || waitMs >= deadline.leftMs) return result;
-        // Ended early, the next attempt tells why.
+        // If the call ends during the pause, the next attempt returns the reason.
         await deadline.pause(waitMs);
         count += 1;
       }
@@ -252,7 +252,7 @@ function baseOf(baseUrl: string): string {
     try {
       address = new URL(baseUrl, location.href).href;
     } catch {
-      // Refused below.
+      // Rejected below.
     }
   }
   const found = /^(https?:\/\/(?:\[[\da-f:.]+\]|[^\s/?#@\\:[\]]+)(?::\d{1,5})?)(\/[^\s?#]*)?(?:[?#]|$)/i.exec(address);
@@ -271,7 +271,7 @@ function platformInit(): RequestInit {
   };
 }
 
-/** The later ones win, however their names are written. */
+/** Later headers replace earlier ones. Header names are case-insensitive. */
 function withLowerNames(...lists: readonly CallOptions['headers'][]): Record<string, string> {
   const entries = lists.flatMap((headers) => Object.entries(headers ?? {}));
   return Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), value]));

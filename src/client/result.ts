@@ -8,7 +8,7 @@ export interface FieldError {
   readonly message: string;
 }
 
-/** Whose answers may say when to come again. */
+/** Responses with these statuses may have `Retry-After`. */
 const retryStatuses = [408, 409, 429, 502, 503, 504] as const;
 type RetryStatus = (typeof retryStatuses)[number];
 
@@ -20,7 +20,7 @@ interface ProblemMembers<Slug extends keyof ProblemKinds> {
   readonly slug: Slug;
   readonly status: ProblemKinds[Slug]['status'];
   readonly code: ProblemKinds[Slug]['code'];
-  /** The address of a page that explains it. */
+  /** The address of the page that explains the error. */
   readonly type: string;
   readonly title: string;
   readonly detail: string;
@@ -32,25 +32,25 @@ type OneProblem<Slug extends keyof ProblemKinds> = ProblemMembers<Slug> &
   (Slug extends 'method-not-allowed' ? { readonly allow: readonly string[] } : unknown) &
   (ProblemKinds[Slug]['status'] extends RetryStatus ? { readonly retryAfterSeconds: number | undefined } : unknown);
 
-/** What the service answers when something is wrong, one member a kind. */
+/** An error response of the service; `slug` discriminates the kinds. */
 export type ServiceProblem = { [Slug in keyof ProblemKinds]: OneProblem<Slug> }[keyof ProblemKinds];
 
-/** No answer came, or one that is not the service's. */
+/** A call without a response of the service. */
 export type CallProblem =
-  /** No connection, one that broke, or a redirect; in a browser also an answer that CORS keeps back. */
+  /** No connection, a broken connection, or a redirect; in a browser also a response that CORS blocks. */
   | { readonly slug: 'network-failure'; readonly cause: unknown }
   /**
    * Nothing was sent: a header or a setting is invalid, or JSON would change a value (NaN, a Date). `errors` has a JSON
-   * pointer for each value, in the form of `invalid-input`.
+   * pointer for each such value, in the form of `invalid-input`.
    */
   | { readonly slug: 'invalid-call'; readonly errors: readonly FieldError[]; readonly cause: unknown }
-  /** `timeoutMs` is over, all attempts and waits counted. What was sent may have been carried out. */
+  /** The call, with all attempts and waits, took longer than `timeoutMs`. It may have had its effect. */
   | { readonly slug: 'timed-out'; readonly timeoutMs: number }
   /** The caller's `signal` was aborted; `cause` is its reason. */
   | { readonly slug: 'aborted'; readonly cause: unknown }
-  /** The function that gives tokens has thrown, or what it gave cannot be a token. */
+  /** The token function has thrown, or has returned a value that is not a token. */
   | { readonly slug: 'token-unavailable'; readonly cause: unknown }
-  /** A proxy's page, or a kind of problem that is newer than this client. `text` is its beginning. */
+  /** The response of a proxy, or a kind of error that is newer than this client. `text` is the start of the body. */
   | {
       readonly slug: 'unexpected-answer';
       readonly status: number;
@@ -58,21 +58,20 @@ export type CallProblem =
       readonly retryAfterSeconds: number | undefined;
     };
 
-/** Every way in which a call can fail, told apart by `slug`. */
+/** Every error of a call; `slug` discriminates the kinds. */
 export type ClientError = ServiceProblem | CallProblem;
 
-/** An answer to hand on. */
 export interface Success<Data> {
   readonly data: Data;
   readonly error: undefined;
   readonly isNotModified: false;
-  /** Of the state that was answered, for `ifMatch` and `ifNoneMatch`. */
+  /** The version of the record in `data`, for `ifMatch` and `ifNoneMatch`. */
   readonly etag: string | undefined;
-  /** Names this call in the service's log. */
+  /** The id of this call in the log of the service. */
   readonly requestId: string;
 }
 
-/** What the caller has, by its `ifNoneMatch`, is still current. */
+/** The version that `ifNoneMatch` names is current. */
 export interface NotModified {
   readonly data: undefined;
   readonly error: undefined;
@@ -85,7 +84,7 @@ export interface Failure {
   readonly data: undefined;
   readonly error: ClientError;
   readonly isNotModified: false;
-  /** The tag of the stored record, if the response carries it: a 412, or an application that the carrier declined. */
+  /** The ETag of the stored record, if the response has it: a 412, or an application that the carrier declined. */
   readonly etag: string | undefined;
   readonly requestId: string;
 }
@@ -96,11 +95,11 @@ const slugs = new Set(knownSlugs());
 const maxTextLength = 1000;
 
 /**
- * Reads a whole response.
+ * Converts a response to a result.
  *
  * @throws TypeError for a redirect
  */
-export async function readAnswer<Data>(
+export async function readResponse<Data>(
   response: Response,
   sent: { readonly requestId: string; readonly ifNoneMatch: string | undefined },
 ): Promise<Result<Data> | NotModified> {
@@ -109,7 +108,7 @@ export async function readAnswer<Data>(
   const text = await response.text();
   // Browsers hide the status of a redirect that is not followed. In old Bun, `redirected` is always true.
   if (response.type === 'opaqueredirect' || [301, 302, 303, 307, 308].includes(response.status)) {
-    throw new TypeError('The answer is a redirect, which the client does not follow');
+    throw new TypeError('The response is a redirect, which the client does not follow');
   }
   if (response.status === 304 && sent.ifNoneMatch !== undefined) {
     return { data: undefined, error: undefined, isNotModified: true, etag, requestId };
@@ -147,7 +146,7 @@ function readProblem({ status, headers }: Response, json: ReturnType<typeof pars
   return isKnown(problem) ? problem : undefined;
 }
 
-/** A newer service may have kinds that this client's types do not. */
+/** A newer service may have kinds that this client does not know. */
 function isKnown(problem: { readonly slug: string; readonly status: number }): problem is ServiceProblem {
   return slugs.has(problem.slug);
 }

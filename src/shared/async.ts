@@ -80,7 +80,7 @@ interface PeriodicTask {
   readonly onFailure: (error: unknown) => void;
 }
 
-/** Runs a task now and then at each interval, never twice at a time. `stop` waits for the current run. */
+/** Runs a task at once and at each interval, never twice at a time. `stop` waits for the current run. */
 export function every({ intervalMs, run, onFailure }: PeriodicTask): { stop(): Promise<void> } {
   let current: Promise<void> | undefined;
   let isStopping = false;

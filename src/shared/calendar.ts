@@ -1,4 +1,4 @@
-/** A calendar date as `YYYY-MM-DD`; text, because a `Date` shifts it by the offset of whoever reads it. */
+/** A calendar date as `YYYY-MM-DD`. It is text, because a `Date` depends on the time zone of its reader. */
 export type CalendarDate = string;
 
 const datePart = /^(\d{4})-(\d{2})-(\d{2})/;
@@ -8,8 +8,8 @@ const isoDateOrDateTime = new RegExp(String.raw`^\d{4}-\d{2}-\d{2}(?:T${time}${o
 const isoInstant = new RegExp(String.raw`^\d{4}-\d{2}-\d{2}T${time}${offset}$`);
 
 /**
- * The calendar date of an ISO 8601 date or date-time as it is written, whatever its offset; undefined for any
- * other text and for a date that does not exist.
+ * Returns the date in an ISO 8601 date or date-time without applying the offset; undefined for any other text and for a
+ * date that does not exist.
  */
 export function parseCalendarDate(text: string): CalendarDate | undefined {
   if (!isoDateOrDateTime.test(text)) return undefined;
@@ -19,7 +19,7 @@ export function parseCalendarDate(text: string): CalendarDate | undefined {
 }
 
 /**
- * Epoch milliseconds of an ISO 8601 date-time with an offset (finer fractions are cut off), or of the beginning of a
+ * Returns the epoch milliseconds of an ISO 8601 date-time with an offset (finer fractions are cut off), or of the beginning of a
  * date in an IANA time zone; undefined for any other text and for a date that does not exist.
  */
 export function parseInstant(text: string, timeZone: string): number | undefined {
@@ -29,7 +29,7 @@ export function parseInstant(text: string, timeZone: string): number | undefined
   return isoInstant.test(text) ? Temporal.Instant.from(text).epochMilliseconds : undefined;
 }
 
-/** Epoch milliseconds of a date's first instant in an IANA time zone, which is not midnight where a clock skips it. */
+/** Returns the epoch milliseconds at which a date begins in an IANA time zone; not midnight if a clock change skips it. */
 export function startOfDay(date: Temporal.PlainDate, timeZone: string): number {
   return date.toZonedDateTime(timeZone).epochMilliseconds;
 }
@@ -44,7 +44,7 @@ export function describeZone(timeZone: string, now: Date): string {
   return `${timeZone}, now ${here.offset}, ${change}`;
 }
 
-/** The date in an IANA time zone at an instant. */
+/** Returns the date in an IANA time zone at an instant. */
 export function calendarDateAt(instant: Date, timeZone: string): CalendarDate {
   const second = Math.floor(instant.getTime() / 1000);
   const last = lastDates.get(timeZone);
@@ -54,7 +54,7 @@ export function calendarDateAt(instant: Date, timeZone: string): CalendarDate {
   return date;
 }
 
-/** By time zone. A day begins and a clock is changed at a whole second, so the date is the same throughout each. */
+/** By time zone. Days begin and clocks change at whole seconds, so the date is constant within a second. */
 const lastDates = new Map<string, { readonly second: number; readonly date: CalendarDate }>();
 
 function formatDate(instant: Date, timeZone: string): CalendarDate {
@@ -66,7 +66,7 @@ function formatDate(instant: Date, timeZone: string): CalendarDate {
   return `${parts.get('year')?.padStart(4, '0')}-${parts.get('month')}-${parts.get('day')}`;
 }
 
-/** Age last birthday, in years. Whoever is born on 29 February has the birthday of a common year on 1 March. */
+/** Returns the age in full years. In a common year, a birthday on 29 February is on 1 March. */
 export function ageOn(birthDate: CalendarDate, today: CalendarDate): number {
   const [birthYear, birthMonth, birthDay] = partsOf(birthDate);
   const [year, month, day] = partsOf(today);
@@ -89,7 +89,7 @@ const formatters = new Map<string, Intl.DateTimeFormat>();
 function formatterFor(timeZone: string): Intl.DateTimeFormat {
   const known = formatters.get(timeZone);
   if (known !== undefined) return known;
-  const made = new Intl.DateTimeFormat('en-US', { timeZone, year: 'numeric', month: '2-digit', day: '2-digit' });
-  formatters.set(timeZone, made);
-  return made;
+  const formatter = new Intl.DateTimeFormat('en-US', { timeZone, year: 'numeric', month: '2-digit', day: '2-digit' });
+  formatters.set(timeZone, formatter);
+  return formatter;
 }

@@ -1,7 +1,7 @@
 import * as v from 'valibot';
 import { line } from './fields';
 
-/** The applicant as the carrier receives it: the six fields of contract 4.3, with `dateOfBirth` as YYYY-MM-DD. */
+/** The applicant in a request to the carrier: the six fields of contract 4.3, with `dateOfBirth` as YYYY-MM-DD. */
 export interface Applicant {
   readonly firstName: string;
   readonly lastName: string;
@@ -95,7 +95,7 @@ export class CarrierError extends Error {
   override readonly name = 'CarrierError';
   readonly kind: 'timeout' | 'unavailable' | 'bad-answer';
   readonly reply: string;
-  /** False if the call was not sent: the circuit breaker is open, or the carrier has asked to wait. */
+  /** False if the call was not sent: the circuit breaker is open, or the `Retry-After` of the carrier is not over. */
   readonly wasAsked: boolean;
   /** False if no request was sent or each response was a 4xx. */
   mayBeAccepted: boolean;

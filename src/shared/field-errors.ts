@@ -32,18 +32,18 @@ function lettersOf(text: string): string {
   return text.toLowerCase().replace(/[^\p{L}\p{N}]/gu, '');
 }
 
-/** A caller can do nothing with more, and a body of 20,000 bad items would make an answer larger than itself. */
+/** Bounds the response: with all errors of a body of 20,000 invalid items, it would be larger than the body. */
 export const shownErrors = 100;
 const shownKeyCharacters = 64;
 
 type Issue = v.BaseIssue<unknown>;
 
-/** How a field is named: by RFC 6901 in a JSON body, by its own name in a query or a file. */
+/** How an error names its field: by RFC 6901 in a JSON body, by its own name in a query or a file. */
 export type Naming = 'pointer' | 'parameter' | 'column';
 
 /**
- * What a schema found wrong, in words of our own: valibot's messages quote the value they refuse. A check of a model
- * says what it wants as `rule: sentence`.
+ * Converts the issues of a schema to errors without the messages of valibot, which quote the invalid value. The message of
+ * a check in a model has the form `rule: sentence`.
  */
 export function findFieldErrors(schema: v.GenericSchema, issues: readonly Issue[], naming: Naming): FieldError[] {
   const errors: FieldError[] = [];
@@ -54,7 +54,7 @@ export function findFieldErrors(schema: v.GenericSchema, issues: readonly Issue[
   return errors.slice(0, shownErrors);
 }
 
-/** Of a union's options, the one that got furthest into the value tells best what is wrong with it. */
+/** The issues of a union that have a path belong to the option that matched best, so they describe the error. */
 function flattenUnion(issue: Issue): Issue[] {
   const nested = issue.issues?.filter((inner) => inner.path !== undefined) ?? [];
   return nested.length === 0 ? [issue] : nested.map((inner) => ({ ...inner, path: joinPaths(issue.path, inner.path) }));
@@ -69,7 +69,7 @@ function isUnknownKey(issue: Issue): boolean {
   return issue.type === 'strict_object' && issue.expected === 'never';
 }
 
-/** valibot stops at the first unknown key; a caller wants all of them, and the name that was probably meant. */
+/** Lists all unknown keys with suggestions. valibot stops at the first one. */
 function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): FieldError[] {
   const parents = issue.path?.slice(0, -1) ?? [];
   const parent = issue.path?.at(-1)?.input;
@@ -84,7 +84,7 @@ function unknownFields(schema: v.GenericSchema, issue: Issue, naming: Naming): F
     }));
 }
 
-/** The entries that the schema has for the object at the end of `path`, which begins at `value`. */
+/** Returns the entries of the schema for the object at `path` in `value`. */
 function entriesAt(schema: unknown, value: unknown, path: readonly v.IssuePathItem[]): object | undefined {
   if (typeof schema !== 'object' || schema === null) return undefined;
   if ('wrapped' in schema) return entriesAt(schema.wrapped, value, path);
@@ -158,7 +158,6 @@ function namesOf(issue: Issue): string[] {
   return [...new Set(expected.match(/(?<=")[^"]+(?=")/g)?.filter((name) => /^[\w.-]+$/.test(name)))];
 }
 
-/** How a place is written for the caller. */
 function toPointer(keys: readonly unknown[], naming: Naming): string {
   const names = keys.map((key) => String(key).slice(0, shownKeyCharacters).toWellFormed());
   if (naming !== 'pointer') return names.join('.');

@@ -2,7 +2,7 @@ import * as v from 'valibot';
 import { hint } from './field-errors';
 import { findStateCode, stateNames } from './states';
 
-/** Most items that any list in a request may hold. */
+/** The maximum number of items of any list in a request. */
 const maxItems = 100;
 const maxAmount = 1e12;
 
@@ -20,8 +20,8 @@ function revise<Value>(change: (value: Value) => Value) {
 }
 
 /**
- * Most characters that NFC makes one of. To compose takes the square of a run of accents: minutes for a body within the
- * limit, so what cannot become short enough is never composed.
+ * NFC composes at most this many characters into one. Composition takes quadratic time in a run of accents, minutes for the
+ * largest body, so a text that stays too long is rejected before it.
  */
 const composedFrom = 4;
 
@@ -57,7 +57,7 @@ export function line(maxCharacters: number, clean = asTyped) {
   return v.pipe(optionalLine(maxCharacters, clean), v.minLength(1));
 }
 
-/** A line that may be empty. Bidirectional control characters are refused: they make one name look like another. */
+/** A line that may be empty. Bidirectional control characters are rejected: they make one name look like another. */
 export function optionalLine(maxCharacters: number, clean = asTyped) {
   return v.pipe(
     composed(maxCharacters, clean),
@@ -70,7 +70,7 @@ export function optionalLine(maxCharacters: number, clean = asTyped) {
 
 /**
  * Invisible characters, such as U+200B and the direction marks of a pasted Hebrew or Arabic name, which make names differ
- * that look the same. Variation selectors are kept, because they choose a glyph. Direction overrides are refused.
+ * that look the same. Variation selectors are kept, because they choose a glyph. Direction overrides are rejected.
  */
 const invisible =
   /[\p{Default_Ignorable_Code_Point}--[\u180b-\u180d\u180f\u200c\u200d\u202d\u202e\ufe00-\ufe0f\u{e0100}-\u{e01ef}]]/gv;
@@ -83,10 +83,10 @@ export function withoutInvisible(typed: string): string {
   return typed.replace(invisible, '').replace(idleJoiner, '');
 }
 
-/** The `sub` of a token, which is whose record it opens. */
+/** The `sub` of a token: the id of the user. */
 export const Subject = v.pipe(v.string(), v.minLength(1), v.maxLength(255), v.check(isStorable));
 
-/** The id that somebody or something has elsewhere, in a file that people edit. */
+/** An id of another system in an import file. */
 export const Identifier = v.pipe(
   v.string(),
   v.check(
@@ -95,7 +95,7 @@ export const Identifier = v.pipe(
   ),
 );
 
-/** A person's name: a line with a letter or digit in it. */
+/** A person's name: a line with at least one letter or digit. */
 export function personName(maxCharacters: number) {
   return v.pipe(
     line(maxCharacters, withoutInvisible),
@@ -103,7 +103,7 @@ export function personName(maxCharacters: number) {
   );
 }
 
-/** Written with at most two decimals, as a person would. */
+/** Accepts at most two decimals in decimal notation. */
 export const twoDecimals = v.check(
   (value: number) => /^-?\d+(?:\.\d{1,2})?$/.test(String(value)),
   'two_decimals: must have at most two decimals',
@@ -111,7 +111,7 @@ export const twoDecimals = v.check(
 
 /**
  * Rounds to two decimals by the decimal form, half away from zero: 1.005 becomes 1.01, although the binary number is
- * smaller. Numbers from 2^43 stay as they are: the bounds refuse them.
+ * smaller. Numbers from 2^43 are not changed: the bounds reject them.
  */
 export function toHundredths(value: number): number {
   const size = Math.abs(value);
