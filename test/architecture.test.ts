@@ -47,7 +47,7 @@ const layers: readonly (readonly [name: string, members: RegExp])[] = [
   ['dependencies of the app', /^src\/deps\b/],
   ['HTTP', /^src\/http\//],
   ['modules', /^src\/modules\//],
-  ['telemetry, seed and demo page', /^src\/(telemetry\/|seed|demo\/page)\b/],
+  ['telemetry, seed and demo page', /^src\/(telemetry\/|seed|demo\/(page|answers))\b/],
   ['app', /^src\/app\b/],
   ['processes', /^src\/(main|start\/|demo\/|cli\/|carrier-sandbox\/|build\/|client)/],
 ];

@@ -36,7 +36,7 @@ describe('modules loaded at start', () => {
   });
 
   test('exclude the demo and the flag parser without flags', async () => {
-    const idle = /\/node_modules\/commander\/|\/src\/(demo\/(?!page\.ts)|start\/flags\b)/;
+    const idle = /\/node_modules\/commander\/|\/src\/(demo\/(?!page\.ts|answers\.json)|start\/flags\b)/;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
   });
 

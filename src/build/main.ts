@@ -36,7 +36,7 @@ async function entryOf(folder: string): Promise<string> {
 const entryPoints = ['src/main.ts', 'src/cli/main.ts', 'src/db/replica-sync.ts'];
 
 /** The files that are read at run time. */
-const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/demo/*.{css,html,js,json}'];
+const files = ['drizzle/*.sql', 'drizzle/meta/_journal.json', 'src/demo/*.html'];
 
 /** Served as a file, so no module imports it. */
 const scalar = { name: '@scalar/api-reference', main: 'dist/browser/standalone.js' };

@@ -1,16 +1,17 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Config, ConfigError, readConfig } from '../config/settings';
+import type { Environment } from '../config/validators';
 import { lockFile } from '../db/database-file';
 import type { AppDeps } from '../deps';
 import { OperatorError } from '../errors';
+import { createLog } from '../log';
 import { parseInstant } from '../shared/calendar';
 import { findFreePort } from '../start/listen';
-import { type CreateApp, walkJourney } from './journey';
+import answers from './answers.json' with { type: 'json' };
 
 /**
- * Counts in ids that have the form of a UUIDv7: 1 January 2026, the number of the series, and how many there were. The
- * same requests get the same ids, whatever the clock says.
+ * Generates UUIDv7 values of 1 January 2026 from a series number and a counter, so that the same requests get the same ids.
  */
 export function createRepeatableIds(series: number): () => string {
   const head = `019b76da-a800-7${series.toString(16).padStart(3, '0')}-8000`;
@@ -21,34 +22,33 @@ export function createRepeatableIds(series: number): () => string {
   };
 }
 
-/** What would lead a demo to data, or to a carrier, that is somebody's; it has its own. */
+/** Settings for which a demo has its own values, so that it never uses other data or another carrier. */
 const excluded = ['DATABASE_URL', 'SANDBOX_DATABASE_URL', 'CARRIER_URL', 'SEED_DEMO'] as const;
 
-/** What a start on demo data has in the place of the usual. */
 export interface Demo {
   readonly config: Config;
-  /** When the clock stands still, if it does. */
+  /** The instant of a frozen clock. */
   readonly frozenAt: Date | undefined;
   readonly clock: () => Date;
   readonly tokens: { readonly issuedAt: Date; readonly path: string };
   readonly ids: Pick<AppDeps, 'newId' | 'newRequestId'>;
-  /** Gives the demo user answers, matches and an application. */
+  /** Saves answers, matches and an application of the demo user. */
   walkJourney(createApp: CreateApp, deps: AppDeps): Promise<void>;
 }
 
 /**
- * Begins a demo: removes what an earlier one on this port has left, once nobody has that or the port.
+ * Prepares a demo. Removes the files of an earlier demo on the port, after a check that neither is in use.
  *
- * @param now a date or date-time at which the clock stands still; a date means its beginning where reports are made
+ * @param now a date or date-time that freezes the clock; a date means its start in REPORT_TIME_ZONE
  * @throws ConfigError OperatorError
  */
-export function openDemo(environment: Readonly<Record<string, string | undefined>>, now: string | undefined): Demo {
+export function openDemo(environment: Environment, now: string | undefined): Demo {
   const settings = readSettings(environment);
-  const port = claimPort(settings.host, settings.port);
+  const port = lockPort(settings.host, settings.port);
   const files = filesOf(port);
-  forget([files.database, files.carrier]);
-  // Nobody finds a port again that was any free one.
-  if (settings.port === 0) process.on('exit', () => forget(Object.values(files)));
+  removeFiles([files.database, files.carrier]);
+  // A random port is not used again.
+  if (settings.port === 0) process.on('exit', () => removeFiles(Object.values(files)));
   const config = {
     ...settings,
     port,
@@ -61,50 +61,88 @@ export function openDemo(environment: Readonly<Record<string, string | undefined
     config,
     frozenAt: frozenAtMs === undefined ? undefined : clock(),
     clock,
-    // So that they are the same at each start of a year.
+    // The tokens are the same at each start of a year.
     tokens: { issuedAt: new Date(Date.UTC(clock().getUTCFullYear(), 0)), path: files.tokens },
-    // Apart, since how often a frontend asks is told by the moment, and what it starts is not.
+    // Separate series: the number of requests varies, the number of applications does not.
     ids: { newId: createRepeatableIds(1), newRequestId: createRepeatableIds(2) },
     walkJourney,
   };
 }
 
-function readSettings(environment: Readonly<Record<string, string | undefined>>): Config {
+function readSettings(environment: Environment): Config {
   const faults = [
     ...excluded
       .filter((key) => environment[key] !== undefined)
-      .map((key) => ({ key, rule: 'must not be set with --demo, which has its own' })),
+      .map((key) => ({ key, rule: 'must not be set with --demo, which has its own value' })),
     ...(environment.NODE_ENV === 'production' ? [{ key: 'NODE_ENV', rule: 'must not be production with --demo' }] : []),
   ];
   if (faults.length > 0) throw new ConfigError(faults);
   return readConfig(environment);
 }
 
-/** For each port, so that demos of one folder do not meet, nor what is somebody's own. */
+/** Each port has its own files, so that demos in one folder are separate from each other and from other data. */
 function filesOf(port: number) {
   const stem = `data/demo-${port}`;
   return {
     database: `${stem}.db`,
     carrier: `${stem}-carrier.db`,
     tokens: `${stem}-tokens.json`,
-    claim: `${stem}.lock`,
+    lock: `${stem}.lock`,
   };
 }
 
 /**
- * The port of a demo, known before anything listens since links in stored matches name it. Its files are claimed first:
- * another demo may have them whose port is one of another HOST, or that does not listen yet.
+ * Returns the port before anything listens, because links in stored matches contain it. Locks its files first: a demo on
+ * another HOST, or one that does not listen yet, may use them.
  */
-function claimPort(host: string, port: number): number {
+function lockPort(host: string, port: number): number {
   const wanted = port === 0 ? findFreePort(host, 0) : port;
-  const { claim } = filesOf(wanted);
-  mkdirSync(dirname(claim), { recursive: true, mode: 0o700 });
-  if (!lockFile(claim)) throw new OperatorError(`Another demo in this folder has port ${wanted}: set PORT.`);
+  const { lock } = filesOf(wanted);
+  mkdirSync(dirname(lock), { recursive: true, mode: 0o700 });
+  if (!lockFile(lock)) throw new OperatorError(`Another demo in this folder has port ${wanted}: set PORT.`);
   return findFreePort(host, wanted);
 }
 
-function forget(paths: readonly string[]): void {
+function removeFiles(paths: readonly string[]): void {
   for (const path of paths) {
     for (const suffix of ['', '-wal', '-shm', '-journal']) rmSync(`${path}${suffix}`, { force: true });
+  }
+}
+
+const { firstName, lastName, dateOfBirth, gender, state, email } = answers.profile;
+
+/** The requests of a frontend, in order. */
+const journey = [
+  ['/user/profile', answers.profile],
+  ['/ltc/lifetimeCare', answers.ltc],
+  ['/deepDives/lifeInsurance', answers.lifeInsurance],
+  ['/deepDives/lifetimeCare', answers.lifetimeCare],
+  ['/engine/matches', {}],
+  ['/ltc/totalCoverage', { firstName, lastName, dateOfBirth, gender, state, email }],
+] as const;
+
+type CreateApp = (deps: AppDeps) => { handle(request: Request): Promise<Response> };
+
+/** Sends the journey of the demo user to a separate app, without tokens, limits, logs and metrics. */
+async function walkJourney(createApp: CreateApp, deps: AppDeps): Promise<void> {
+  const app = createApp({
+    ...deps,
+    verifyToken: async () => ({ id: 'demo-user', roles: [] }),
+    log: createLog('silent'),
+    rateLimits: undefined,
+    metrics: undefined,
+    tracing: undefined,
+  });
+  for (const [path, body] of journey) {
+    const response = await app.handle(
+      new Request(`http://localhost/v2/private${path}`, {
+        method: 'POST',
+        headers: { authorization: 'Bearer demo', 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      }),
+    );
+    if (!response.ok) {
+      throw new OperatorError(`The demo user cannot be created: ${path} returned ${response.status}.`);
+    }
   }
 }

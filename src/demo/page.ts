@@ -1,26 +1,18 @@
+import { createHash } from 'node:crypto';
 import { Elysia } from 'elysia';
 import type { AppDeps } from '../deps';
 import { AppError } from '../errors';
 import { isForThisMachine } from '../http/rate-limits';
+import { lazy } from '../shared/async';
 import { packageRoot } from '../shared/build';
 import { calendarDateAt } from '../shared/calendar';
 import { problemKinds } from '../shared/problems';
+import answers from './answers.json' with { type: 'json' };
 
-const policy = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  "img-src 'self'",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ');
 const monthsShown = 12;
 const monthNames = 'January February March April May June July August September October November December'.split(' ');
-const hidden = { detail: { hide: true } };
 
-/** The demo page, where there are tokens to show on it, for a browser on this machine. */
+/** Serves the demo page with the demo tokens, to browsers on this machine only. */
 export function createDemoPage({
   clock,
   config,
@@ -28,36 +20,50 @@ export function createDemoPage({
 }: Pick<AppDeps, 'clock' | 'config' | 'demoTokens'>): Elysia {
   const routes = new Elysia({ name: 'http.demo-page' });
   if (demoTokens === undefined) return routes;
-  routes
-    .get(
-      '/',
-      async ({ request, server }) => {
-        if (!isForThisMachine(request, server, config.publicUrl)) {
-          const detail =
-            'The demo page is there for a browser on the same machine, at the `page` address that the start prints.';
-          throw new AppError('route-not-found', { detail });
-        }
-        const template = await fileOf('page.html').text();
-        const months = monthOptions(calendarDateAt(clock(), config.reportTimeZone));
-        const parts = new Map(Object.entries({ ...demoTokens, months, problems: problemLinks() }));
-        return new Response(
-          template.replaceAll(/{{([\w-]+)}}/g, (_, name: string) => parts.get(name) ?? ''),
-          { headers: { 'content-type': 'text/html; charset=utf-8', 'content-security-policy': policy } },
-        );
-      },
-      hidden,
-    )
-    .get('/demo/page.css', () => new Response(fileOf('page.css')), hidden)
-    .get('/demo/page.js', () => new Response(fileOf('page.js')), hidden)
-    .get('/demo/answers.json', () => new Response(fileOf('answers.json')), hidden);
+  const load = lazy(async () => {
+    const template = await Bun.file(new URL('src/demo/page.html', packageRoot)).text();
+    return { template, policy: contentSecurityPolicy(template) };
+  });
+  routes.get(
+    '/',
+    async ({ request, server }) => {
+      if (!isForThisMachine(request, server, config.publicUrl)) {
+        const detail = 'The demo page is available to a browser on the same machine, at the printed `page` address.';
+        throw new AppError('route-not-found', { detail });
+      }
+      const { template, policy } = await load();
+      const months = monthOptions(calendarDateAt(clock(), config.reportTimeZone));
+      const parts = { ...demoTokens, months, problems: problemLinks(), answers: JSON.stringify(answers) };
+      const values = new Map(Object.entries(parts));
+      return new Response(
+        template.replaceAll(/{{([\w-]+)}}/g, (_, name: string) => values.get(name) ?? ''),
+        { headers: { 'content-type': 'text/html; charset=utf-8', 'content-security-policy': policy } },
+      );
+    },
+    { detail: { hide: true } },
+  );
   return routes;
 }
 
-function fileOf(name: string) {
-  return Bun.file(new URL(`src/demo/${name}`, packageRoot));
+/** Allows the inline script and the inline style of the page by their hashes. */
+function contentSecurityPolicy(page: string): string {
+  const hashOf = (element: RegExp) =>
+    `'sha256-${createHash('sha256')
+      .update(element.exec(page)?.[1] ?? '')
+      .digest('base64')}'`;
+  return [
+    "default-src 'none'",
+    `script-src ${hashOf(/<script type="module">(.*?)<\/script>/s)}`,
+    `style-src ${hashOf(/<style>(.*?)<\/style>/s)}`,
+    "img-src 'self'",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ');
 }
 
-/** The current month and those before it; the last that is over is chosen, since it is whole. */
+/** The current month and the eleven before it. The previous month is selected, because it is complete. */
 function monthOptions(today: string): string {
   const current = Number(today.slice(0, 4)) * 12 + Number(today.slice(5, 7)) - 1;
   return Array.from({ length: monthsShown }, (_, index) => {

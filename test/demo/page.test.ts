@@ -194,7 +194,7 @@ describe('demo page', () => {
       expect({ host, status }).toEqual({ host, status: 200 });
       for (const token of Object.values(demoTokens)) expect(text).toContain(token);
       expect(headers?.get('cache-control')).toBe('no-store');
-      expect(headers?.get('content-security-policy')).toStartWith("default-src 'none'; script-src 'self';");
+      expect(headers?.get('content-security-policy')).toStartWith("default-src 'none'; script-src 'sha256-");
       expect(headers?.get('content-security-policy')).not.toMatch(/unsafe|\*|http/);
     }
     const otherHosts = [
@@ -252,18 +252,25 @@ describe('demo page', () => {
   test('returns 404 like an unknown path without demo tokens', async () => {
     const { call } = await createTestApp();
     const unknown = await call('GET', '/nowhere');
-    for (const path of ['/', '/demo/page.js', '/demo/page.css', '/demo/answers.json']) {
-      const { status, body } = await call('GET', path);
-      expect(status).toBe(404);
-      expect(body).toMatchObject({ type: '/problems/route-not-found', detail: Object(unknown.body).detail });
-    }
+    const { status, body } = await call('GET', '/');
+    expect(status).toBe(404);
+    expect(body).toMatchObject({ type: '/problems/route-not-found', detail: Object(unknown.body).detail });
     const service = await startService({ environment: { AUTH_SECRET: testSecret } });
     expect((await fetch(`${service.address}/`)).status).toBe(404);
     expect(service.output()).not.toContain('page  ');
   });
 
-  test('contains no inline script or style', async () => {
-    const text = await Bun.file(new URL('../../src/demo/page.html', import.meta.url)).text();
-    expect(text).not.toMatch(/<script(?![^>]*\ssrc=)|<style|\son\w+=|style=|https?:/);
+  test('allows only its own script and style, by hash, and no event or style attributes', async () => {
+    const { port } = await listen();
+    const { text, headers } = await load(port, 'localhost');
+    const policy = headers?.get('content-security-policy') ?? '';
+    const inline = [...text.matchAll(/<(script|style)(?: type="module")?>(.*?)<\/\1>/gs)];
+    expect(inline.map(([, element]) => element).sort()).toEqual(['script', 'style']);
+    for (const [, element, content = ''] of inline) {
+      const hash = new Bun.CryptoHasher('sha256').update(content).digest('base64');
+      expect(policy).toContain(`${element}-src 'sha256-${hash}';`);
+    }
+    const elements = text.replaceAll(/<(script|style)\b.*?<\/\1>/gs, '');
+    expect(elements).not.toMatch(/<script|<style|<link|\son\w+=|style=|https?:/);
   });
 });
