@@ -1,29 +1,4 @@
-import type * as v from 'valibot';
-import type { AppDeps } from '../../deps';
 import { problemsAnywhere } from '../problem-response';
-
-export type Models = Readonly<Record<string, v.GenericSchema>>;
-
-export interface DocumentedRoute {
-  readonly method: string;
-  readonly path: string;
-  readonly hooks: {
-    readonly body?: unknown;
-    readonly query?: unknown;
-    readonly response?: unknown;
-    readonly detail?: { readonly hide?: boolean } & Record<string, unknown>;
-  };
-}
-
-export interface DocsSubject {
-  readonly config: Pick<AppDeps['config'], 'publicUrl' | 'bodyLimitBytes'>;
-  readonly models: Models;
-  readonly routes: readonly DocumentedRoute[];
-}
-
-export const swaggerPath = '/swagger';
-export const specPath = '/swagger/json';
-export const scriptPath = '/swagger/scalar.js';
 
 /** The introduction for frontend developers. `base` is the base of each link. */
 export function introduction(base: string): string {

@@ -4,8 +4,9 @@ import * as v from 'valibot';
 import { type ProblemSlug, problemKinds } from '../../shared/problems';
 import { Problem, problemMediaType, slugsOf, toProblem } from '../problem-response';
 import { isValibotSchema } from '../response';
-import type { DocumentedRoute, Models } from './introduction';
-import { exampleFailure, exampleRequestId } from './problem-pages';
+import { type DocumentedRoute, exampleFailure, exampleRequestId } from './problem-pages';
+
+export type Models = Readonly<Record<string, v.GenericSchema>>;
 
 export const bearerScheme = 'bearer';
 

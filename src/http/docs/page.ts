@@ -4,14 +4,25 @@ import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import packageJson from '../../../package.json' with { type: 'json' };
 import type { DemoTokens } from '../../auth/signing';
+import type { AppDeps } from '../../deps';
 import { lazy } from '../../shared/async';
 import { createGzipResponse, isNotModified } from '../response';
 import examples from './examples.json' with { type: 'json' };
-import { type DocsSubject, introduction, scriptPath, specPath, swaggerPath, tagGroups, tags } from './introduction';
-import { bearerScheme, toPaths, toSchemas } from './openapi';
+import { bearerScheme, type Models, toPaths, toSchemas } from './openapi';
+import { type DocumentedRoute, scriptPath, specPath, swaggerPath } from './problem-pages';
 
-/** The type of the plugin's options lacks this extension. */
-const groups = { 'x-tagGroups': tagGroups };
+export interface DocsSubject {
+  readonly config: Pick<AppDeps['config'], 'publicUrl' | 'bodyLimitBytes'>;
+  readonly models: Models;
+  readonly routes: readonly DocumentedRoute[];
+  readonly content: {
+    /** The introduction; `base` is the base of each link. */
+    readonly introduction: (base: string) => string;
+    readonly tags: readonly { readonly name: string; readonly description: string }[];
+    readonly tagGroups: readonly { readonly name: string; readonly tags: readonly string[] }[];
+  };
+}
+
 const everyMethod = ['GET', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'HEAD', 'PATCH', 'TRACE', 'ALL', 'WS'];
 const PackageFile = v.object({ version: v.string() });
 
@@ -19,7 +30,10 @@ const PackageFile = v.object({ version: v.string() });
  * The responses of the documentation. The swagger plugin runs in an app that never listens, without its own scan of the
  * routes, because it cannot read valibot schemas and throws for some of them.
  */
-export async function createDocsResponses({ config: { publicUrl, bodyLimitBytes }, models, routes }: DocsSubject) {
+export async function createDocsResponses({ config, models, routes, content }: DocsSubject) {
+  const { publicUrl, bodyLimitBytes } = config;
+  // The type of the plugin's options lacks this extension.
+  const groups = { 'x-tagGroups': content.tagGroups };
   const scalarPackage = import.meta.resolve('@scalar/api-reference/package.json');
   const { version: scalarVersion } = v.parse(PackageFile, await Bun.file(new URL(scalarPackage)).json());
   const scriptResponse = createGzipResponse(Bun.file(new URL('./dist/browser/standalone.js', scalarPackage)));
@@ -28,7 +42,7 @@ export async function createDocsResponses({ config: { publicUrl, bodyLimitBytes 
     title: 'Personal planning service',
     version: packageJson.version,
     summary: packageJson.description,
-    description: introduction(base),
+    description: content.introduction(base),
   };
   const plugin = new Elysia().use(
     swagger({
@@ -40,7 +54,7 @@ export async function createDocsResponses({ config: { publicUrl, bodyLimitBytes 
         openapi: '3.1.0',
         info,
         servers: [{ url: publicUrl ?? '/' }],
-        tags,
+        tags: [...content.tags],
         ...groups,
         components: {
           securitySchemes: {

@@ -18,7 +18,21 @@ import { overLimit } from '../rate-limits';
 import { requestParameters, tooLarge, tooLate } from '../request-body';
 import { withTooManyParameters } from '../request-context';
 import { isValibotSchema } from '../response';
-import { type DocumentedRoute, swaggerPath } from './introduction';
+
+export const swaggerPath = '/swagger';
+export const specPath = '/swagger/json';
+export const scriptPath = '/swagger/scalar.js';
+
+export interface DocumentedRoute {
+  readonly method: string;
+  readonly path: string;
+  readonly hooks: {
+    readonly body?: unknown;
+    readonly query?: unknown;
+    readonly response?: unknown;
+    readonly detail?: { readonly hide?: boolean } & Record<string, unknown>;
+  };
+}
 
 /** The `requestId` of every problem that is shown as an example. */
 export const exampleRequestId = '0198c2f4-6b1e-7d3a-9c54-2f0a8e71b6d3';

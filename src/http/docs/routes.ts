@@ -3,7 +3,9 @@ import type { AppDeps } from '../../deps';
 import { lazy } from '../../shared/async';
 import { isForThisMachine } from '../rate-limits';
 import { addToHeader } from '../response';
-import { type DocumentedRoute, type Models, scriptPath, specPath, swaggerPath } from './introduction';
+import { introduction, tagGroups, tags } from './introduction';
+import type { Models } from './openapi';
+import { type DocumentedRoute, scriptPath, specPath, swaggerPath } from './problem-pages';
 
 /**
  * The documentation: a page at /swagger and OpenAPI 3.1 at /swagger/json. Both are created on the first request, because
@@ -11,7 +13,14 @@ import { type DocumentedRoute, type Models, scriptPath, specPath, swaggerPath } 
  */
 export function createDocs({ config, demoTokens }: Pick<AppDeps, 'config' | 'demoTokens'>, models: Models) {
   let routes: readonly DocumentedRoute[] = [];
-  const docs = lazy(async () => (await import('./page')).createDocsResponses({ config, models, routes }));
+  const docs = lazy(async () =>
+    (await import('./page')).createDocsResponses({
+      config,
+      models,
+      routes,
+      content: { introduction, tags, tagGroups },
+    }),
+  );
 
   const servePage = async ({ request, server }: Pick<Context, 'request' | 'server'>) =>
     (await docs()).pageResponse(isForThisMachine(request, server, config.publicUrl) ? demoTokens : undefined);

@@ -1,9 +1,7 @@
-import { createHash } from 'node:crypto';
 import * as v from 'valibot';
 import { applicationFlows, applicationStates } from '../../db/schema/people';
 import { wholeNumber } from '../../http/response';
 import type { CalendarDate } from '../../shared/calendar';
-import type { Applicant } from '../../shared/carrier';
 import { fields } from '../../shared/fields';
 import { identityFields } from '../users/model';
 
@@ -56,17 +54,3 @@ export const ApplicationsBody = v.object({
   }),
 });
 export type ApplicationsBody = v.InferOutput<typeof ApplicationsBody>;
-
-/** Ignores the case of the e-mail address and repeated spaces in names. */
-export function identityHash(applicant: Applicant): string {
-  const name = (text: string) => text.normalize('NFC').trim().replace(/\s+/g, ' ');
-  const canonical = [
-    name(applicant.firstName),
-    name(applicant.lastName),
-    applicant.dateOfBirth,
-    applicant.gender,
-    applicant.state,
-    applicant.email.toLowerCase(),
-  ];
-  return createHash('sha256').update(JSON.stringify(canonical)).digest('hex');
-}

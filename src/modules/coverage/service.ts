@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { ApplicationRow } from '../../db/schema/people';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
@@ -6,7 +7,6 @@ import { type Applicant, CarrierError } from '../../shared/carrier';
 import type { RequestId } from '../audit/store';
 import type { UserRecord, UserStore } from '../users/store';
 import { type RecordVersion, staleRecord } from '../users/versions';
-import { identityHash } from './model';
 import { partnerOf } from './outcomes';
 import type { ApplicationCap, ApplicationStore, ListedApplication, ListedPage } from './store';
 import type { Submissions } from './submissions';
@@ -190,4 +190,18 @@ function declined({ declineReason }: ApplicationRow): AppError {
   return declineReason === 'not-filed'
     ? new AppError('carrier-declined', { detail: 'The carrier does not offer this in the applicant’s state.' })
     : new AppError('carrier-declined');
+}
+
+/** Ignores the case of the e-mail address and repeated spaces in names. */
+export function identityHash(applicant: Applicant): string {
+  const name = (text: string) => text.normalize('NFC').trim().replace(/\s+/g, ' ');
+  const canonical = [
+    name(applicant.firstName),
+    name(applicant.lastName),
+    applicant.dateOfBirth,
+    applicant.gender,
+    applicant.state,
+    applicant.email.toLowerCase(),
+  ];
+  return createHash('sha256').update(JSON.stringify(canonical)).digest('hex');
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import { applications } from '../../../src/db/schema/people';
 import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
-import { identityHash } from '../../../src/modules/coverage/model';
+import { identityHash } from '../../../src/modules/coverage/service';
 import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { UserBody } from '../../../src/modules/users/model';
 import { createTestApp, testSecret, testToken } from '../../support/app';
