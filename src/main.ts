@@ -2,6 +2,7 @@ import { isatty } from 'node:tty';
 import { createApp, createServices } from './app';
 import { readDevelopmentSecret } from './auth/signing';
 import { createTokenVerifier } from './auth/verifier';
+import type { StartFlags } from './cli/context';
 import { describeConfigError, loadSettings, type SettingSources } from './config/env-files';
 import { namesSecretFile } from './config/secrets';
 import { type Config, ConfigError, readConfig } from './config/settings';
@@ -17,7 +18,6 @@ import { startReconciler } from './modules/coverage/submissions';
 import { startSummingActivities } from './modules/sales/store-sums';
 import { nextTurn, withTimeout } from './shared/async';
 import { openConfiguredReplica, openPreparedDatabase, watchDatabase } from './start/databases';
-import type { StartFlags } from './start/flags';
 import { addressOf, announce, cannotListen, findFreePort, watchDescriptors } from './start/listen';
 import { createSecrets, excludeLoopback, openCarrier, tokenSettings, watchTokens } from './start/services';
 import { openTelemetry } from './telemetry/telemetry';
@@ -184,7 +184,7 @@ async function readFlags(args: readonly string[], environment: ServiceContext['e
   if (taken !== undefined) {
     throw new OperatorError(`npm has taken --${taken} for itself. Its own flags end with --: npm start -- --${taken}`);
   }
-  return args.length === 0 ? {} : (await import('./start/flags')).readStartFlags(args);
+  return args.length === 0 ? {} : (await import('./cli/context')).readStartFlags(args);
 }
 
 function logSettings(config: Config, sources: SettingSources, log: Log): void {

@@ -17,7 +17,7 @@ import type { AuthKey } from '../config/settings';
 import { signatureAlgorithm } from '../config/validators';
 import { AppError } from '../errors';
 import { Subject } from '../shared/fields';
-import type { KeysWatch, RemoteKeys } from './remote-keys';
+import type { KeysWatch, RemoteKeys } from './key-set';
 
 const Members = v.record(v.string(), v.unknown());
 const Texts = v.array(v.string());
@@ -257,7 +257,7 @@ async function createSignatureCheck(
     }
     case 'jwks': {
       const [{ createRemoteKeys }, { keySetAlgorithms }] = await Promise.all([
-        import('./remote-keys'),
+        import('./key-set'),
         import('./key-set'),
       ]);
       const remote = createRemoteKeys(new URL(key.url), monotonicMs, watch);

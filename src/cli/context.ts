@@ -2,12 +2,14 @@ import { existsSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { buffer } from 'node:stream/consumers';
-import { InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
 import * as v from 'valibot';
 import { secretText } from '../config/secrets';
 import { type Config, readConfig } from '../config/settings';
 import { OperatorError } from '../errors';
 import type { Operator } from '../modules/audit/store';
+import { buildName } from '../shared/build';
+import { parseInstant } from '../shared/calendar';
 import { Identifier, Subject } from '../shared/fields';
 
 export type Environment = Record<string, string | undefined>;
@@ -217,4 +219,44 @@ export function durationSeconds(text: string): number {
 export function positiveInteger(text: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('It must be a whole number from 1.');
   return Number(text);
+}
+
+/** The demo user is of an age to insure in each of them. */
+const years = { first: 2000, last: 2045 };
+
+/** A date or date-time at which a clock can stand still, as it was written. */
+export function moment(text: string): string {
+  if (parseInstant(text, 'UTC') === undefined) {
+    throw new InvalidArgumentError(
+      'It must be a date that exists, such as 2026-01-15, or a date-time with Z or an offset, such as 2026-01-15T09:30:00Z.',
+    );
+  }
+  const year = Number(text.slice(0, 4));
+  if (year < years.first || year > years.last) {
+    throw new InvalidArgumentError(`It must lie between ${years.first} and ${years.last}.`);
+  }
+  return text;
+}
+
+export interface StartFlags {
+  readonly demo?: boolean;
+  /** A date or a date-time, as it was written. */
+  readonly now?: string;
+  /** The file that settings come from instead of `.env`. */
+  readonly envFile?: string;
+}
+
+/** Reads the arguments of a start; ends the process for `--help`, and with the reason for what it cannot use. */
+export function readStartFlags(args: readonly string[]): StartFlags {
+  const command = new Command('bun start')
+    .description('Starts the personal planning service. Settings come from the environment or .env: see README.md.')
+    .version(buildName)
+    .option('--env-file <path>', 'read settings from this file instead of .env in the working directory')
+    .option('--demo', 'serve demo data in files of its own, which each start creates again; your data stays unchanged')
+    .option('--now <time>', 'with --demo: stop the clock at a date or date-time, such as 2026-01-15', moment)
+    .showHelpAfterError()
+    .parse(args, { from: 'user' });
+  const flags = command.opts<StartFlags>();
+  if (flags.now !== undefined && flags.demo !== true) command.error('error: --now has a meaning with --demo alone');
+  return flags;
 }

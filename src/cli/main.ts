@@ -7,7 +7,7 @@ import { OperatorError } from '../errors';
 import { lazy } from '../shared/async';
 import { buildName } from '../shared/build';
 import { excludeLoopback } from '../start/services';
-import { carrierCommand, demoCommand, tokenCommand } from './admin';
+import { carrierCommand, demoCommand, migrateCommand, seedCommand, tokenCommand } from './admin';
 import { applicationsCommand } from './applications';
 import { auditCommand } from './audit';
 import { backupCommand, copyCommand } from './backup';
@@ -16,7 +16,6 @@ import { type Context, currentOperator } from './context';
 import { doctorCommand } from './doctor';
 import { importRowsCommand } from './import';
 import { activitiesImport, cemeteriesImport, staffImport } from './import-kinds';
-import { migrateCommand, seedCommand } from './migrate';
 import { rekeyCommand, restoreCommand } from './restore';
 import { userCommand } from './user';
 

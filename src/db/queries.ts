@@ -2,7 +2,7 @@ import { and, eq, getTableColumns, like, type SQL, sql } from 'drizzle-orm';
 import { SQLiteAsyncDialect, type SQLiteTable } from 'drizzle-orm/sqlite-core';
 import * as v from 'valibot';
 import { type Database, type Statement, writeBatch } from './client';
-import { completedTasks, rowCounts } from './schema/directory';
+import { completedTasks, rowCounts } from './schema/lists';
 import { leases } from './schema/people';
 
 const dialect = new SQLiteAsyncDialect();

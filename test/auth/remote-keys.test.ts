@@ -1,6 +1,6 @@
 import { afterAll, beforeEach, describe, expect, test } from 'bun:test';
 import { type CryptoKey, exportJWK, generateKeyPair, SignJWT } from 'jose';
-import { createRemoteKeys } from '../../src/auth/remote-keys';
+import { createRemoteKeys } from '../../src/auth/key-set';
 
 const minute = 60_000;
 const first = await generateKeyPair('ES256');

@@ -4,7 +4,7 @@ import { asc } from 'drizzle-orm';
 import { activitiesImport, staffImport } from '../../src/cli/import-kinds';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { activities, staff } from '../../src/db/schema/directory';
+import { activities, staff } from '../../src/db/schema/lists';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp } from '../support/app';
 import { createCommandLine } from '../support/command';

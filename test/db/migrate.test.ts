@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import journal from '../../drizzle/meta/_journal.json';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { referenceOptions } from '../../src/db/schema/directory';
+import { referenceOptions } from '../../src/db/schema/lists';
 import { schemaState } from '../../src/db/schema-check';
 import { temporaryDatabase, temporaryFolder } from '../support/database';
 import { earlierMigrations, journalFolder } from '../support/journal-folder';

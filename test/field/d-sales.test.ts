@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
 import * as v from 'valibot';
 import { activitiesImport } from '../../src/cli/import-kinds';
-import { activityKinds } from '../../src/db/schema/directory';
+import { activityKinds } from '../../src/db/schema/lists';
 import { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp, testConfig } from '../support/app';

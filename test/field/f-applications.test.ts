@@ -5,7 +5,7 @@ import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { countParts } from '../../src/db/queries';
-import { activities } from '../../src/db/schema/directory';
+import { activities } from '../../src/db/schema/lists';
 import { applicationAttempts, applications, auditEvents, erasedUserId } from '../../src/db/schema/people';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';

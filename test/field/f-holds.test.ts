@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import journal from '../../drizzle/meta/_journal.json';
 import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { activityKinds } from '../../src/db/schema/directory';
+import { activityKinds } from '../../src/db/schema/lists';
 import { createLog } from '../../src/log';
 import catalog from '../../src/modules/matching/shipped-catalog.json';
 import { monthBounds } from '../../src/modules/sales/model';

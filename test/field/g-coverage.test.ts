@@ -2,7 +2,7 @@ import { describe, expect, spyOn, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
 import { countParts } from '../../src/db/queries';
-import { activities } from '../../src/db/schema/directory';
+import { activities } from '../../src/db/schema/lists';
 import { applications, idempotencyKeys } from '../../src/db/schema/people';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
 import { ApplicationsBody } from '../../src/modules/coverage/model';

@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { tags } from '../../src/http/docs/introduction';
+import { tags } from '../../src/http/docs/routes';
 import { seedDemo } from '../../src/seed';
 import { createTestApp, testConfig } from './app';
 import { exampleTarget } from './documented';

@@ -10,7 +10,7 @@ import {
   uniqueIndex,
 } from 'drizzle-orm/sqlite-core';
 import type { Applicant, CarrierPricing } from '../../shared/carrier';
-import { staff } from './directory';
+import { staff } from './lists';
 
 /** 64 random bits in hexadecimal. */
 export const randomRevision: SQL<string> = sql`(lower(hex(randomblob(8))))`;

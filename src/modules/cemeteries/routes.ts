@@ -1,5 +1,5 @@
 import { Elysia } from 'elysia';
-import type { CemeteryRow } from '../../db/schema/directory';
+import type { CemeteryRow } from '../../db/schema/lists';
 import type { AppDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { problems, readProblems } from '../../http/problem-response';

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { and, eq, inArray, type SQL, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { activities, cemeteries, schemaCompatibility, staff } from '../../db/schema/directory';
+import { activities, cemeteries, schemaCompatibility, staff } from '../../db/schema/lists';
 import { users } from '../../db/schema/people';
 import { eventStatement, type Operator } from '../audit/store';
 import { CemeteryRecord } from '../cemeteries/model';

@@ -1,8 +1,17 @@
 import { toJsonSchema } from '@valibot/to-json-schema';
 import * as v from 'valibot';
 import { findFieldErrors } from '../../shared/field-errors';
-import { Catalog, CatalogCondition, CatalogProduct, CatalogRule } from './catalog-model';
-import { AllOf, AnyOf, Comparison, Condition, Not } from './conditions';
+import {
+  AllOf,
+  AnyOf,
+  Catalog,
+  CatalogCondition,
+  CatalogProduct,
+  CatalogRule,
+  Comparison,
+  Condition,
+  Not,
+} from './catalog-model';
 
 /** One line for each difference, in the order of the later catalogue. */
 export function diffCatalogs(before: Catalog, after: Catalog): string[] {

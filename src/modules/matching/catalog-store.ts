@@ -1,9 +1,8 @@
 import { and, asc, desc, eq, getTableColumns, gt, lt, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema/products';
+import { catalogVersions, conditions, productDisqualifiers, productRules, products } from '../../db/schema/lists';
 import { inSlices, nextTurn } from '../../shared/async';
-import type { Catalog, CatalogProduct, TextList } from './catalog-model';
-import type { Condition } from './conditions';
+import type { Catalog, CatalogProduct, Condition, TextList } from './catalog-model';
 import { penaltyOf, type StoredCatalog, type StoredProduct } from './match';
 
 type ProductRow = typeof products.$inferSelect;

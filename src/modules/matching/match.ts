@@ -1,5 +1,12 @@
-import { asciiJson, type Catalog, type TextList } from './catalog-model';
-import { type CompiledCondition, type Condition, compileCondition, type Truth } from './conditions';
+import {
+  asciiJson,
+  type Catalog,
+  type CompiledCondition,
+  type Condition,
+  compileCondition,
+  type TextList,
+  type Truth,
+} from './catalog-model';
 import { type FactName, type Facts, isAsked } from './facts';
 import type { Explanation, Match, Matches } from './model';
 

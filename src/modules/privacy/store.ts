@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { and, asc, eq, exists, getTableColumns, inArray, or, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import type { StaffRow } from '../../db/schema/directory';
-import { activities, staff } from '../../db/schema/directory';
+import type { StaffRow } from '../../db/schema/lists';
+import { activities, staff } from '../../db/schema/lists';
 import {
   applicationAttempts,
   applications,

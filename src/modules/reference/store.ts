@@ -1,7 +1,7 @@
 import { asc, eq, sql } from 'drizzle-orm';
 import * as v from 'valibot';
 import { type Database, writeBatch } from '../../db/client';
-import { referenceLists, referenceOptions } from '../../db/schema/directory';
+import { referenceLists, referenceOptions } from '../../db/schema/lists';
 import { Envelope } from '../../http/response';
 
 /** The titles of the reference lists. The index is the option's id: reword titles, but never move them. */

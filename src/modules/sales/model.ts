@@ -1,5 +1,5 @@
 import * as v from 'valibot';
-import { activityKinds, staffRoles } from '../../db/schema/directory';
+import { activityKinds, staffRoles } from '../../db/schema/lists';
 import { calendarDateAt, parseInstant, startOfDay } from '../../shared/calendar';
 import { hint } from '../../shared/field-errors';
 import { Identifier as ExactIdentifier, personName } from '../../shared/fields';

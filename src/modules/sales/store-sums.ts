@@ -1,12 +1,6 @@
 import { getTableColumns, isNotNull, type SQL, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
-import {
-  activities,
-  type activityKinds,
-  activitySums,
-  activitySumsProgress,
-  sumSpansMs,
-} from '../../db/schema/directory';
+import { activities, type activityKinds, activitySums, activitySumsProgress, sumSpansMs } from '../../db/schema/lists';
 import type { AppDeps } from '../../deps';
 import { describeError } from '../../log';
 import { every } from '../../shared/async';

@@ -1,8 +1,8 @@
 import { and, eq, inArray, or, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
 import { type Database, writeBatch } from '../../db/client';
 import { member, type UpsertCounts, upsertRows } from '../../db/queries';
-import type { activityKinds, StaffRow } from '../../db/schema/directory';
-import { activities, staff } from '../../db/schema/directory';
+import type { activityKinds, StaffRow } from '../../db/schema/lists';
+import { activities, staff } from '../../db/schema/lists';
 import { applications, users } from '../../db/schema/people';
 import { eventStatement, type Operator } from '../audit/store';
 import { type ActivityRecord, creditedKinds, ownActivityPrefix, type StaffRecord } from './model';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { activities } from '../../../src/db/schema/directory';
+import { activities } from '../../../src/db/schema/lists';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createTestApp } from '../../support/app';

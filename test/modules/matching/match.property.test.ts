@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
-import type { Condition } from '../../../src/modules/matching/conditions';
-import { compileCondition } from '../../../src/modules/matching/conditions';
+import type { Condition } from '../../../src/modules/matching/catalog-model';
+import { compileCondition } from '../../../src/modules/matching/catalog-model';
 import type { FactName, Facts, FactValue } from '../../../src/modules/matching/facts';
 import {
   compileCatalog,

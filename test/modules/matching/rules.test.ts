@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
-import type { Comparison, Condition } from '../../../src/modules/matching/conditions';
-import { compileCondition } from '../../../src/modules/matching/conditions';
+import type { Comparison, Condition } from '../../../src/modules/matching/catalog-model';
+import { compileCondition } from '../../../src/modules/matching/catalog-model';
 import type { FactName, Facts, FactValue } from '../../../src/modules/matching/facts';
 import { deriveFacts } from '../../../src/modules/matching/facts';
 

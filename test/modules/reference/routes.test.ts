@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
-import { referenceLists, referenceOptions } from '../../../src/db/schema/directory';
+import { referenceLists, referenceOptions } from '../../../src/db/schema/lists';
 import { createReferenceStore, HealthAndCareBody } from '../../../src/modules/reference/store';
 import { createTestApp } from '../../support/app';
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test';
 import fc from 'fast-check';
-import { activityKinds } from '../../../src/db/schema/directory';
+import { activityKinds } from '../../../src/db/schema/lists';
 import type { ActivityRecord } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { calendarDateAt } from '../../../src/shared/calendar';
