@@ -47,8 +47,8 @@ describe('lazy', () => {
 });
 
 describe('cached', () => {
-  const counter = () => {
-    const state = { nowMs: 1, loads: 0, isBroken: false };
+  const counter = ({ nowMs } = { nowMs: 1 }) => {
+    const state = { nowMs, loads: 0, isBroken: false };
     const failures: unknown[] = [];
     const read = cached({
       ttlMs: 1_000,
@@ -76,6 +76,13 @@ describe('cached', () => {
     state.nowMs += 999;
     expect(await read()).toEqual({ number: 1 });
     state.nowMs += 2;
+    expect(await read()).toEqual({ number: 2 });
+  });
+
+  test('loads again after the time to live when the first load was at 0', async () => {
+    const { state, read } = counter({ nowMs: 0 });
+    await read();
+    state.nowMs += 1_001;
     expect(await read()).toEqual({ number: 2 });
   });
 
