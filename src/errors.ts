@@ -45,9 +45,9 @@ export class OperatorError extends Error {
   override readonly name: string = 'OperatorError';
 }
 
-/** The code of an operating system error. */
-export function errorCode(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
+/** The code of an operating system error, or `otherwise` for an error without one. */
+export function errorCode(error: unknown, otherwise = 'unknown reason'): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : otherwise;
 }
 
 /** The error and its chain of causes, the outermost first. */

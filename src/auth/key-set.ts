@@ -11,7 +11,7 @@ import {
 import { createLocalJWKSet } from 'jose/jwks/local';
 import { type JWTVerifyGetKey, type JWTVerifyOptions, jwtVerify } from 'jose/jwt/verify';
 import * as v from 'valibot';
-import { AppError } from '../errors';
+import { AppError, errorCode } from '../errors';
 
 /** The algorithms that a token checked by a JWKS may have. */
 export const keySetAlgorithms = ['EdDSA', 'Ed25519', 'ES256', 'RS256'] as const;
@@ -167,7 +167,7 @@ async function fetchText(url: URL): Promise<string> {
 
 function connectionFault(error: unknown): KeySetError {
   if (error instanceof Error && error.name === 'TimeoutError') return new KeySetError('timeout', { cause: error });
-  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  const code = errorCode(error, '');
   const isTls = /CERT|TLS|SSL|ISSUER|SIGNATURE/.test(code);
   return new KeySetError(isTls ? 'tls' : 'unreachable', { code, cause: error });
 }

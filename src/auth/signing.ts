@@ -2,6 +2,7 @@ import { createSecretKey, randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { SignJWT } from 'jose/jwt/sign';
+import { errorCode } from '../errors';
 
 export const developmentSecretPath = 'data/development-auth-secret';
 
@@ -47,7 +48,7 @@ export function developmentSecret(): string {
     // A link never replaces a file, so two processes that start at the same time read the same secret.
     linkSync(draft, developmentSecretPath);
   } catch (error) {
-    if (!isErrno(error, 'EEXIST')) throw error;
+    if (errorCode(error) !== 'EEXIST') throw error;
   } finally {
     rmSync(draft, { force: true });
   }
@@ -74,8 +75,4 @@ export async function writeDemoTokens(
   writeFileSync(path, `${JSON.stringify(tokens, null, 2)}\n`, { mode: 0o600 });
   chmodSync(path, 0o600);
   return tokens;
-}
-
-function isErrno(error: unknown, code: string): boolean {
-  return error instanceof Error && 'code' in error && error.code === code;
 }

@@ -120,7 +120,7 @@ async function get(url: string, headers: Record<string, string> = {}): Promise<R
     return await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) });
   } catch (error) {
     if (error instanceof Error && error.name === 'TimeoutError') return 'TIMEOUT';
-    return error instanceof Error && 'code' in error ? String(error.code) : 'no connection';
+    return errorCode(error, 'no connection');
   }
 }
 

@@ -1,4 +1,5 @@
 import { readFileSync, statSync } from 'node:fs';
+import { errorCode } from '../errors';
 import { type Environment, type Fault, NonEmpty, setting } from './validators';
 
 /** Settings whose value may be in a file, named by the setting with the suffix `_FILE`. */
@@ -113,7 +114,7 @@ function readSecret(path: string): { text: string; mode: number } | { rule: stri
     }
     return { text, mode: file.mode };
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown reason';
+    const code = errorCode(error);
     return { rule: reasons[code] ?? `names a file that cannot be read (${code})` };
   }
 }

@@ -15,6 +15,7 @@ import {
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import Connection from 'libsql';
+import { errorCode } from '../errors';
 import { commandName } from '../shared/build';
 import { DatabaseError, isBusy, type TokenFault } from './errors';
 
@@ -100,10 +101,6 @@ export function removeEmpty(path: string): void {
   for (const suffix of ['', '-journal']) rmSync(`${path}${suffix}`, { force: true });
 }
 
-function errorCode(error: unknown): unknown {
-  return error instanceof Error && 'code' in error ? error.code : undefined;
-}
-
 function toOpenFailure(path: string, error: unknown): DatabaseFileError {
   const code = errorCode(error) === 'EROFS' ? 'SQLITE_READONLY' : 'SQLITE_CANTOPEN';
   return new DatabaseFileError(code, openAdvice(path, code), error);
@@ -151,7 +148,7 @@ function statOf(path: string) {
 }
 
 /** Checks the permissions that SQLite needs: read and write each file, create and remove files in the folder. */
-function refusalOf(path: string, isFolder: boolean): unknown {
+function refusalOf(path: string, isFolder: boolean): string | undefined {
   try {
     accessSync(path, constants.R_OK | constants.W_OK | (isFolder ? constants.X_OK : 0));
     return undefined;

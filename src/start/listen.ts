@@ -71,7 +71,7 @@ function failureOfOpening(): string | undefined {
     closeSync(openSync(devNull, 'r'));
     return undefined;
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    const code = errorCode(error);
     return code === 'EMFILE' || code === 'ENFILE' ? code : undefined;
   }
 }
