@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { SignJWT } from 'jose/jwt/sign';
 import { errorCode } from '../errors';
 
-export const developmentSecretPath = 'data/development-auth-secret';
+const developmentSecretPath = 'data/development-auth-secret';
 
 /** The secret of an earlier start in this folder; undefined if there is none. */
 export function readDevelopmentSecret(): string | undefined {

@@ -25,7 +25,7 @@ export const magicLastNames = {
 
 export type Fault = keyof typeof magicLastNames;
 
-export function faultOf(lastName: string): Fault | undefined {
+function faultOf(lastName: string): Fault | undefined {
   return isFault(lastName) ? lastName : undefined;
 }
 
@@ -53,7 +53,7 @@ const slowMs = 60_000;
 const hugeBytes = 50_000_000;
 const hugeChunk = new Uint8Array(1_000_000).fill(32);
 
-export interface SandboxDeps {
+interface SandboxDeps {
   readonly store: SandboxStore;
   readonly clock: () => Date;
   /** The bearer token that every request must carry; undefined accepts every request. */

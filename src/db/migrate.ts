@@ -22,7 +22,7 @@ interface MigrationOptions {
   readonly beforeChange?: (() => Promise<void>) | undefined;
 }
 
-export interface MigrationResult {
+interface MigrationResult {
   /** The database had no migration before. */
   readonly isNew: boolean;
   readonly applied: readonly { readonly name: string; readonly tookMs: number }[];
@@ -95,7 +95,7 @@ export async function requireMigratable({ $client }: Database): Promise<void> {
 }
 
 /** The pending migrations of a database, and its differences from the applied migrations. */
-export interface SchemaReport {
+interface SchemaReport {
   readonly pending: readonly string[];
   /** Differences that prevent a migration and a start, audit triggers first. */
   readonly blocking: readonly SchemaFinding[];

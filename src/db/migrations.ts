@@ -55,7 +55,7 @@ const earlierHashes: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** A difference between the migrations that a database records and those of this build. */
-export interface HistoryFault {
+interface HistoryFault {
   readonly detail: string;
   /** The migration to record when the schema is complete; undefined if this build does not know it. */
   readonly migration?: Migration;

@@ -16,7 +16,7 @@ import { withTimeout } from '../shared/async';
 import { carrierOutcome } from '../shared/carrier';
 import type { CarrierObserver, DatabaseName, DatabaseObserver, Tracing } from './events';
 
-export interface ExporterSettings {
+interface ExporterSettings {
   /** Without `/v1/traces`. */
   readonly endpoint: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -26,7 +26,7 @@ export interface ExporterSettings {
 }
 
 /** Sends spans as OTLP in JSON, without retries. Unlike the SDK's exporters, it reads no environment variables. */
-export function createOtlpExporter({ endpoint, headers, timeoutMs, onChange }: ExporterSettings): SpanExporter {
+function createOtlpExporter({ endpoint, headers, timeoutMs, onChange }: ExporterSettings): SpanExporter {
   let lastReason: string | undefined;
 
   /** @returns the reason of a failure */

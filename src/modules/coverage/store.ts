@@ -39,7 +39,7 @@ export interface ApplicationCap {
   readonly since: number;
 }
 
-export interface NewApplication extends ChangeOrigin {
+interface NewApplication extends ChangeOrigin {
   readonly id: string;
   readonly userId: string;
   readonly flow: ApplicationRow['flow'];
@@ -50,7 +50,7 @@ export interface NewApplication extends ChangeOrigin {
   readonly cap?: ApplicationCap | undefined;
 }
 
-export interface KeyUse {
+interface KeyUse {
   readonly userId: string;
   readonly path: string;
   readonly key: string;

@@ -22,9 +22,9 @@ const ruleColumns = {
   textList: sql<TextList>`${productRules.textList}`,
 };
 
-export type CatalogSource = 'shipped' | 'imported';
+type CatalogSource = 'shipped' | 'imported';
 
-export interface CatalogVersion {
+interface CatalogVersion {
   readonly id: number;
   readonly contentHash: string;
   readonly source: CatalogSource;
@@ -187,7 +187,7 @@ export function createCatalogStore(db: Database) {
   }
 }
 
-export interface VersionOrigin {
+interface VersionOrigin {
   readonly source: CatalogSource;
   readonly contentHash: string;
   readonly now: Date;

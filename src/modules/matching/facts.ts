@@ -25,7 +25,7 @@ export interface Ratio {
 export type FactValue = number | Ratio | string | boolean | readonly string[];
 
 /** Determines the operators of a fact. */
-export type FactKind = 'number' | 'ratio' | 'text' | 'flag' | 'list';
+type FactKind = 'number' | 'ratio' | 'text' | 'flag' | 'list';
 
 type Sections = { [Section in AnswerSection]: NonNullable<Answers[Section]> };
 

@@ -108,8 +108,7 @@ export const Profile = v.object({
 export type Profile = v.InferOutput<typeof Profile>;
 
 /** `user.insurance`: a result, replaced as a whole. */
-export const Insurance = v.object({ matches: v.optional(Matches) });
-export type Insurance = v.InferOutput<typeof Insurance>;
+const Insurance = v.object({ matches: v.optional(Matches) });
 
 /** `user.purchase`: the application of the latest response, replaced as a whole. */
 export const Purchase = v.object({

@@ -60,7 +60,7 @@ export const userRecordColumns = {
 } as const;
 
 /** One version of a record for matching: its answers, and the JSON around the insurance that matching computes. */
-export interface StoredAnswers
+interface StoredAnswers
   extends RecordVersion,
     Pick<UserRow, 'updatedAt' | 'insurance' | 'newestAnswers' | AnswerSection> {
   readonly beforeInsurance: string;
