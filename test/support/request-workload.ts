@@ -23,7 +23,8 @@ test('workload', async () => {
     OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
   });
   process.argv = process.argv.slice(0, 2);
-  await import('../../src/main');
+  const { runProcess } = await import('../../src/main');
+  await runProcess();
   const tokens = v.parse(Tokens, await Bun.file('data/demo-tokens.json').json());
   const send = async (index: number) => {
     const response =
