@@ -224,7 +224,7 @@ export function positiveInteger(text: string): number {
 /** The demo user is of an age to insure in each of them. */
 const years = { first: 2000, last: 2045 };
 
-/** A date or date-time at which a clock can stand still, as it was written. */
+/** Checks a date or date-time for a stopped clock and returns it unchanged. */
 export function moment(text: string): string {
   if (parseInstant(text, 'UTC') === undefined) {
     throw new InvalidArgumentError(

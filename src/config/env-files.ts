@@ -83,7 +83,7 @@ function requireReadable(file: string): void {
   if (statSync(file).isDirectory()) throw refuse('which is a folder');
 }
 
-/** Bun takes the files of development when NODE_ENV is not set, whatever the mode of the bundle is then. */
+/** Without NODE_ENV, Bun reads the development files, although the bundle is in production. */
 function requireNoFilesOfAMode(execArgv: readonly string[]): void {
   if (execArgv.includes('--no-env-file') || namedFiles(execArgv).length > 0) return;
   const faults = ['production', 'development']

@@ -166,7 +166,7 @@ describe('role escalation', () => {
     }
   });
 
-  test('a manager sees only the own team, whatever team the request names', async () => {
+  test('a manager sees only the own team, also if the request names another team', async () => {
     for (const name of ['managerId', 'manager', 'teamId', 'team', 'staffId', 'id', 'sub']) {
       const options = { as: 'rival', roles: ['salesManager'], headers: headersThatName };
       const response = await call('GET', glance, options);

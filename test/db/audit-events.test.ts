@@ -91,7 +91,7 @@ describe.each(places)('the audit log in $place', ({ url }) => {
     expect(JSON.stringify(await auditEventsOf({ db }, 'ada'))).not.toContain('Canary');
   });
 
-  test('dates a change without a request by the database clock, whatever the record says', async () => {
+  test('dates a change without a request by the database clock, also if the record has another time', async () => {
     const db = await open(await url());
     const from = Date.now() - 5_000;
     await db.$client.execute(

@@ -92,7 +92,7 @@ describe('F12 a secret in a file', () => {
     ]);
   });
 
-  test('F12 cannot be a folder, whatever size the file system reports', () => {
+  test('F12 cannot be a folder, of any size that the file system reports', () => {
     const folder = temporaryFolder();
     for (let index = 0; statSync(folder).size <= 64 * 1024; index += 1) {
       if (index === 3000) return;

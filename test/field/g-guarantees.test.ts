@@ -35,7 +35,7 @@ test('G11 a cemetery has the same _id on every database and in every version', a
   });
 });
 
-test('G11 the audit log records a refusal once an hour, whatever other events of the user exist', async () => {
+test('G11 the audit log records a refusal once an hour, also among other events of the user', async () => {
   const testApp = await createTestApp();
   const audit = createAuditStore(testApp.db);
   const event = { userId: 'ada', actor: 'person', requestId: 'request-1' } as const;

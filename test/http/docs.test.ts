@@ -157,7 +157,7 @@ describe('/swagger/json', () => {
     for (const part of [
       '"name":"page","in":"query","required":false,"schema":{"description":"Page number from 1","type":"integer","minimum":1',
       '"name":"limit","in":"query","required":false,"schema":{"description":"Entries per page","type":"integer","minimum":1,"maximum":1000',
-      'The calendar date as written counts, whatever the offset',
+      'The calendar date as written counts, regardless of the offset',
       'is ambiguous',
       'USPS code of a state',
       'rounded to two decimals',

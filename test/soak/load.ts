@@ -17,11 +17,11 @@ export interface Load {
 
 /** Visits of one user sometimes overlap, and the load does not saturate two cores. */
 const people = 400;
-const visitors = 12;
+const concurrentUsers = 12;
 const pauseMs = 15;
 const timeoutMs = 20_000;
 
-/** Runs `visitors` journeys at a time, with a pause after each request. */
+/** Runs `concurrentUsers` journeys at a time, with a pause after each request. */
 export async function startLoad(address: string): Promise<Load> {
   const tokens = await tokensOf(people);
   const errors = new Map<string, number>();
@@ -59,7 +59,7 @@ export async function startLoad(address: string): Promise<Load> {
       }
     }
   };
-  const visits = Array.from({ length: visitors }, visit);
+  const visits = Array.from({ length: concurrentUsers }, visit);
 
   return {
     take() {

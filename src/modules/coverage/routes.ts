@@ -131,7 +131,7 @@ function coverageDetail(flow: string, operationId: string) {
     summary: `Start a ${flow} application at the partner carrier`,
     description:
       'Returns the carrier’s number and pricing in `user.purchase.partner`. The same data never start a second ' +
-      'application: a repeated request, a second tab and a retry get the same number. Whatever the carrier decides, the ' +
+      'application: a repeated request, a second tab and a retry get the same number. Regardless of the decision, the ' +
       'identity fills empty fields of `user.profile` and replaces no answer; use `POST /v2/private/user/profile` to ' +
       'correct an answer.',
     operationId,

@@ -27,7 +27,7 @@ export interface CoverageRequest {
   readonly applicant: Applicant;
   readonly idempotencyKey: string | undefined;
   readonly preconditions: Preconditions;
-  /** Called after the identity is stored, whatever the outcome of the application. */
+  /** Called after the identity is stored, also if the application then fails. */
   readonly onSaved?: (record: RecordVersion) => void;
   readonly requestId: string;
 }

@@ -40,7 +40,7 @@ export function dateOfBirth(today: () => CalendarDate) {
   return v.pipe(
     v.string(),
     v.description(
-      'YYYY-MM-DD, or a date-time that begins so. The calendar date as written counts, whatever the offset. A date-time ' +
+      'YYYY-MM-DD, or a date-time that begins so. The calendar date as written counts, regardless of the offset. A date-time ' +
         'whose offset is `Z` and whose time is not midnight is ambiguous: it may be a local midnight in UTC, which is ' +
         'the day before east of Greenwich. Send the date alone',
     ),

@@ -13,7 +13,7 @@ const title = { type: 'string', minLength: 1, maxUnits: maxTitleLength, storable
 const selection = (properties, required) => ({ type: 'object', additionalProperties: false, properties, required });
 const list = (items) => ({ type: 'array', nullable: true, maxItems, items });
 
-/** The life-insurance deep dive, as a frontend sends it. */
+/** The request body of the life-insurance deep dive. */
 export const lifeInsuranceSchema = {
   type: 'object',
   additionalProperties: false,
@@ -27,10 +27,10 @@ export const lifeInsuranceSchema = {
   },
 };
 
-/** Nothing is coerced, filled in or dropped, and every fault is named. */
+/** Does not coerce values, add defaults or drop fields, and reports all errors. */
 export const ajvOptions = { allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false };
 
-/** What JSON Schema has no word for; its `maxLength` counts code points. */
+/** Adds rules that JSON Schema lacks; its `maxLength` counts code points. */
 export function addKeywords(ajv) {
   const text = { type: 'string', errors: false };
   ajv.addKeyword({ ...text, keyword: 'maxUnits', validate: (most, value) => value.length <= most });
@@ -45,7 +45,7 @@ export function addKeywords(ajv) {
   return ajv;
 }
 
-/** The first fault of each field. */
+/** The first error of each field. */
 export function findFieldErrors(ajvErrors) {
   const byPointer = new Map();
   for (const error of ajvErrors) {

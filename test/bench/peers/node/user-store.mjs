@@ -6,14 +6,14 @@ const columns =
   'id, profile, insurance, ltc_lifetime_care, purchase, life_insurance, lifetime_care, version, created_at, updated_at';
 
 /**
- * The users of a database file, durable before a save is answered.
+ * The users of a database file. A save is durable before its response.
  *
  * @param {string} path
  */
 export function openUserStore(path) {
   const database = new Database(path, { timeout: lockTimeoutMs });
   database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON');
-  // A kept statement of this driver is safe with `all` alone: `get` leaves it unfinished.
+  // Only `all` is safe for a reused statement of this driver: `get` does not read to the end.
   const prepare = (/** @type {string} */ sql) => database.prepare(sql).raw(true);
   const find = prepare(`SELECT ${columns} FROM users WHERE id = ?`);
   const save = prepare(saveStatement(merged));

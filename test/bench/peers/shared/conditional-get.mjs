@@ -1,5 +1,5 @@
 /**
- * Whether a caller that sends this `If-None-Match` has what `tag` names (RFC 9110 §13.1.2, weak comparison).
+ * Whether `If-None-Match` lists `tag` (RFC 9110 §13.1.2, weak comparison).
  *
  * @param {string | undefined} header
  * @param {string} tag

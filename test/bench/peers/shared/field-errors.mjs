@@ -1,10 +1,10 @@
 import { maxItems } from './life-insurance.mjs';
 import { Problem } from './problem.mjs';
 
-/** A caller can do nothing with more. */
+/** Bounds the response. */
 const shownErrors = 100;
 
-/** What is said of a broken rule. `bound` is what it allows. */
+/** The message for each rule. `bound` is the limit of the rule. */
 const sentences = {
   unknown_field: () => 'is not a known field',
   required: () => 'is required',
@@ -30,7 +30,7 @@ function isRule(rule) {
 }
 
 /**
- * One broken rule, in words that hold nothing of what was sent.
+ * One validation error. Its message contains no part of the input.
  *
  * @param {string} pointer
  * @param {string} rule
@@ -52,7 +52,7 @@ export function toPointer(keys) {
 }
 
 /**
- * Refuses a list with too many items. A schema that names every fault looks at each item before it counts them.
+ * Rejects a list with too many items. A schema that reports all errors validates each item before it counts them.
  *
  * @param {unknown} body
  */

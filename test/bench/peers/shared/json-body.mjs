@@ -5,7 +5,7 @@ const otherCharset = /;\s*charset\s*=\s*(?!"?utf-8"?\s*(?:;|$))/i;
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * Reads a body as JSON; null when there is none, whatever its Content-Type.
+ * Reads a body as JSON; null when there is none, with any Content-Type.
  *
  * @param {Uint8Array} bytes
  * @param {{ type: string | undefined, encoding: string | undefined }} headers

@@ -8,9 +8,9 @@ export const financialPriorities = /** @type {const} */ ([
 export const livingStatuses = /** @type {const} */ (['stayHome', 'upgrade', 'downsize', 'rent']);
 export const billsAndDebts = /** @type {const} */ (['medical', 'mortgage', 'cc', 'auto', 'other']);
 
-/** Most items that any list may hold. */
+/** The maximum number of items of any list. */
 export const maxItems = 100;
-/** Most UTF-16 units of a title. */
+/** The maximum length of a title in UTF-16 units. */
 export const maxTitleLength = 200;
 
 /**
@@ -52,7 +52,7 @@ function emptied({ selections, customSelections }) {
 }
 
 /**
- * Whether the patch clears one of the two lists, after which `policySupport` may hold none.
+ * Whether the patch clears one of the two lists, after which `policySupport` may be empty.
  *
  * @param {ReturnType<typeof toLifeInsurancePatch>} patch
  */

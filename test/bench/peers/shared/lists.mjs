@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 /**
- * The answer of the reference lists, prepared once.
+ * The response of the reference lists, prepared once.
  *
  * @param {string} path
  */

@@ -14,7 +14,7 @@ export function createLog() {
 }
 
 /**
- * What a log may hold of an error: the text of a database error carries SQL with its values.
+ * Returns the name and code of an error, not its message: a database error may contain SQL with its values.
  *
  * @param {unknown} error
  */

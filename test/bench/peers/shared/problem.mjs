@@ -1,4 +1,4 @@
-/** The failures that the three routes can meet, with the words and numbers of the service. */
+/** The errors of the three routes, with the texts and codes of the service. */
 const kinds = {
   'malformed-json': {
     code: 200,
@@ -57,7 +57,7 @@ const kinds = {
 };
 
 /**
- * A failure whose text may be shown to the caller.
+ * An error whose text is part of the response.
  *
  * @typedef {{ pointer: string, rule: string, message: string }} FieldError
  */
@@ -76,7 +76,7 @@ export class Problem extends Error {
 }
 
 /**
- * The status, headers and RFC 9457 body that a failure is answered with.
+ * The status, headers and RFC 9457 body of an error response.
  *
  * @param {Problem} problem
  * @param {{ path: string, requestId: string }} request

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 
-/** Anything else would go into logs and headers as it was sent. */
+/** The log and the response headers contain the id, so other characters are rejected. */
 const shape = /^[\w-]{8,64}$/;
 
 /**
- * The id of a request: the one that was sent, if it is fit to be repeated, else a new one.
+ * Returns the id of a request: the id that was sent if it is valid, else a new one.
  *
  * @param {string | string[] | undefined} sent
  */

@@ -1,4 +1,4 @@
-/** What every peer is started with: `<runtime> <server> <databasePath> <listsPath>` and AUTH_SECRET. */
+/** The arguments and settings of every peer: `<runtime> <server> <databasePath> <listsPath>` and AUTH_SECRET. */
 export function readSettings() {
   const [databasePath, listsPath] = process.argv.slice(2);
   const secret = process.env.AUTH_SECRET;

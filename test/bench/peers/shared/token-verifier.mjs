@@ -9,8 +9,8 @@ const cachedTokens = 10_000;
 const cacheTtlMs = 60_000;
 
 /**
- * Gives the subject of an `Authorization` header, or throws a Problem. A token that passed is remembered, for a minute
- * and never past its `exp`.
+ * Returns the subject of an `Authorization` header, or throws a Problem. A verified token is cached for a minute, and never
+ * after its `exp`.
  *
  * @param {string} secret
  */

@@ -1,5 +1,5 @@
 /**
- * A record, its sections parsed.
+ * A record with parsed sections.
  *
  * @typedef {{ id: string, profile: object | null, insurance: object | null, ltcLifetimeCare: object | null,
  *   purchase: object | null, lifeInsurance: object | null, lifetimeCare: object | null, version: number,
@@ -7,7 +7,7 @@
  */
 
 /**
- * The body of every answer about a user: a section that holds no answer is absent.
+ * The body of a response with a user. A section without answers is absent.
  *
  * @param {UserRow} row
  */
@@ -28,7 +28,7 @@ export function toUserBody(row) {
 }
 
 /**
- * The headers of every answer about a user.
+ * The headers of a response with a user.
  *
  * @param {UserRow} row
  */
