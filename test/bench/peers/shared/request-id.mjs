@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 
-/** The log and the response headers contain the id, so other characters are rejected. */
+/** Other ids are replaced, because the log and the response headers contain the id. */
 const shape = /^[\w-]{8,64}$/;
 
 /**
