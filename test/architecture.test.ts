@@ -170,6 +170,16 @@ describe('source code', () => {
     ).toEqual([]);
   });
 
+  test('imports the app only in main.ts, and its type in the client', () => {
+    const importers = source.flatMap(({ path, imports }) =>
+      imports.filter(({ from }) => from === 'src/app').map(({ isTypeOnly }) => ({ path, isTypeOnly })),
+    );
+    expect(importers).toEqual([
+      { path: 'src/client/api.ts', isTypeOnly: true },
+      { path: 'src/main.ts', isTypeOnly: false },
+    ]);
+  });
+
   test('has a client that imports only types from the service', () => {
     const isClient = (path: string) => /^src\/client(\/|$|\.ts$)/.test(path);
     const client = source.filter(({ path }) => isClient(path));
