@@ -92,7 +92,7 @@ async function requireFit({ $client }: Database): Promise<void> {
 const patienceMs = 500;
 const factsTtlMs = 5_000;
 
-interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycle'> {
+interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycle' | 'monotonicMs'> {
   readonly config: Pick<AppDeps['config'], 'metricsToken'>;
   readonly readFacts: () => Promise<DatabaseFacts>;
   /** The code of the error that prevents writes; undefined if writes succeed. */
@@ -100,16 +100,15 @@ interface MetricsDeps extends Pick<AppDeps, 'metrics' | 'rateLimits' | 'lifecycl
 }
 
 /** `GET /metrics` with the metrics token. The route exists only if the settings have one. */
-export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...database }: MetricsDeps) {
+export function createMetricsRoute({ metrics, rateLimits, lifecycle, monotonicMs, config, ...database }: MetricsDeps) {
   const plugin = new Elysia({ name: 'http.metrics' });
   if (metrics === undefined || config.metricsToken === undefined) return plugin;
   const { metricsToken: source } = config;
   const expected = () => digest(`Bearer ${currentSecret(source)}`);
   const facts = cached({
     ttlMs: factsTtlMs,
-    load: async () => ({
-      current: await withTimeout(database.readFacts(), patienceMs, () => undefined).catch(() => undefined),
-    }),
+    now: monotonicMs,
+    load: async () => ({ current: await database.readFacts().catch(() => undefined) }),
     onReloadFailure: () => undefined,
   });
   // The last result; a scrape does not wait longer than `patienceMs` for a new one.
@@ -125,7 +124,9 @@ export function createMetricsRoute({ metrics, rateLimits, lifecycle, config, ...
         throw new AppError('unauthenticated', { headers: { 'www-authenticate': 'Bearer' } });
       }
       const probing = withTimeout(probe(), patienceMs, () => undefined).catch(() => undefined);
-      const [{ current }] = await Promise.all([facts(), probing]);
+      // The timeout is outside the cache, so that scrapes share one read for as long as it runs.
+      const reading = withTimeout(facts(), patienceMs, () => ({ current: undefined }));
+      const [{ current }] = await Promise.all([reading, probing]);
       const text = await metrics.print({
         inFlight: server?.pendingRequests ?? 0,
         database: current,
