@@ -150,7 +150,7 @@ export function createLog(
 
 type ListedFields = ReturnType<typeof listedFields>;
 
-/** More than there are kinds. Lines of further kinds are not limited. */
+/** Lines of further kinds are not limited. */
 const maxRepeatedKinds = 1_000;
 
 /**
@@ -158,37 +158,36 @@ const maxRepeatedKinds = 1_000;
  * interval without a line of the kind, a line at the level `info` has the total.
  */
 function limitRepeats(write: (label: LineLevel, fields: ListedFields, message: string) => void, summaryMs: number) {
-  const kinds = new Map<string, { summarize(isLast: boolean): void; note(): void }>();
-  const open = (kind: string, label: 'warn' | 'error', fields: ListedFields, message: string) => {
+  const kinds = new Map<string, { count: number; summarize(isLast: boolean): void }>();
+  const open = (key: string, label: 'warn' | 'error', fields: ListedFields, message: string) => {
     const { requestId: _, frames: __, application: ___, ...shared } = fields;
-    let [count, total] = [0, 1];
-    const summarize = (isLast: boolean) => {
-      if (count > 0) write(label, { ...shared, count }, `${message} (repeated)`);
-      else if (!isLast) {
-        clearInterval(timer);
-        kinds.delete(kind);
-        if (total > 1) write('info', { ...shared, count: total }, `${message} (ended)`);
-      }
-      total += count;
-      count = 0;
-    };
-    const timer = setInterval(summarize, summaryMs, false);
-    timer.unref();
-    kinds.set(kind, {
-      summarize,
-      note() {
-        count += 1;
+    let total = 1;
+    const kind = {
+      count: 0,
+      summarize(isLast: boolean) {
+        const { count } = kind;
+        if (count > 0) write(label, { ...shared, count }, `${message} (repeated)`);
+        else if (!isLast) {
+          clearInterval(timer);
+          kinds.delete(key);
+          if (total > 1) write('info', { ...shared, count: total }, `${message} (ended)`);
+        }
+        total += count;
+        kind.count = 0;
       },
-    });
+    };
+    const timer = setInterval(kind.summarize, summaryMs, false);
+    timer.unref();
+    kinds.set(key, kind);
   };
   return {
     write(label: 'warn' | 'error', fields: ListedFields, message: string) {
-      const kind = kindOfLine(label, fields, message);
-      const known = kinds.get(kind);
-      if (known !== undefined) known.note();
+      const key = kindOfLine(label, fields, message);
+      const kind = kinds.get(key);
+      if (kind !== undefined) kind.count += 1;
       else {
         write(label, fields, message);
-        if (kinds.size < maxRepeatedKinds) open(kind, label, fields, message);
+        if (kinds.size < maxRepeatedKinds) open(key, label, fields, message);
       }
     },
     summarize() {

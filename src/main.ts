@@ -150,7 +150,7 @@ export async function openService({ args, environment, output, onConfigured }: S
       tasks.push(startReconciler(services.submissions, deps), startSummingActivities(deps));
       // The clock of a demo may be wrong, and each start of a demo creates its data again.
       if (demo === undefined) tasks.push(startAuditRetention(services.audit, deps, config.auditRetentionDays));
-      announce(address, { config, sources, log, tokens: tokens.kept, demo });
+      announce(address, { config, sources, log, tokens: tokens.stored, demo });
     },
     async stop(exitCode, drainMs) {
       let finalCode = exitCode;
@@ -235,7 +235,7 @@ async function openDependencies(
     tracing,
     verifyToken,
     hasTokenKeys: verifyToken.hasKeys,
-    demoTokens: tokens.kept?.tokens,
+    demoTokens: tokens.stored?.tokens,
     newId: () => Bun.randomUUIDv7(),
     newRequestId: () => Bun.randomUUIDv7(),
     ...demo?.ids,

@@ -268,7 +268,7 @@ describe.concurrent('failing start', () => {
     const { exitCode, stderr } = await failToStart({ environment: { DATABASE_URL: other.url.origin } });
     await other.stop(true);
     expect(exitCode).toBe(1);
-    expect(stderr).toContain('does not answer as a libSQL server');
+    expect(stderr).toContain('is not a libSQL server');
   });
 
   test.skipIf(!hasSqld)('reports the migrate command when a remote database is not migrated', async () => {

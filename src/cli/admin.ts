@@ -12,7 +12,7 @@ import { type DemoData, findDemoData, removeDemoData } from '../modules/demo-dat
 import { findDemoTraces, seedDatabase } from '../seed';
 import { commandName } from '../shared/build';
 import { parseInstant } from '../shared/calendar';
-import { type Context, confirm, durationSeconds, moment, readSettings, subject } from './context';
+import { type Context, confirm, durationSeconds, instantArgument, readSettings, subject } from './context';
 import { withDatabase, withOpened } from './database';
 import { printResult } from './output';
 
@@ -69,7 +69,7 @@ export function tokenCommand(context: Context): Command {
         .argParser(durationSeconds)
         .default(3600, '1h'),
     )
-    .option('--now <time>', 'the date or date-time of issue, for a service with a stopped clock', moment)
+    .option('--now <time>', 'the date or date-time of issue, for a service with a stopped clock', instantArgument)
     .option('--json', 'print the token and its expiry as JSON', false)
     .action(async (options: TokenOptions) => {
       const config = readSettings(context, 'token');

@@ -5,7 +5,7 @@ import { isBundle } from '../shared/build';
 import { ConfigError, Settings } from './settings';
 import type { Environment, Fault } from './validators';
 
-/** A setting in a file. */
+/** A setting as a file has it. */
 interface Written {
   readonly file: string;
   /** The rest of the line after `KEY=`. */
@@ -14,7 +14,7 @@ interface Written {
   readonly value: string | undefined;
 }
 
-/** Where the settings of this process came from. */
+/** The sources of the settings of this process. */
 export interface SettingSources {
   readonly mode: string;
   /** The folder in which Bun looks for `.env`. */
@@ -25,7 +25,7 @@ export interface SettingSources {
 
 let loaded: SettingSources | undefined;
 
-/** Where the settings of this process came from; undefined before they were loaded. */
+/** Returns undefined before the settings are loaded. */
 export function settingSources(): SettingSources | undefined {
   return loaded;
 }
@@ -62,7 +62,7 @@ export function loadSettings(
   return loaded;
 }
 
-/** The message of a ConfigError, with a line that says where the settings came from. */
+/** Returns the message of a ConfigError with a line about the sources of the settings. */
 export function describeConfigError({ message }: ConfigError): string {
   if (loaded === undefined) return message;
   const { mode, folder, files } = loaded;
@@ -93,11 +93,11 @@ function requireNoFilesOfAMode(execArgv: readonly string[]): void {
   if (faults.length > 0) throw new ConfigError(faults);
 }
 
-/** Puts the values of one file in the place of those from the files that Bun has read. The environment wins over both. */
+/** Replaces the values from the files that Bun has read by those of one file. The environment has precedence over both. */
 function replaceFiles(environment: Record<string, string | undefined>, byBun: readonly string[], file: string): void {
   const inherited = inheritedEnvironment();
   for (const [key, { value }] of byBun.flatMap((path) => [...readEnvFile(path)])) {
-    // `bun run` passes what it has read from files on to its script, where it looks inherited.
+    // The values that `bun run` has read from files look inherited in its script.
     if (environment[key] === value || (inherited !== undefined && inherited[key] === undefined))
       delete environment[key];
   }
@@ -145,7 +145,7 @@ function inheritedEnvironment(): Environment | undefined {
   }
 }
 
-/** The file that wins comes first: https://bun.com/docs/runtime/environment-variables. */
+/** The file with the highest precedence is first: https://bun.com/docs/runtime/environment-variables. */
 function filesThatBunReads(options: readonly string[], { BUN_ENV, NODE_ENV }: Environment): string[] {
   if (options.includes('--no-env-file')) return [];
   const named = namedFiles(options);
@@ -213,7 +213,7 @@ function ruleFor({ file, text, value }: Written, read: string | undefined): stri
   if (read === undefined) return `in ${file} is not read: a quote in a line before it is not closed`;
   const remedies = [
     ...(/\$/.test(text) ? ['write \\$ for each $'] : []),
-    ...(value === undefined || /#/.test(text) ? ['put it between quotes (\' " or `) that it does not hold'] : []),
+    ...(value === undefined || /#/.test(text) ? ['put it between quotes (\' " or `) that it does not contain'] : []),
     ...(/\\/.test(text) ? ['put a value with a backslash between single quotes'] : []),
   ];
   return `in ${file} is not read as it is written: ${remedies.join(', ')}, or set it in the environment`;

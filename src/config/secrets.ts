@@ -32,7 +32,7 @@ export function namesSecretFile(environment: Environment): boolean {
   return secretSettings.some((secret) => Boolean(environment[`${secret}_FILE`]));
 }
 
-/** A secret, or a function that returns the current one where it can be replaced. */
+/** A secret, or a function that returns the current value of a secret that can be replaced. */
 export type SecretSource = string | undefined | (() => string | undefined);
 
 export function currentSecret(source: SecretSource): string | undefined {
@@ -48,10 +48,10 @@ const reasons: Readonly<Record<string, string>> = {
 };
 
 /**
- * Fills in the secrets that are in files.
+ * Reads the secrets that are in files.
  *
- * @param isUsed whether a setting matters; the files of the others are not read
- * @returns the environment with the values, what makes a file unusable, and files that every user can read or change
+ * @param isUsed whether a setting is needed; the files of the others are not read
+ * @returns the environment with the values, the unusable files, and the files that every user can read or change
  */
 export function withSecretFiles(given: Environment, isUsed: (key: string) => boolean = () => true) {
   const environment: Record<string, string | undefined> = { ...given };
@@ -60,7 +60,7 @@ export function withSecretFiles(given: Environment, isUsed: (key: string) => boo
   for (const secret of secretSettings) {
     const key = `${secret}_FILE`;
     const path = given[key];
-    // The schema reports an empty one.
+    // The schema reports an empty path.
     if (!path || !isUsed(secret)) continue;
     if (given[secret] !== undefined) {
       faults.push({ key, rule: `and ${secret} are both set: set one of them` });
@@ -83,12 +83,12 @@ export function withSecretFiles(given: Environment, isUsed: (key: string) => boo
     environment,
     faults,
     warnings,
-    /** Whether a secret has no value because of its file: it is not reported as missing too. */
+    /** Whether the file of a secret is unusable, so that the secret is not also reported as missing. */
     isUnreadable: (secret: string) => faults.some(({ key }) => key === `${secret}_FILE`),
   };
 }
 
-/** The secret in a file, without a byte order mark and one line break at the end; undefined unless it is UTF-8. */
+/** Decodes a secret, without a byte order mark and one line break at the end. Returns undefined unless it is UTF-8. */
 export function secretText(content: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(content).replace(/\r?\n$/, '');

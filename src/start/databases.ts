@@ -106,7 +106,7 @@ export async function openPreparedDatabase(
     const remedy = keyRemedy(codeOf(error));
     if (remedy !== '') throw new OperatorError(`The database ${place} cannot be used (${codeOf(error)}).${remedy}`);
     if (findDatabaseError(error)?.isUnavailable !== true) {
-      if (codeOf(error) === 'UNKNOWN') throw new OperatorError(`${place} does not answer as a libSQL server.`);
+      if (codeOf(error) === 'UNKNOWN') throw new OperatorError(`${place} is not a libSQL server.`);
       throw new OperatorError(`The database ${place} refuses this service (${codeOf(error)}).`);
     }
     log.warn({ code: codeOf(error) }, 'the database is unreachable: requests get 503 until it responds');
@@ -146,7 +146,7 @@ async function checkSchema(db: Database, config: Config, log: Log): Promise<void
   if (!config.isProduction) return;
   const { isMarked, hasRows } = await findDemoTraces(db);
   if (isMarked) log.warn({ database: place }, 'development created this database: run planning doctor');
-  else if (hasRows) log.warn({ database: place }, 'this database holds demo data: run planning doctor');
+  else if (hasRows) log.warn({ database: place }, 'this database contains demo data: run planning doctor');
 }
 
 /** Opens the configured replica. Without one, reads use the database itself. */

@@ -9,7 +9,7 @@ import { isLoopbackName } from '../http/rate-limits';
 import type { Log } from '../log';
 import { buildIdentity, commandName } from '../shared/build';
 import { describeZone } from '../shared/calendar';
-import type { KeptTokens } from './services';
+import type { StoredTokens } from './services';
 
 const remedies: Readonly<Record<string, string>> = {
   EADDRINUSE: ' Another program does; set PORT to a free one.',
@@ -18,8 +18,7 @@ const remedies: Readonly<Record<string, string>> = {
 };
 
 /**
- * Checks that the service can listen, and returns the port: a free one for 0. Without `reusePort`, a port is taken even if
- * the other program shares it.
+ * Checks that the service can listen, and returns the port; 0 gets a free one.
  *
  * @throws OperatorError
  */
@@ -49,7 +48,7 @@ function withBrackets(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-const everyMs = 2_000;
+const checkIntervalMs = 2_000;
 
 /**
  * Logs once when the process has no free file descriptor, and once when it has one again. Bun does not report a failed
@@ -58,15 +57,15 @@ const everyMs = 2_000;
 export function watchDescriptors(log: Pick<Log, 'error' | 'info'>): void {
   let isOut = false;
   setInterval(() => {
-    const code = failureOfOpening();
+    const code = descriptorFault();
     if ((code !== undefined) === isOut) return;
     isOut = code !== undefined;
     if (code === undefined) log.info('file descriptors are free again');
     else log.error({ code }, 'no file descriptor is free: new connections wait until one is');
-  }, everyMs).unref();
+  }, checkIntervalMs).unref();
 }
 
-function failureOfOpening(): string | undefined {
+function descriptorFault(): string | undefined {
   try {
     closeSync(openSync(devNull, 'r'));
     return undefined;
@@ -85,11 +84,11 @@ interface Started {
   readonly config: Config;
   readonly sources: SettingSources;
   readonly log: Log;
-  readonly tokens: KeptTokens | undefined;
+  readonly tokens: StoredTokens | undefined;
   readonly demo: FrozenClock | undefined;
 }
 
-/** People at a terminal get lines to read and paste; production gets one line of JSON like every other. */
+/** Prints the addresses and a first request for a terminal. In production, writes one log line. */
 export function announce(address: string, { config, sources, log, tokens, demo }: Started): void {
   const base = config.publicUrl ?? address;
   const data = placeOf(config.database.url);
@@ -100,7 +99,7 @@ export function announce(address: string, { config, sources, log, tokens, demo }
   }
   const hint = config.auth.key.kind === 'secret' ? `${commandName} token --sub NAME signs one` : 'of your issuer';
   const token = tokens?.tokens['demo-user'] ?? '<token>';
-  // Tokens are shown under a name of this machine alone, and the address that means all of them is none.
+  // The demo page requires a loopback name, and 0.0.0.0 is not one.
   const ownAddress = address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
   const hasPage = tokens !== undefined && isLoopbackName(new URL(ownAddress).hostname);
   const page = hasPage ? `  page     ${ownAddress}/\n` : '';

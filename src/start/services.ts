@@ -14,31 +14,32 @@ import { type Carrier, carrierId } from '../shared/carrier';
 import type { Metrics } from '../telemetry/events';
 import type { Telemetry } from '../telemetry/telemetry';
 
-/** The tokens that a start in development has made, and the file that they are in. */
-export interface KeptTokens {
+/** The demo tokens of a development start, and their file. */
+export interface StoredTokens {
   readonly tokens: DemoTokens;
   readonly path: string;
 }
 
 /**
- * How tokens are checked; where no key is configured, by one that is kept in `data/`, with two tokens to try it.
+ * Returns the settings of the token verifier. Without a configured key, it uses the development key in `data/` and writes
+ * two demo tokens.
  *
- * @param issuedAt when those tokens say that they were made
- * @param path the file that they are kept in
+ * @param issuedAt `iat` of the demo tokens
+ * @param path the file of the demo tokens
  */
 export async function tokenSettings(
   config: Config,
   { issuedAt, path = 'data/demo-tokens.json' }: { readonly issuedAt: Date; readonly path?: string },
-): Promise<{ settings: TokenSettings; kept?: KeptTokens }> {
+): Promise<{ settings: TokenSettings; stored?: StoredTokens }> {
   const { key, ...claims } = config.auth;
   if (key.kind !== 'development') return { settings: { key, ...claims } };
   const { developmentSecret, writeDemoTokens } = await import('../auth/signing');
   const secret = developmentSecret();
-  const kept = { tokens: await writeDemoTokens(path, { secret, ...claims }, issuedAt), path: resolve(path) };
-  return { settings: { key: { kind: 'secret', secret }, ...claims }, kept };
+  const stored = { tokens: await writeDemoTokens(path, { secret, ...claims }, issuedAt), path: resolve(path) };
+  return { settings: { key: { kind: 'secret', secret }, ...claims }, stored };
 }
 
-/** The setting to compare with a refused token. Other reasons are faults of the caller. */
+/** The setting that a refused token suggests to check. Other reasons are errors of the client. */
 const settingOf: Partial<Record<TokenRefusal, string>> = {
   issuer: 'AUTH_ISSUER',
   'issuer-missing': 'AUTH_ISSUER',
@@ -47,7 +48,7 @@ const settingOf: Partial<Record<TokenRefusal, string>> = {
   key: 'AUTH_JWKS_URL',
 };
 const warnedEveryMs = 60 * 60_000;
-/** A fetch that fails for the same reason is logged at most this often. */
+/** Repeated failures of a fetch for the same reason are logged at this interval. */
 const keysWarnedEveryMs = 60_000;
 
 /**
@@ -80,12 +81,12 @@ export function watchTokens(log: Log, metrics?: Pick<Metrics, 'keysFetched'>): T
       else log.error(fields, 'the JWKS cannot be fetched: no token can be checked');
     },
     onRolesMissing() {
-      log.warn({ setting: 'AUTH_ROLES_CLAIM' }, 'none of the first tokens has this claim, so no caller has a role');
+      log.warn({ setting: 'AUTH_ROLES_CLAIM' }, 'none of the first tokens has this claim: no client has a role');
     },
   };
 }
 
-/** The configured carrier, or in development the sandbox, on a port and with a key that only this process knows. */
+/** Opens the configured carrier, or in development the sandbox, on a random port and with a random key. */
 export async function openCarrier(
   config: Config,
   clock: () => Date,
@@ -94,7 +95,7 @@ export async function openCarrier(
 ) {
   const { url } = config.carrier;
   if (url !== undefined) {
-    return { ...carrierOnceListening({ ...config.carrier, url, apiKey: carrierKey, observers }), sandbox: undefined };
+    return { ...createLazyCarrier({ ...config.carrier, url, apiKey: carrierKey, observers }), sandbox: undefined };
   }
   const { listenCarrierSandbox } = await import('../carrier-sandbox/server');
   const apiKey = crypto.randomUUID();
@@ -103,14 +104,14 @@ export async function openCarrier(
     const setting = 'The sandbox carrier’s database SANDBOX_DATABASE_URL';
     throw new OperatorError(`${setting} cannot be used (${code}).${keyRemedy(code)}`);
   });
-  return { ...carrierOnceListening({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
+  return { ...createLazyCarrier({ ...config.carrier, url: sandbox.url, apiKey, observers }), sandbox };
 }
 
 /**
  * Loads the carrier modules once the service listens. The start does not wait for them, and an application does not fail
  * because no file descriptor is free to load them.
  */
-function carrierOnceListening(settings: HttpCarrierSettings) {
+function createLazyCarrier(settings: HttpCarrierSettings) {
   const load = lazy(async () => {
     const { createHttpCarrier } = await import('../modules/coverage/http-carrier');
     // Bun starts its HTTP client with the first call, and exits if no file descriptor is free then.
@@ -126,12 +127,12 @@ function carrierOnceListening(settings: HttpCarrierSettings) {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The addresses of this machine, in the form of NO_PROXY. */
+/** Loopback addresses in the form of NO_PROXY. */
 const loopback = ['localhost', '127.0.0.0/8', '::1', '0.0.0.0', '::'];
 
 /**
- * Excludes this machine from the proxies of an environment. Bun's `fetch` sends loopback calls through `HTTP_PROXY` too;
- * it reads these variables at each call, and the lower-case one first.
+ * Adds the loopback addresses to NO_PROXY. Bun's `fetch` sends loopback requests through `HTTP_PROXY` too; it reads these
+ * variables at each request, the lower-case ones first.
  */
 export function excludeLoopback(environment: Record<string, string | undefined>): void {
   const known = read(environment, 'no_proxy');
@@ -148,7 +149,7 @@ export function proxyHostFor(address: string, environment: Environment): string 
   const { protocol, hostname, port } = new URL(address);
   const proxy =
     read(environment, protocol === 'http:' ? 'http_proxy' : 'https_proxy') ??
-    // In all_proxy, Bun ignores other schemes, such as socks5.
+    // Bun ignores other schemes in all_proxy, such as socks5.
     read(environment, 'all_proxy')?.replace(/^(?!https?:)\w+:.*/, '');
   if (!proxy) return undefined;
   const target = { host: bare(hostname), port: port || (protocol === 'http:' ? '80' : '443') };
@@ -188,7 +189,7 @@ function family(address: string): 'ipv4' | 'ipv6' {
   return isIP(address) === 6 ? 'ipv6' : 'ipv4';
 }
 
-/** Where each secret is in the settings, and whether a new value takes effect while the service runs. */
+/** The value of each secret in the settings, and whether a reload applies a new value. */
 const secrets: Readonly<Record<SecretSetting, { of: (config: Config) => string | undefined; isLive: boolean }>> = {
   DATABASE_AUTH_TOKEN: { of: ({ database }) => database.authToken, isLive: true },
   CARRIER_API_KEY: { of: ({ carrier }) => carrier.apiKey, isLive: true },
@@ -200,7 +201,7 @@ const secrets: Readonly<Record<SecretSetting, { of: (config: Config) => string |
   OTEL_EXPORTER_OTLP_HEADERS: { of: ({ tracing }) => JSON.stringify(tracing?.headers), isLive: false },
 };
 
-/** The secrets that a running service can replace, each as it is now. */
+/** The current values of the secrets that a reload can replace. */
 export function createSecrets(started: Config) {
   let current = started;
   return {
@@ -209,8 +210,8 @@ export function createSecrets(started: Config) {
     metricsToken: () => current.metricsToken,
 
     /**
-     * Reads the secrets again, puts into use those that can be, and logs each that has changed. After a fault everything
-     * stays as it is.
+     * Reads the secrets again, applies those that a running service can replace, and logs each change. An invalid setting
+     * leaves all values unchanged.
      */
     async reload(
       read: () => Config,
@@ -223,7 +224,7 @@ export function createSecrets(started: Config) {
       } catch (error) {
         if (!(error instanceof ConfigError)) throw error;
         for (const { key, rule } of error.faults) {
-          log.error({ setting: key, rule }, 'the secrets are not read again, because this setting cannot be used');
+          log.error({ setting: key, rule }, 'the secrets are not read again: this setting is invalid');
         }
         return;
       }

@@ -221,9 +221,9 @@ describe('demo', () => {
   });
 
   test.each([
-    [['--now', '2026-01-15'], '--now has a meaning with --demo alone'],
-    [['--demo', '--now', '2026-02-30'], 'must be a date that exists'],
-    [['--demo', '--now', '1999-12-31'], 'must lie between 2000 and 2045'],
+    [['--now', '2026-01-15'], '--now requires --demo'],
+    [['--demo', '--now', '2026-02-30'], 'must be a valid date'],
+    [['--demo', '--now', '1999-12-31'], 'must be between 2000 and 2045'],
     [['--demo', '--now'], 'argument missing'],
     [['--dmeo'], "unknown option '--dmeo'"],
     [['demo'], 'too many arguments'],

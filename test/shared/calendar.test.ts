@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { ageOn, calendarDateAt, parseCalendarDate } from '../src/shared/calendar';
+import { ageOn, calendarDateAt, parseCalendarDate } from '../../src/shared/calendar';
 
 describe('ageOn', () => {
   test.each([
@@ -65,7 +65,7 @@ describe('calendar date', () => {
     'is the same in a process with the time zone %s',
     (zone) => {
       const script = `
-      import { ageOn, calendarDateAt, parseCalendarDate } from ${JSON.stringify(join(import.meta.dirname, '../src/shared/calendar.ts'))};
+      import { ageOn, calendarDateAt, parseCalendarDate } from ${JSON.stringify(join(import.meta.dirname, '../../src/shared/calendar.ts'))};
       const today = calendarDateAt(new Date('2026-03-11T03:30:00Z'), 'America/New_York');
       process.stdout.write([parseCalendarDate('1970-04-04T23:30:00-10:00'), today, ageOn('1961-03-11', today)].join(' '));`;
       const child = Bun.spawnSync([process.execPath, '-e', script], {
