@@ -44,7 +44,7 @@ import { Profile, User, UserBody } from './modules/users/model';
 import { createUserRoutes } from './modules/users/routes';
 import { createSaveAnswers } from './modules/users/save';
 import { createUserStore } from './modules/users/store';
-import { createReadRecord, createWrittenVersions } from './modules/users/versions';
+import { createLastWrites, createReadRecord } from './modules/users/versions';
 import { calendarDateAt } from './shared/calendar';
 
 /** The most consecutive queries of one response. */
@@ -111,13 +111,14 @@ const models = {
 export function createServices(deps: AppDeps) {
   const { db, reads, replica } = deps;
   const today = () => calendarDateAt(deps.clock(), deps.config.reportTimeZone);
-  const written = replica && createWrittenVersions();
-  const users = createUserStore(db, written);
+  const lastWrites = replica && createLastWrites();
+  const users = createUserStore(db, lastWrites);
   const applications = createApplicationStore(db);
   const submissions = createSubmissions(deps, applications);
   return {
     today,
-    readRecord: replica && written ? createReadRecord(users.find, createUserStore(replica).find, written) : users.find,
+    readRecord:
+      replica && lastWrites ? createReadRecord(users.find, createUserStore(replica).find, lastWrites) : users.find,
     saveAnswers: createSaveAnswers(users, deps.clock),
     matching: createMatchingService(deps, { users, catalogs: createCatalogStore(db), today }),
     coverage: createCoverageService(deps, { users, applications, submissions }),

@@ -70,7 +70,7 @@ export function absenceOf(url: string): string | undefined {
   }
 }
 
-/** Gives Drizzle the interface of a libSQL client. This is the only place that classifies statements. */
+/** Gives Drizzle the interface of a libSQL client, and passes each statement to the method of its kind. */
 export function toDatabase(client: SqlClient): Database {
   const refuse = () => Promise.reject(new TypeError('Not supported: use writeBatch for a transaction'));
   const $client: Database['$client'] = {

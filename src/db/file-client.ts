@@ -39,8 +39,8 @@ interface FileSettings extends LossWatch {
 
 /**
  * Opens a database file in WAL mode: one connection with a prepared-statement cache, and group commit. A commit is
- * acknowledged, and visible to reads, only after the WAL is synced and the files are still those that were opened, so an
- * acknowledged write survives a power cut.
+ * acknowledged only after the WAL is synced and the files are still those that were opened, so an acknowledged write
+ * survives a power cut. A read of this client waits for that sync too; another process may read a commit before it.
  *
  * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read runs within
  * it. Syncs and checkpoints run on other threads.

@@ -7,7 +7,7 @@ export type WalSync = ReturnType<typeof createWalSync>;
 const walSalts = { offset: 16, bytes: 8 } as const;
 
 /**
- * Runs fdatasync on the write-ahead log (WAL) of a database file, on a thread of its own.
+ * Runs fdatasync on the write-ahead log (WAL) of a database file, on a thread of the pool.
  *
  * A commit with `synchronous=NORMAL` is consistent after a power cut but may be lost until the WAL is synced
  * (https://www.sqlite.org/pragma.html#pragma_synchronous); afterwards it is as durable as with FULL.

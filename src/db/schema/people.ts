@@ -39,7 +39,7 @@ export const users = sqliteTable(
      * without it, so it has a default.
      */
     revision: text('revision').notNull().default(randomRevision),
-    /** The request of the last change, for the audit triggers (drizzle/0006); null if the service made the change. */
+    /** The request of the last change, for the triggers (drizzle/0008, 0009); null if the service made the change. */
     requestId: text('request_id'),
     /** The version that the request created. A later change without a request id has another version. */
     requestVersion: integer('request_version'),
@@ -177,8 +177,8 @@ export const auditActions = [
 ] as const;
 
 /**
- * The audit log, without any value. Triggers (drizzle/0006) add an event in the statement that changes a record, and
- * reject a change, a replacement or an early removal of an event.
+ * The audit log, without any value. Triggers (drizzle/0008, 0009) add an event in the statement that changes a record,
+ * and reject a change, a replacement or an early removal of an event.
  */
 export const auditEvents = sqliteTable(
   'audit_events',

@@ -11,7 +11,7 @@ import { readPreconditions, saveConditionParameters } from '../../http/response'
 import type { CalendarDate } from '../../shared/calendar';
 import type { Applicant } from '../../shared/carrier';
 import { UserBody } from '../users/model';
-import { type RequestContext, saveProblems, userResponse } from '../users/save';
+import { type AuthenticatedContext, saveProblems, userResponse } from '../users/save';
 import { entityTag, type RecordVersion } from '../users/versions';
 import {
   ApplicationsBody,
@@ -114,7 +114,7 @@ export function createCoverageRoutes(
     );
 }
 
-interface CoverageContext extends RequestContext {
+interface CoverageContext extends AuthenticatedContext {
   readonly headers: { readonly 'idempotency-key'?: string | undefined };
 }
 

@@ -7,7 +7,7 @@ import { requestParameters } from '../../http/request-body';
 import { requestIdOf } from '../../http/request-context';
 import { describeError } from '../../log';
 import type { AuditStore } from '../audit/store';
-import type { RequestContext } from '../users/save';
+import type { AuthenticatedContext } from '../users/save';
 import { MonthlyGlanceBody, MonthlyGlanceQuery, monthBounds, resolveMonth, toMonthInput } from './model';
 import type { MonthOfSales, SalesStore } from './store';
 
@@ -82,10 +82,10 @@ export function createSalesRoutes(
   { sales: store, audit }: { sales: SalesStore; audit: AuditStore },
 ) {
   const { reportTimeZone } = config;
-  const eventOf = ({ client, set }: Pick<RequestContext, 'client' | 'set'>) =>
+  const eventOf = ({ client, set }: Pick<AuthenticatedContext, 'client' | 'set'>) =>
     ({ userId: client.id, requestId: requestIdOf(set), now: clock().getTime() }) as const;
   // Not awaited: the 403 must not depend on the database.
-  const recordRefusal = (context: Pick<RequestContext, 'client' | 'set'>) => {
+  const recordRefusal = (context: Pick<AuthenticatedContext, 'client' | 'set'>) => {
     audit
       .recordRefusal({ ...eventOf(context), action: 'refused', actor: 'person', section: 'monthlyGlance' })
       .catch((error: unknown) => deps.log.warn(describeError(error), 'could not record a refusal in the audit log'));

@@ -24,13 +24,17 @@ function toIso(epochMs: number): string {
 export const saveProblems = [...bodyProblems, 'precondition-failed'] as const;
 
 /** The context of an authenticated request. */
-export interface RequestContext {
+export interface AuthenticatedContext {
   readonly client: AuthenticatedClient;
   readonly request: Request;
   readonly set: Context['set'];
 }
 
-export type SaveAnswers = (section: AnswerSection, patch: MergePatch, context: RequestContext) => Promise<Response>;
+export type SaveAnswers = (
+  section: AnswerSection,
+  patch: MergePatch,
+  context: AuthenticatedContext,
+) => Promise<Response>;
 
 /**
  * Merges answers into a section of the user's record if the preconditions of the request hold, and responds with the
@@ -52,7 +56,7 @@ export function createSaveAnswers(store: UserStore, clock: () => Date): SaveAnsw
  */
 export function userResponse(
   record: UserRecord,
-  { request, set }: Omit<RequestContext, 'client'>,
+  { request, set }: Omit<AuthenticatedContext, 'client'>,
   json = toUserJson(record),
 ): Response {
   set.headers.etag = entityTag.format(record);

@@ -17,7 +17,7 @@ import {
   savedRow,
   versionColumns,
 } from './store-section';
-import type { RecordVersion, WrittenVersions } from './versions';
+import type { LastWrites, RecordVersion } from './versions';
 
 interface SectionSave {
   readonly userId: string;
@@ -73,8 +73,8 @@ const storedAnswers = { ...ownVersion, updatedAt, insurance, ...answers, beforeI
 
 export type UserStore = ReturnType<typeof createUserStore>;
 
-/** @param written collects the versions that the store writes, where a replica serves reads */
-export function createUserStore(db: Database, written?: WrittenVersions) {
+/** @param lastWrites receives each version that the store writes, if a replica serves reads */
+export function createUserStore(db: Database, lastWrites?: LastWrites) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
   const findAnswers = lazy(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
   const findRecord = lazy(() => db.select(userRecordColumns).from(users).where(isOfUser).prepare());
@@ -142,7 +142,7 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
   };
 
   const remember = (record: UserRecord | undefined): UserRecord | undefined => {
-    if (record !== undefined) written?.add(record);
+    if (record !== undefined) lastWrites?.add(record);
     return record;
   };
 
@@ -159,8 +159,9 @@ export function createUserStore(db: Database, written?: WrittenVersions) {
 
     /**
      * Merges the patch into one section with one statement and returns the whole record; the first save creates it.
-     * The version and `updatedAt` change only if the section changes. In the same transaction the
-     * trigger `users_made_audited` or `users_<section>_audited` writes the audit event.
+     * The version and `updatedAt` change only if the section or `newestAnswers` changes. In the same transaction a
+     * trigger writes the audit event: `users_made_audited`, `users_<section>_audited`, or `users_newest_answers_audited`
+     * if the section itself is unchanged.
      *
      * @returns undefined when the preconditions do not hold
      */

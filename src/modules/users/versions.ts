@@ -42,7 +42,7 @@ export function staleRecord(record: RecordVersion | undefined): AppError {
 const maxUsers = 100_000;
 
 /** The newest version of each user's record that this process has written, for read-your-writes with a replica. */
-export function createWrittenVersions() {
+export function createLastWrites() {
   const versions = new LRUCache<string, RecordVersion>({ max: maxUsers });
   return {
     add({ id, createdAt, version, revision }: RecordVersion & { readonly id: string }): void {
@@ -56,7 +56,7 @@ export function createWrittenVersions() {
     },
   };
 }
-export type WrittenVersions = ReturnType<typeof createWrittenVersions>;
+export type LastWrites = ReturnType<typeof createLastWrites>;
 
 type FindRecord<Stored> = (userId: string) => Promise<Stored | undefined>;
 export type ReadRecord<Stored> = (userId: string, knownTags: readonly string[]) => Promise<Stored | undefined>;
@@ -68,10 +68,10 @@ export type ReadRecord<Stored> = (userId: string, knownTags: readonly string[]) 
 export function createReadRecord<Stored extends RecordVersion>(
   findInPrimary: FindRecord<Stored>,
   findInReplica: FindRecord<Stored>,
-  written: WrittenVersions,
+  lastWrites: LastWrites,
 ): ReadRecord<Stored> {
   return async (userId, knownTags) => {
-    const own = written.find(userId);
+    const own = lastWrites.find(userId);
     const known = knownTags.flatMap((tag) => entityTag.parse(tag) ?? []);
     const needed = own === undefined ? known : [own, ...known];
     const found = await findInReplica(userId).catch(() => undefined);
@@ -79,7 +79,7 @@ export function createReadRecord<Stored extends RecordVersion>(
     const record = await findInPrimary(userId);
     // Another process has erased the record, or has created it again with a clock that is behind.
     const isGone = own !== undefined && (record === undefined || !isAtLeast(record, own));
-    if (isGone) written.remove(userId, own);
+    if (isGone) lastWrites.remove(userId, own);
     return record;
   };
 }

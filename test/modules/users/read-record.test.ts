@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { DatabaseError } from '../../../src/db/errors';
 import { readWithFallback } from '../../../src/db/replica';
 import { createUserStore } from '../../../src/modules/users/store';
-import { createReadRecord, createWrittenVersions } from '../../../src/modules/users/versions';
+import { createLastWrites, createReadRecord } from '../../../src/modules/users/versions';
 import { createTestApp } from '../../support/app';
 import { applicant } from '../../support/applicant';
 import { saveRoutes } from '../../support/contract';
@@ -84,17 +84,17 @@ describe('GET /v2/private/user with a replica', () => {
 
   test('G11 returns the saved version after 99,999 saves by other users', async () => {
     const { testApp, replica } = await setUp();
-    const written = createWrittenVersions();
-    const users = createUserStore(testApp.db, written);
-    const readRecord = createReadRecord(users.find, createUserStore(replica).find, written);
+    const lastWrites = createLastWrites();
+    const users = createUserStore(testApp.db, lastWrites);
+    const readRecord = createReadRecord(users.find, createUserStore(replica).find, lastWrites);
     const saved = await users.saveSection({ ...first, patch: { lastName: 'Byron' } });
     for (let other = 0; other < 99_999; other += 1) {
-      written.add({ id: `other-${other}`, createdAt: 0, version: 1, revision });
+      lastWrites.add({ id: `other-${other}`, createdAt: 0, version: 1, revision });
     }
     expect(await readRecord('ada', [])).toEqual(saved);
-    written.add({ id: 'one-more', createdAt: 0, version: 1, revision });
-    expect(written.find('other-0')).toBeUndefined();
-    expect(written.find('other-1')).toBeDefined();
+    lastWrites.add({ id: 'one-more', createdAt: 0, version: 1, revision });
+    expect(lastWrites.find('other-0')).toBeUndefined();
+    expect(lastWrites.find('other-1')).toBeDefined();
   });
 
   test('returns the profile that a failed application saved', async () => {
