@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as v from 'valibot';
 import { currentSecret, type SecretSource } from '../config/secrets';
+import type { Environment } from '../config/validators';
 import { packageRoot } from '../shared/build';
 import { encryptionOption } from './database-file';
 
@@ -63,7 +64,7 @@ export interface ReplicaProcessSettings {
   readonly authToken?: SecretSource;
   readonly encryptionKey?: string | undefined;
   readonly intervalMs: number;
-  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly environment: Environment;
   readonly isPrimaryReachable: () => Promise<boolean>;
   /** Called when the outcome of a sync differs from the previous one, and each time that the file is rebuilt. */
   readonly onSyncChange: (report: SyncReport) => void;

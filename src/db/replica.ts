@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { CircuitState, ConsecutiveBreaker, circuitBreaker, handleAll } from 'cockatiel';
 import Connection from 'libsql';
+import type { Environment } from '../config/validators';
 import type { DatabaseObserver } from '../telemetry/events';
 import { type Database, type DatabaseSettings, toDatabase } from './client';
 import { createStatementCache } from './connection';
@@ -120,7 +121,7 @@ type Place =
   | { readonly kind: 'file'; readonly path: string; readonly intervalMs: number };
 
 interface ReplicaWatch {
-  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly environment: Environment;
   /** Called with the reason when reads stop using the replica, and without one when they use it again. */
   readonly onChange: (reason?: string) => void;
   /** Called after each sync of an embedded replica. */

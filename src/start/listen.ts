@@ -75,17 +75,13 @@ function descriptorFault(): string | undefined {
   }
 }
 
-/** The clock of a demo, which --now freezes. */
-interface FrozenClock {
-  readonly frozenAt: Date | undefined;
-}
-
 interface Started {
   readonly config: Config;
   readonly sources: SettingSources;
   readonly log: Log;
   readonly tokens: StoredTokens | undefined;
-  readonly demo: FrozenClock | undefined;
+  /** The instant at which --now freezes the clock of a demo. */
+  readonly demo: { readonly frozenAt: Date | undefined } | undefined;
 }
 
 /** Prints the addresses and a first request for a terminal. In production, writes one log line. */
@@ -117,7 +113,7 @@ Try it:
 `);
 }
 
-function demoLines({ frozenAt }: FrozenClock): string {
+function demoLines({ frozenAt }: NonNullable<Started['demo']>): string {
   const clock = frozenAt === undefined ? '' : ` The clock is frozen at ${frozenAt.toISOString()}.`;
   return `
 Demo data, created again by each start with --demo. A start without --demo serves your data.${clock}

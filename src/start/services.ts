@@ -4,6 +4,7 @@ import type { DemoTokens } from '../auth/signing';
 import type { TokenRefusal, TokenSettings, TokenVerifier, TokenWatch } from '../auth/verifier';
 import type { SecretSetting } from '../config/secrets';
 import { type Config, ConfigError } from '../config/settings';
+import type { Environment } from '../config/validators';
 import { keyRemedy } from '../db/database-file';
 import { findDatabaseError } from '../db/errors';
 import { OperatorError } from '../errors';
@@ -124,8 +125,6 @@ function createLazyCarrier(settings: HttpCarrierSettings) {
   };
   return { carrier, loadCarrier: load };
 }
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Loopback addresses in the form of NO_PROXY. */
 const loopback = ['localhost', '127.0.0.0/8', '::1', '0.0.0.0', '::'];

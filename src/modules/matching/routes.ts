@@ -63,7 +63,8 @@ function createCurrentCatalog({
 const maxAttempts = 12;
 const backoffStepMs = 10;
 
-interface MatchRequest {
+/** Exported for the declarations of the client, which name it. */
+export interface MatchRequest {
   readonly userId: string;
   readonly preconditions: Preconditions;
   readonly requestId: string;
