@@ -2,7 +2,7 @@ import type * as v from 'valibot';
 import type { App } from '../app';
 import type { LifeInsuranceAnswers, LifetimeCareAnswers, LtcLifetimeCareAnswers } from '../modules/answers/model';
 import type { CemeteryQuery } from '../modules/cemeteries/model';
-import type { ApplicationsQuery, totalCoverageRequest } from '../modules/coverage/model';
+import type { ApplicationsQuery, totalCoverageRequest } from '../modules/coverage/service';
 import type { MatchesQuery } from '../modules/matching/model';
 import type { previewAnswers } from '../modules/matching/routes';
 import type { MonthlyGlanceQuery } from '../modules/sales/model';

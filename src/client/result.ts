@@ -1,5 +1,5 @@
+import { knownSlugs } from '../shared/problems' with { type: 'macro' };
 import type { ProblemKinds } from './api';
-import { knownSlugs } from './known-slugs' with { type: 'macro' };
 
 /** One broken rule of a request. `pointer` is a JSON pointer into the body, or the name of a query parameter. */
 export interface FieldError {

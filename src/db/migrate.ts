@@ -4,9 +4,17 @@ import { jitteredPause } from '../shared/async';
 import { commandName } from '../shared/build';
 import type { Database } from './client';
 import { DatabaseError, findDatabaseError } from './errors';
-import { historyFaults, type Migration, migrationsFolder, readMigrations } from './migrations';
+import {
+  historyFaults,
+  type Migration,
+  migrationsFolder,
+  readMigrations,
+  readSchema,
+  type SchemaDifference,
+  type SchemaSnapshot,
+  schemaDifferences,
+} from './migrations';
 import { incompatibilityDetails, schemaCodes, schemaState } from './schema-check';
-import { readSchema, type SchemaDifference, type SchemaSnapshot, schemaDifferences } from './schema-comparison';
 import type { SqlStatement } from './sql-client';
 
 const lockDeadlineMs = 30_000;

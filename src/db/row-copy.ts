@@ -1,5 +1,6 @@
 import { OperatorError } from '../errors';
 import { intactQuery } from './backup';
+import { quoted } from './migrations';
 import type { Row, RowStore, Statement } from './row-store';
 import {
   checksumOf,
@@ -15,7 +16,6 @@ import {
   type Table,
 } from './row-store';
 import { unfinishedTables } from './schema-check';
-import { quoted } from './schema-comparison';
 
 const migrationsTable = '__drizzle_migrations';
 

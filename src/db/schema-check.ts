@@ -3,7 +3,7 @@ import journal from '../../drizzle/meta/_journal.json' with { type: 'json' };
 import { withTimeout } from '../shared/async';
 import { commandName } from '../shared/build';
 import { beforeDeadline, DatabaseError, findDatabaseError, reasonOf } from './errors';
-import { blockingObjects } from './schema-comparison';
+import { blockingObjects } from './migrations';
 import { intercept, type SqlClient } from './sql-client';
 
 /** The schemas that this build knows, oldest first, each with the `created_at` of its row in `__drizzle_migrations`. */

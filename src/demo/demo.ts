@@ -8,7 +8,7 @@ import { OperatorError } from '../errors';
 import { createLog } from '../log';
 import { parseInstant } from '../shared/calendar';
 import { findFreePort } from '../start/listen';
-import answers from './answers.json' with { type: 'json' };
+import { demoAnswers } from './page';
 
 /**
  * Generates UUIDv7 values of 1 January 2026 from a series number and a counter, so that the same requests get the same ids.
@@ -109,14 +109,14 @@ function removeFiles(paths: readonly string[]): void {
   }
 }
 
-const { firstName, lastName, dateOfBirth, gender, state, email } = answers.profile;
+const { firstName, lastName, dateOfBirth, gender, state, email } = demoAnswers.profile;
 
 /** The requests of a frontend, in order. */
 const journey = [
-  ['/user/profile', answers.profile],
-  ['/ltc/lifetimeCare', answers.ltc],
-  ['/deepDives/lifeInsurance', answers.lifeInsurance],
-  ['/deepDives/lifetimeCare', answers.lifetimeCare],
+  ['/user/profile', demoAnswers.profile],
+  ['/ltc/lifetimeCare', demoAnswers.ltc],
+  ['/deepDives/lifeInsurance', demoAnswers.lifeInsurance],
+  ['/deepDives/lifetimeCare', demoAnswers.lifetimeCare],
   ['/engine/matches', {}],
   ['/ltc/totalCoverage', { firstName, lastName, dateOfBirth, gender, state, email }],
 ] as const;

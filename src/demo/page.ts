@@ -7,7 +7,71 @@ import { lazy } from '../shared/async';
 import { packageRoot } from '../shared/build';
 import { calendarDateAt } from '../shared/calendar';
 import { problemKinds } from '../shared/problems';
-import answers from './answers.json' with { type: 'json' };
+
+/** The answers of the demo user, by section. */
+export const demoAnswers = {
+  profile: {
+    firstName: 'Ada',
+    lastName: 'Lovelace',
+    dateOfBirth: '1960-12-10',
+    gender: 'Female',
+    state: 'VA',
+    email: 'ada@example.com',
+    heightCm: 165,
+    weightKg: 62,
+    seriousIllness: false,
+    inCare: false,
+    tobacco: false,
+  },
+  ltc: {
+    careFacilityType: 'assistedLiving',
+    facilityLocationPriority: 'nearfamily',
+    relationshipStatus: ['married'],
+    propertyStatus: ['ownOutRight'],
+    careCosts: 5500,
+    policyValue: 120000,
+    insuranceCover: ['payingFuneral', 'leavingForFamily'],
+    selections: [
+      {
+        id: 0,
+        title: 'An inheritance for my family',
+      },
+    ],
+  },
+  lifeInsurance: {
+    selections: [
+      {
+        id: 1,
+        title: 'My spouse',
+      },
+    ],
+    customSelections: [
+      {
+        title: 'My niece',
+      },
+    ],
+    financialPriorities: ['payingFuneral', 'leavingForKids'],
+    livingStatus: 'stayHome',
+    billsAndDebt: ['medical'],
+  },
+  lifetimeCare: {
+    selections: [
+      {
+        id: 0,
+        title: 'Gardening',
+      },
+    ],
+    customSelections: [
+      {
+        title: 'Restoring radios',
+      },
+    ],
+    careFacilityType: 'assistedLiving',
+    facilityLocationPriority: 'nearfamily',
+    familyHistory: ['dementia'],
+    careSafety: 3,
+  },
+};
 
 const monthsShown = 12;
 const monthNames = 'January February March April May June July August September October November December'.split(' ');
@@ -33,7 +97,7 @@ export function createDemoPage({
       }
       const { template, policy } = await load();
       const months = monthOptions(calendarDateAt(clock(), config.reportTimeZone));
-      const parts = { ...demoTokens, months, problems: problemLinks(), answers: JSON.stringify(answers) };
+      const parts = { ...demoTokens, months, problems: problemLinks(), answers: JSON.stringify(demoAnswers) };
       const values = new Map(Object.entries(parts));
       return new Response(
         template.replaceAll(/{{([\w-]+)}}/g, (_, name: string) => values.get(name) ?? ''),

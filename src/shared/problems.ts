@@ -210,3 +210,8 @@ export type ProblemSlug = keyof typeof problemKinds;
 export function isProblemSlug(value: unknown): value is ProblemSlug {
   return typeof value === 'string' && Object.hasOwn(problemKinds, value);
 }
+
+/** The client calls this as a macro at build time, so that it has the slugs without the texts. */
+export function knownSlugs(): string[] {
+  return Object.keys(problemKinds);
+}

@@ -273,10 +273,10 @@ describe('B11 built client', () => {
     const types = await Bun.file(join(installed, 'client/api.d.ts')).text();
     const own: Record<string, string> = {
       'src/client/api.ts': `${types}\nexport declare const operations: Operations;\n`,
-      'src/client/known-slugs.ts': 'export const knownSlugs = (): string[] => [];',
+      'src/shared/problems.ts': 'export const knownSlugs = (): string[] => [];',
     };
     const sources = [...new Bun.Glob('src/client/*.ts').scanSync(root)];
-    for (const path of ['src/client.ts', ...sources])
+    for (const path of new Set(['src/client.ts', ...sources, ...Object.keys(own)]))
       await Bun.write(join(folder, path), own[path] ?? Bun.file(join(root, path)));
     const compilerOptions = { lib: ['es2020'], types: [], rootDir: folder };
     const files = ['src/client.ts', join(import.meta.dirname, 'platform.d.ts')];
@@ -285,7 +285,7 @@ describe('B11 built client', () => {
     const compile = () => run(root, [process.execPath, join(root, 'node_modules/typescript/bin/tsc'), '-p', folder]);
     await compile();
     await Bun.write(
-      join(folder, 'src/client/known-slugs.ts'),
+      join(folder, 'src/shared/problems.ts'),
       `export const knownSlugs = (): string[] => [
          [''].findLast(Boolean), structuredClone(''), URL.canParse(''), AbortSignal.timeout(1), Object.hasOwn({}, ''),
          new AbortController(), crypto.randomUUID(),

@@ -4,7 +4,7 @@ import type { InferOutput } from 'valibot';
 import { type CallOptions, type ClientError, createClient, type Result, type User } from '../../src/client';
 import type { Api } from '../../src/client/api';
 import type { CemeteryPage } from '../../src/modules/cemeteries/model';
-import type { ApplicationsBody } from '../../src/modules/coverage/model';
+import type { ApplicationsBody } from '../../src/modules/coverage/service';
 import type { HealthAndCareBody } from '../../src/modules/reference/store';
 import type { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import type { UserBody } from '../../src/modules/users/model';

@@ -5,7 +5,7 @@ import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { createRepeatableIds } from '../../src/demo/demo';
-import { ApplicationsBody } from '../../src/modules/coverage/model';
+import { ApplicationsBody } from '../../src/modules/coverage/service';
 import { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import { UserBody } from '../../src/modules/users/model';
 import { lazy } from '../../src/shared/async';

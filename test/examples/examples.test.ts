@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { cpSync, mkdirSync, rmSync, symlinkSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { ApplicationsBody } from '../../src/modules/coverage/model';
+import { ApplicationsBody } from '../../src/modules/coverage/service';
 import { callerOf, type TestResponse, testSecret, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
 import { builtClient } from '../support/built-client';

@@ -5,7 +5,7 @@ import { countParts } from '../../src/db/queries';
 import { activities } from '../../src/db/schema/lists';
 import { applications, idempotencyKeys } from '../../src/db/schema/people';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
-import { ApplicationsBody } from '../../src/modules/coverage/model';
+import { ApplicationsBody } from '../../src/modules/coverage/service';
 import { createApplicationStore } from '../../src/modules/coverage/store';
 import { startReconciler } from '../../src/modules/coverage/submissions';
 import { createPersonalDataStore } from '../../src/modules/privacy/store';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { createRateLimits } from '../../src/http/rate-limits';
-import { ApplicationsBody } from '../../src/modules/coverage/model';
+import { ApplicationsBody } from '../../src/modules/coverage/service';
 import { parseCatalog } from '../../src/modules/matching/catalog-check';
 import { UserBody } from '../../src/modules/users/model';
 import { createUserStore } from '../../src/modules/users/store';

@@ -13,14 +13,14 @@ import type { Applicant } from '../../shared/carrier';
 import { UserBody } from '../users/model';
 import { type AuthenticatedContext, saveProblems, userResponse } from '../users/save';
 import { entityTag, type RecordVersion } from '../users/versions';
+import type { CoverageService } from './service';
 import {
   ApplicationsBody,
   ApplicationsQuery,
   IdempotencyKey,
   totalCoverageExamples,
   totalCoverageRequest,
-} from './model';
-import type { CoverageService } from './service';
+} from './service';
 import type { ListedApplication } from './store';
 
 const responses = {

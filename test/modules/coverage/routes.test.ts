@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { priceApplication } from '../../../src/carrier-sandbox/tariff';
 import { applicationAttempts, applications, idempotencyKeys, users } from '../../../src/db/schema/people';
-import { ApplicationsBody } from '../../../src/modules/coverage/model';
+import { ApplicationsBody } from '../../../src/modules/coverage/service';
 import { UserBody } from '../../../src/modules/users/model';
 import { createTestApp } from '../../support/app';
 import { privateRoutes } from '../../support/contract';
