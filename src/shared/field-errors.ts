@@ -132,6 +132,8 @@ function sentence(issue: Issue): string {
       const names = namesOf(issue);
       return `must be one of ${names.join(', ')}${hint(issue.input, names)}`;
     }
+    case 'integer':
+      return 'must be a whole number';
     case 'safe_integer':
       return 'must be a whole number below 2^53';
     case 'min_value':
