@@ -41,7 +41,7 @@ interface Service {
   readonly log: Log;
   readonly config: Config;
   /** Accepts requests and starts the background tasks. Throws OperatorError if the address is not available. */
-  listen(): void;
+  listen(): Promise<void>;
   /** Closes everything after `drainMs` and returns the exit code. A second call returns at once. */
   stop(exitCode: number, drainMs: number): Promise<number>;
   /** Calls run one after the other. */
@@ -90,7 +90,7 @@ export async function runProcess(): Promise<void> {
     void stop(1, 0);
   });
   try {
-    service.listen();
+    await service.listen();
   } catch (error) {
     await fail(error);
   }
@@ -127,15 +127,12 @@ export async function openService({ args, environment, output, onConfigured }: S
   const services = createServices(deps);
   const app = createApp(deps, services);
   await demo?.walkJourney(createApp, deps);
-  // The announcement for a terminal follows the log lines of the start.
-  if (!config.isProduction) await output.flush(logFlushMs);
-
   const tasks: BackgroundTask[] = [];
   let reloading = Promise.resolve();
   return {
     log,
     config,
-    listen() {
+    async listen() {
       try {
         app.listen({ hostname: host, port });
       } catch (error) {
@@ -143,6 +140,9 @@ export async function openService({ args, environment, output, onConfigured }: S
       }
       const address = addressOf(host, app.server?.port ?? port);
       opened.setAddress(address);
+      // The announcement for a terminal follows the log lines of the start.
+      if (!config.isProduction) await output.flush(logFlushMs);
+      if (deps.lifecycle.isDraining) return;
       opened
         .loadCarrier()
         .catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));

@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto';
 import * as v from 'valibot';
 import type { Database } from './db/client';
 import { createCemeteryStore } from './modules/cemeteries/store';
-import { demoActivities, demoCemeteries, demoStaff } from './modules/demo-data/store';
 import { readShippedCatalog, shippedFile } from './modules/matching/catalog-model';
 import { type CatalogStore, createCatalogStore } from './modules/matching/catalog-store';
 import { createReferenceStore } from './modules/reference/store';
@@ -25,6 +24,7 @@ export function hashCatalog(catalog: { readonly $schema?: unknown }): string {
 
 /** Stores demo cemeteries and a demo sales team. Existing rows stay unchanged. */
 export async function seedDemo(db: Database, now: Date): Promise<void> {
+  const { demoActivities, demoCemeteries, demoStaff } = await import('./modules/demo-data/store');
   const sales = createSalesStore(db);
   const keepsStored = true;
   await createCemeteryStore(db).upsert(demoCemeteries, { createdBy: 'demo', now, keepsStored });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import { openDatabase } from '../src/db/client';
 import { migrateDatabase } from '../src/db/migrate';
+import { openService } from '../src/main';
 import { UserBody } from '../src/modules/users/model';
 import { testSecret, testToken } from './support/app';
 import { createCommandLine } from './support/command';
@@ -191,6 +192,27 @@ describe('SIGTERM', () => {
     while (!output.includes('Try it')) output += decoder.decode((await reader.read()).value);
     shell.kill('SIGTERM');
     expect(await shell.exited).toBe(0);
+  });
+
+  test('stops the service while the log lines of its start wait for a stalled reader', async () => {
+    const { promise: written, resolve: write } = Promise.withResolvers<void>();
+    const cwd = temporaryFolder();
+    const service = await openService({
+      args: [],
+      environment: {
+        NODE_ENV: 'development',
+        PORT: '0',
+        AUTH_SECRET: testSecret,
+        DATABASE_URL: `file:${join(cwd, 'planning.db')}`,
+        CARRIER_URL: 'http://127.0.0.1:1',
+      },
+      output: { write: () => undefined, flush: () => written },
+    });
+    const listening = service.listen();
+    const stopping = service.stop(0, 0);
+    write();
+    expect(await stopping).toBe(0);
+    await listening;
   });
 
   test('exits after the shutdown timeout when a request never ends', async () => {

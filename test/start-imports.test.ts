@@ -8,7 +8,7 @@ const program = join(import.meta.dirname, 'support/start-and-list.ts');
 async function modulesOfStart(): Promise<string[]> {
   const child = Bun.spawn([process.execPath, program], {
     cwd: temporaryFolder(),
-    env: { PATH: process.env.PATH, PORT: '0', SEED_DEMO: 'false' },
+    env: { PATH: process.env.PATH, PORT: '0', SEED_DEMO: 'false', CARRIER_URL: 'http://127.0.0.1:1' },
     stdout: 'ignore',
     stderr: 'pipe',
   });
@@ -38,6 +38,10 @@ describe('modules loaded at start', () => {
   test('exclude the demo and the flag parser without flags', async () => {
     const idle = /\/node_modules\/commander\/|\/src\/(demo\/(?!page\.ts|answers\.json)|start\/flags\b)/;
     expect(modules.filter((path) => idle.test(path))).toEqual([]);
+  });
+
+  test('exclude the sandbox carrier and the demo data when a carrier is set', () => {
+    expect(modules.filter((path) => /\/src\/(carrier-sandbox|modules\/demo-data)\//.test(path))).toEqual([]);
   });
 
   test('exclude the carrier client before the first application', async () => {

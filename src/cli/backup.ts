@@ -53,6 +53,13 @@ and every table is compared with the server. A killed run leaves a file that end
 
 const noBackup = 'No backup was written';
 
+/** A source that could be copied and a copy that cannot be read point to the disk. */
+const copyRemedies = {
+  'not a database': ', so check the disk',
+  WRONG_ENCRYPTION_KEY: ', so check the disk',
+  damaged: ', so check the database and the disk',
+} as const;
+
 async function backUp(context: Context, file: string, options: BackupOptions): Promise<void> {
   const settings = readSettings(context, 'backup').database;
   const { encryptionKey: key } = settings;
@@ -67,11 +74,11 @@ async function backUp(context: Context, file: string, options: BackupOptions): P
       await copyDatabaseRows(settings, { url: `file:${partial}`, encryptionKey: key }, { command: 'copy' });
     } else {
       await copyDatabase(database, partial, key).catch((error: unknown) => {
-        throw toFileFailure(error, noBackup, database, key);
+        throw toFileFailure(error, noBackup, database, key, { target: file });
       });
     }
     steps.begin('Checking the copy');
-    const contents = await examine(partial, key, noBackup, `the copy of ${source}`);
+    const contents = await examine(partial, key, noBackup, `the copy of ${source}`, copyRemedies);
     steps.begin('Syncing the copy to disk');
     await syncToDisk(partial);
     steps.commit('Renaming the copy');

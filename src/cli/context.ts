@@ -154,7 +154,11 @@ export async function readSecret(
   if (file !== undefined && fromEnvironment !== undefined) {
     throw new OperatorError(`${variable} and ${option} are both set: give one of the two.`);
   }
-  const readFile = async (path: string) => (path === '-' ? buffer(stdin) : readFileSync(resolve(cwd, path)));
+  const readFile = async (path: string) => {
+    if (path !== '-') return readFileSync(resolve(cwd, path));
+    // A stream that was read to its end at a terminal cannot ask a question afterwards.
+    return stdin.isTTY ? readFileSync(0) : buffer(stdin);
+  };
   const text = fromEnvironment ?? secretText(await readFile(file ?? ''));
   if (text === undefined) throw new OperatorError(`The content of ${option} is not UTF-8 text.`);
   const secret = v.safeParse(form, text);

@@ -128,21 +128,21 @@ export async function examine(
  * Translates a failure to read or copy a database file to an OperatorError that begins with `outcome`; any other error
  * stays.
  *
- * @param advice follows the message about a file that cannot be read
+ * @param advice follows the message about a file that cannot be read; `target` is the file that is written
  */
 export function toFileFailure(
   error: unknown,
   outcome: string,
   database: string,
   key: string | undefined,
-  advice = '',
+  { advice = '', target = database }: { advice?: string | undefined; target?: string } = {},
 ): unknown {
   if (!(error instanceof DatabaseError) || error instanceof DatabaseFileError) return error;
   switch (error.code) {
     case 'SQLITE_BUSY':
       return error;
     case 'SQLITE_FULL':
-      return new OperatorError(`${outcome}: the disk has no room for the copy (SQLITE_FULL).`);
+      return new OperatorError(`${outcome}: the disk of ${dirname(target)} is full (SQLITE_FULL).`);
     case 'SQLITE_NOTADB':
       return new OperatorError(
         `${outcome}: ${database} cannot be read (${error.code}).${keyRemedy(keyFaultOf(database, key))}${advice}`,
@@ -172,7 +172,7 @@ export async function useAlone<Result>(
     if (error instanceof DatabaseError && error.code === 'SQLITE_BUSY') {
       throw new OperatorError(`${outcome}: another process has ${database} open. Stop the service first.`);
     }
-    throw toFileFailure(error, outcome, database, key, advice);
+    throw toFileFailure(error, outcome, database, key, { advice });
   }
 }
 

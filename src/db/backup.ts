@@ -1,4 +1,4 @@
-import { realpathSync, renameSync, rmSync, statfsSync, statSync } from 'node:fs';
+import { existsSync, realpathSync, renameSync, rmSync, statfsSync, statSync } from 'node:fs';
 import { open as openFile, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -95,8 +95,10 @@ async function createCheckedCopy(
   key: string | undefined,
   copy: (partial: string) => Promise<void>,
 ): Promise<string> {
-  const kept = `${database}.${kind}-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
-  const partial = `${kept}.partial`;
+  const named = `${database}.${kind}-${new Date().toISOString().replaceAll(/[:.]/g, '-')}`;
+  // Processes that start together may copy in the same millisecond.
+  const partial = `${named}.${process.pid}.partial`;
+  let kept = named;
   try {
     await writeFile(partial, '', { mode: 0o600, flag: 'wx' });
     await copy(partial);
@@ -105,7 +107,9 @@ async function createCheckedCopy(
       const handle = await openFile(file, 'r');
       await handle.sync();
       await handle.close();
-      if (file === partial) renameSync(partial, kept);
+      if (file !== partial) continue;
+      if (existsSync(named)) kept = `${named}-${process.pid}`;
+      renameSync(partial, kept);
     }
     return kept;
   } catch (error) {

@@ -1,5 +1,6 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { magicLastNames } from '../carrier-sandbox/server';
 import { type Config, ConfigError, readConfig } from '../config/settings';
 import type { Environment } from '../config/validators';
 import { lockFile } from '../db/database-file';
@@ -7,7 +8,7 @@ import type { AppDeps } from '../deps';
 import { OperatorError } from '../errors';
 import { createLog } from '../log';
 import { parseInstant } from '../shared/calendar';
-import { findFreePort } from '../start/listen';
+import { type DemoNotice, findFreePort } from '../start/listen';
 import { demoAnswers } from './page';
 
 /**
@@ -25,10 +26,8 @@ export function createRepeatableIds(series: number): () => string {
 /** Settings for which a demo has its own values, so that it never uses other data or another carrier. */
 const excluded = ['DATABASE_URL', 'SANDBOX_DATABASE_URL', 'CARRIER_URL', 'SEED_DEMO'] as const;
 
-export interface Demo {
+export interface Demo extends DemoNotice {
   readonly config: Config;
-  /** The instant of a frozen clock. */
-  readonly frozenAt: Date | undefined;
   readonly clock: () => Date;
   readonly tokens: { readonly issuedAt: Date; readonly path: string };
   readonly ids: Pick<AppDeps, 'newId' | 'newRequestId'>;
@@ -60,6 +59,7 @@ export function openDemo(environment: Environment, now: string | undefined): Dem
   return {
     config,
     frozenAt: frozenAtMs === undefined ? undefined : clock(),
+    failingNames: Object.keys(magicLastNames),
     clock,
     // The tokens are the same at each start of a year.
     tokens: { issuedAt: new Date(Date.UTC(clock().getUTCFullYear(), 0)), path: files.tokens },

@@ -1,6 +1,5 @@
 import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
-import { magicLastNames } from '../carrier-sandbox/server';
 import type { SettingSources } from '../config/env-files';
 import type { Config } from '../config/settings';
 import { placeOf } from '../db/client';
@@ -75,13 +74,19 @@ function descriptorFault(): string | undefined {
   }
 }
 
+export interface DemoNotice {
+  /** The instant at which --now freezes the clock. */
+  readonly frozenAt: Date | undefined;
+  /** The last names for which the sandbox carrier fails. */
+  readonly failingNames: readonly string[];
+}
+
 interface Started {
   readonly config: Config;
   readonly sources: SettingSources;
   readonly log: Log;
   readonly tokens: StoredTokens | undefined;
-  /** The instant at which --now freezes the clock of a demo. */
-  readonly demo: { readonly frozenAt: Date | undefined } | undefined;
+  readonly demo: DemoNotice | undefined;
 }
 
 /** Prints the addresses and a first request for a terminal. In production, writes one log line. */
@@ -113,10 +118,10 @@ Try it:
 `);
 }
 
-function demoLines({ frozenAt }: NonNullable<Started['demo']>): string {
+function demoLines({ frozenAt, failingNames }: DemoNotice): string {
   const clock = frozenAt === undefined ? '' : ` The clock is frozen at ${frozenAt.toISOString()}.`;
   return `
 Demo data, created again by each start with --demo. A start without --demo serves your data.${clock}
-The carrier fails for the last names ${Object.keys(magicLastNames).join(', ')}.
+The carrier fails for the last names ${failingNames.join(', ')}.
 `;
 }

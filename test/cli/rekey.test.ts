@@ -9,6 +9,7 @@ import { filesWith, keys } from '../support/encryption';
 import { amount } from '../support/long';
 import { programOf } from '../support/program';
 import { failToStart, startService } from '../support/service';
+import { until } from '../support/until';
 
 const cli = await programOf('src/cli/main');
 const [oldKey, newKey] = [keys.right, keys.wrong];
@@ -65,6 +66,27 @@ describe('planning rekey', () => {
     expect(line.files()).toEqual(['planning.db']);
     expect(statSync(line.path).mode & 0o777).toBe(0o600);
     expect(filesWith(line.cwd, [person])).toEqual(expected === 'none' ? ['data/planning.db'] : []);
+  });
+
+  test('reads the new key from a terminal and then asks for confirmation there', async () => {
+    const line = await setUp(undefined);
+    let output = '';
+    const command = Bun.spawn([process.execPath, cli, 'rekey', '--new-key-file', '-'], {
+      cwd: line.cwd,
+      env: { PATH: process.env.PATH, DATABASE_URL: `file:${line.path}` },
+      terminal: {
+        cols: 200,
+        data: (_, bytes) => {
+          output += new TextDecoder().decode(bytes);
+        },
+      },
+    });
+    // The line ends with its break, which a secret file may have; end of transmission ends the input.
+    command.terminal?.write(`${newKey}\n\x04`);
+    await until(() => output.includes('[y/N]'));
+    command.terminal?.write('y\n');
+    expect(await command.exited).toBe(0);
+    expect(await openedBy(line.path)).toBe('new');
   });
 
   test('reads the new key from a file or from standard input', async () => {

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 
 /** Two keys with a common prefix that is longer than a 32-byte key. */
@@ -17,10 +17,13 @@ export function filesWith(folder: string, texts: readonly string[]): string[] {
 /** The open files of a process, also deleted ones, that contain one of the texts. */
 export function openFilesWith(processId: number, texts: readonly string[]): string[] {
   const folder = `/proc/${processId}/fd`;
-  return readdirSync(folder)
-    .map((name) => join(folder, name))
-    .filter((path) => statSync(path, { throwIfNoEntry: false })?.isFile() && holdsAny(path, texts))
-    .map((path) => readlinkSync(path));
+  return (
+    readdirSync(folder)
+      .map((name) => join(folder, name))
+      .filter((path) => statSync(path, { throwIfNoEntry: false })?.isFile() && holdsAny(path, texts))
+      // The process may have closed a file meanwhile.
+      .flatMap((path) => (existsSync(path) ? [readlinkSync(path)] : []))
+  );
 }
 
 function holdsAny(path: string, texts: readonly string[]): boolean {
