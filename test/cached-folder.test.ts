@@ -2,8 +2,8 @@ import { expect, test } from 'bun:test';
 import { existsSync, mkdirSync, rmSync, utimesSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { Glob } from 'bun';
-import { cachedFolder, inputs } from './support/cached-folder';
-import { atEnd } from './support/cleanup';
+import { cachedFolder, inputs } from './support/artifacts';
+import { atEnd } from './support/resources';
 
 test('cachedFolder removes folders that were unused for an hour and keeps used ones', async () => {
   let count = 0;

@@ -9,12 +9,11 @@ import { magicLastNames } from '../src/carrier-sandbox/server';
 import { readResponse, testSecret } from './support/app';
 import { canary, canaryRequests, canaryWord, findCanaries } from './support/canaries';
 import { privateRoutes } from './support/contract';
-import { temporaryFolder } from './support/database';
+import { keys } from './support/database';
 import { echoCount, startEchoCarrier } from './support/echo-carrier';
-import { keys } from './support/encryption';
-import { type Service, startService } from './support/service';
+import { type Service, startService } from './support/processes';
+import { temporaryFolder, until } from './support/resources';
 import { metricsToken, startReceiver } from './support/telemetry';
-import { until } from './support/until';
 
 const own = canaryWord('subject');
 const coverage = '/v2/private/ltc/totalCoverage';

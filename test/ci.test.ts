@@ -1,8 +1,7 @@
 import { expect, test } from 'bun:test';
 import { chmod, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { temporaryFolder } from './support/database';
-import { runToEnd } from './support/run-to-end';
+import { runToEnd, temporaryFolder } from './support/resources';
 
 const script = join(import.meta.dirname, '../.ci/install-programs');
 

@@ -6,13 +6,17 @@ import { acquireLease } from '../src/db/queries';
 import { createHttpCarrier } from '../src/modules/coverage/http-carrier';
 import { createCatalogStore } from '../src/modules/matching/catalog-store';
 import { UserBody } from '../src/modules/users/model';
-import { createTestApp, type TestApp, type TestResponse } from './support/app';
-import { applicant } from './support/applicant';
-import { auditEventsOf } from './support/audit';
-import { coverageServiceOf } from './support/coverage';
-import { temporaryDatabase } from './support/database';
-import { startSandbox, testCarrier } from './support/sandbox';
-import { until } from './support/until';
+import {
+  applicant,
+  coverageServiceOf,
+  createTestApp,
+  startSandbox,
+  type TestApp,
+  type TestResponse,
+  testCarrier,
+} from './support/app';
+import { auditEventsOf, temporaryDatabase } from './support/database';
+import { until } from './support/resources';
 
 const Applications = v.object({
   data: v.object({ applications: v.array(v.object({ createdAt: v.string(), settledAt: v.string() })) }),

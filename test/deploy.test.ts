@@ -4,11 +4,10 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import packageJson from '../package.json';
 import { readConfig, Settings } from '../src/config/settings';
-import { buildMovedBundle } from './support/bundle';
-import { freePort } from './support/free-port';
-import { startService } from './support/service';
-import { hasSqld, sqldVersion } from './support/sqld';
-import { until } from './support/until';
+import { buildMovedBundle } from './support/artifacts';
+import { startService } from './support/processes';
+import { freePort, until } from './support/resources';
+import { hasSqld, sqldVersion } from './support/servers';
 
 const root = join(import.meta.dirname, '..');
 const read = (name: string) => Bun.file(join(root, name)).text();

@@ -3,11 +3,8 @@ import { openSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { createLog, describeError } from '../src/log';
-import { atEnd } from './support/cleanup';
-import { temporaryFolder } from './support/database';
-import { freePort } from './support/free-port';
-import { programOf } from './support/program';
-import { until } from './support/until';
+import { programOf } from './support/artifacts';
+import { atEnd, freePort, temporaryFolder, until } from './support/resources';
 
 const canary = 'Canary-4711';
 const main = await programOf('src/main');
@@ -248,7 +245,7 @@ describe('standard output', () => {
 
   test.skipIf(process.platform !== 'linux')('uses bounded memory with a stalled reader', async () => {
     // 100 MB of lines that are never read.
-    const child = Bun.spawn([process.execPath, join(import.meta.dirname, 'support/flood-log.ts')], {
+    const child = Bun.spawn([process.execPath, join(import.meta.dirname, 'support/child.ts'), 'flood-log'], {
       stdout: stalledPipe(),
       stderr: 'pipe',
     });

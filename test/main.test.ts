@@ -8,13 +8,10 @@ import { openService } from '../src/main';
 import { UserBody } from '../src/modules/users/model';
 import { testSecret, testToken } from './support/app';
 import { createCommandLine } from './support/command';
-import { temporaryFolder } from './support/database';
-import { keys } from './support/encryption';
-import { earlierMigrations } from './support/journal-folder';
-import { amount } from './support/long';
-import { failToStart, type Service, startService } from './support/service';
-import { hasSqld, startSqld } from './support/sqld';
-import { until } from './support/until';
+import { earlierMigrations, keys } from './support/database';
+import { failToStart, type Service, startService } from './support/processes';
+import { amount, temporaryFolder, until } from './support/resources';
+import { hasSqld, startSqld } from './support/servers';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const production = {

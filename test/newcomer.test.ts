@@ -2,9 +2,7 @@ import { expect, test } from 'bun:test';
 import { existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import { delimiter, join, resolve } from 'node:path';
 import packageJson from '../package.json';
-import { atEnd } from './support/cleanup';
-import { temporaryFolder } from './support/database';
-import { runProgram, runToEnd } from './support/run-to-end';
+import { atEnd, runProgram, runToEnd, temporaryFolder } from './support/resources';
 
 const root = join(import.meta.dirname, '..');
 const home = temporaryFolder();

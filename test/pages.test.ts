@@ -5,9 +5,8 @@ import type { Command } from 'commander';
 import { createProgram } from '../src/cli/main';
 import { ConfigError, readConfig } from '../src/config/settings';
 import { createTestApp } from './support/app';
-import { inlineCode, readMarkdown, shownOutput } from './support/markdown';
 import { blockErrors, inlineCommandErrors, settingErrors } from './support/page-blocks';
-import { pagePaths, withTables } from './support/page-tables';
+import { inlineCode, pagePaths, readMarkdown, shownOutput, withTables } from './support/pages';
 
 const root = join(import.meta.dirname, '..');
 const read = (path: string) => Bun.file(join(root, path)).text();

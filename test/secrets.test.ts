@@ -6,13 +6,11 @@ import { ConfigError, readConfig } from '../src/config/settings';
 import { openDatabase } from '../src/db/client';
 import { migrateDatabase } from '../src/db/migrate';
 import { seedDatabase } from '../src/seed';
-import { canaryApplicant } from './support/applicant';
+import { canaryApplicant } from './support/app';
 import { createCommandLine } from './support/command';
-import { temporaryFolder } from './support/database';
-import { cases, isLong } from './support/long';
-import { failToStart, type Start, startService } from './support/service';
-import { hasSqld, startSqld } from './support/sqld';
-import { until } from './support/until';
+import { failToStart, type Start, startService } from './support/processes';
+import { cases, isLong, temporaryFolder, until } from './support/resources';
+import { hasSqld, startSqld } from './support/servers';
 
 /** Every secret setting, each with a distinct word, so that a failure names it. */
 const secrets = {

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { temporaryFolder } from './support/database';
+import { temporaryFolder } from './support/resources';
 
-const program = join(import.meta.dirname, 'support/start-and-list.ts');
+const program = join(import.meta.dirname, 'support/child.ts');
 
 async function modulesOfStart(): Promise<string[]> {
-  const child = Bun.spawn([process.execPath, program], {
+  const child = Bun.spawn([process.execPath, program, 'loaded-modules'], {
     cwd: temporaryFolder(),
     env: { PATH: process.env.PATH, PORT: '0', SEED_DEMO: 'false', CARRIER_URL: 'http://127.0.0.1:1' },
     stdout: 'ignore',

@@ -1,12 +1,16 @@
 import { beforeAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
 import { createTestApp, testSecret, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { anonymousRequests, authenticatedRequests, plainRequests } from '../support/costly-requests';
-import { amount, cases } from '../support/long';
-import { createRawClient } from '../support/raw-http';
-import { costMicros, statusOf } from '../support/request-cost';
-import { startService } from '../support/service';
+import {
+  anonymousRequests,
+  authenticatedRequests,
+  costMicros,
+  createRawClient,
+  plainRequests,
+  statusOf,
+} from '../support/http';
+import { startService } from '../support/processes';
+import { amount, atEnd, cases } from '../support/resources';
 
 const testApp = await createTestApp();
 testApp.app.listen({ port: 0, hostname: '127.0.0.1' });

@@ -1,13 +1,10 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { createTestApp, testToken } from '../support/app';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
-import type { Schema } from '../support/documented';
-import { cases } from '../support/long';
-import { createRawClient } from '../support/raw-http';
-import { startSandbox } from '../support/sandbox';
-import { documentOfSources } from '../support/traffic';
+import { applicant, createTestApp, startSandbox, testToken } from '../support/app';
+import type { Schema } from '../support/conformance';
+import { documentOfSources } from '../support/conformance';
+import { createRawClient } from '../support/http';
+import { atEnd, cases } from '../support/resources';
 
 const sandbox = await startSandbox();
 const testApp = await createTestApp({ carrier: sandbox.carrier() });

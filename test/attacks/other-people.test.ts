@@ -3,12 +3,9 @@ import { asc } from 'drizzle-orm';
 import { SignJWT } from 'jose';
 import { applications, users } from '../../src/db/schema/people';
 import { createSalesStore } from '../../src/modules/sales/store';
-import { createTestApp, testSecret, testToken } from '../support/app';
-import { applicant } from '../support/applicant';
+import { applicant, counselor, createTestApp, manager, startSandbox, testSecret, testToken } from '../support/app';
 import { saveRoutes } from '../support/contract';
-import { cases } from '../support/long';
-import { counselor, manager } from '../support/sales';
-import { startSandbox } from '../support/sandbox';
+import { cases } from '../support/resources';
 
 const sandbox = await startSandbox();
 const testApp = await createTestApp({ carrier: sandbox.carrier() });

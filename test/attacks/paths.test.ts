@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'bun:test';
 import { problemKinds } from '../../src/shared/problems';
 import { createTestApp, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
 import { privateRoutes } from '../support/contract';
-import { createRawClient } from '../support/raw-http';
+import { createRawClient } from '../support/http';
+import { atEnd } from '../support/resources';
 
 const testApp = await createTestApp();
 testApp.app.listen({ port: 0, hostname: '127.0.0.1' });

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
 import { createTestApp, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
+import { atEnd } from '../support/resources';
 
 /**
  * A proxy and the service must agree on where a request ends. Otherwise the body of one client runs as a request of

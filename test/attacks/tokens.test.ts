@@ -2,8 +2,8 @@ import { describe, expect, test } from 'bun:test';
 import { createHmac, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { createTokenVerifier, type TokenSettings } from '../../src/auth/verifier';
 import { createTestApp, testSecret } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { connectRaw } from '../support/raw-socket';
+import { connectRaw } from '../support/http';
+import { atEnd } from '../support/resources';
 
 const now = new Date('2026-03-10T12:00:00.000Z');
 const nowSeconds = Math.floor(now.getTime() / 1000);

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import { copyTemplate, temporaryFolder } from '../support/database';
-import { freePort } from '../support/free-port';
+import { copyTemplate } from '../support/database';
+import { freePort, temporaryFolder } from '../support/resources';
 import { type Figure, median } from './figure';
 import { serviceEnvironment } from './servers';
 

@@ -1,6 +1,6 @@
 import { testSecret } from '../support/app';
-import { keys } from '../support/encryption';
-import { startService } from '../support/service';
+import { keys } from '../support/database';
+import { startService } from '../support/processes';
 import { type Figure, median } from './figure';
 import { authorizationOf } from './servers';
 import { measure } from './wrk';

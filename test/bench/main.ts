@@ -2,7 +2,7 @@
 import { cpus } from 'node:os';
 import { Command, Option } from 'commander';
 import { toTable } from '../../src/cli/output';
-import { cleanUp } from '../support/cleanup';
+import { cleanUp } from '../support/resources';
 import { compareStarts } from './cold-start';
 import { measureCoverage } from './coverage';
 import { compareEncryption } from './encryption';

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
-import { copyTemplate, temporaryFolder } from '../support/database';
+import { copyTemplate } from '../support/database';
+import { temporaryFolder } from '../support/resources';
 import type { Figure } from './figure';
 import { authorizationOf, startServiceOn } from './servers';
 import { measure } from './wrk';

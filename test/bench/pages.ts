@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
 import { createCemeteryStore } from '../../src/modules/cemeteries/store';
-import { copyTemplate, temporaryFolder } from '../support/database';
+import { copyTemplate } from '../support/database';
+import { temporaryFolder } from '../support/resources';
 import { type Figure, median } from './figure';
 import { authorizationOf, startServiceOn } from './servers';
 import { measure } from './wrk';

@@ -1,7 +1,7 @@
 import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createUserStore } from '../../src/modules/users/store';
-import { hasSqld, startSqld } from '../support/sqld';
+import { hasSqld, startSqld } from '../support/servers';
 import { type Figure, median } from './figure';
 
 const savers = 64;

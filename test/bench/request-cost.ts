@@ -1,8 +1,15 @@
 import { join } from 'node:path';
 import { openDatabase } from '../../src/db/client';
-import { anonymousRequests, authenticatedRequests, plainRequests, type SentRequest } from '../support/costly-requests';
-import { copyTemplate, temporaryFolder } from '../support/database';
-import { costMicros, statusOf } from '../support/request-cost';
+import { copyTemplate } from '../support/database';
+import {
+  anonymousRequests,
+  authenticatedRequests,
+  costMicros,
+  plainRequests,
+  type SentRequest,
+  statusOf,
+} from '../support/http';
+import { temporaryFolder } from '../support/resources';
 import type { Figure } from './figure';
 import { authorizationOf, startServiceOn } from './servers';
 

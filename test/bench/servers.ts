@@ -5,8 +5,8 @@ import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { hashCatalog } from '../../src/seed';
 import { testSecret, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { copyTemplate, temporaryFolder } from '../support/database';
+import { copyTemplate } from '../support/database';
+import { atEnd, temporaryFolder } from '../support/resources';
 
 const shippedCatalog = readShippedCatalog();
 /** A user with saved answers, and one with saved answers and 50 matches. */

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { temporaryFolder } from '../support/database';
+import { temporaryFolder } from '../support/resources';
 
 export interface Request {
   readonly path: string;

@@ -16,11 +16,10 @@ import {
 import { join } from 'node:path';
 import { withExclusiveLock } from '../../src/db/backup';
 import { knownSchemas } from '../../src/db/schema-check';
+import { programOf } from '../support/artifacts';
 import { createCommandLine, refusalOf } from '../support/command';
-import { temporaryFolder } from '../support/database';
-import { programOf } from '../support/program';
-import { startService } from '../support/service';
-import { startWorker } from '../support/worker';
+import { startService, startWorker } from '../support/processes';
+import { temporaryFolder } from '../support/resources';
 
 const root = join(import.meta.dirname, '../..');
 const cli = await programOf('src/cli/main');

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { createCommandLine } from '../support/command';
-import { amount } from '../support/long';
+import { amount } from '../support/resources';
 
 const rule = { id: 'r', when: { fact: 'age', atLeast: 5 }, points: 1.5, list: 'highlights', text: 'T', reason: 'R' };
 const product = (id: number) => ({

@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { cemeteriesImport } from '../../src/cli/import-kinds';
 import { openDatabase } from '../../src/db/client';
-import { createCommandLine } from '../support/command';
+import { createCommandLine, importContent as importInto } from '../support/command';
 import { temporaryDatabase } from '../support/database';
-import { importContent as importInto } from '../support/import';
 
 const { db } = await temporaryDatabase();
 

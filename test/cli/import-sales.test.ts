@@ -6,13 +6,11 @@ import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { activities, staff } from '../../src/db/schema/lists';
 import { createSalesStore } from '../../src/modules/sales/store';
-import { createTestApp } from '../support/app';
-import { createCommandLine } from '../support/command';
+import { activity, counselor, createTestApp, manager } from '../support/app';
+import { createCommandLine, importContent } from '../support/command';
 import { temporaryDatabase } from '../support/database';
-import { importContent } from '../support/import';
-import { cases, isLong } from '../support/long';
-import { activity, counselor, manager } from '../support/sales';
-import { hasSqld, startSqld } from '../support/sqld';
+import { cases, isLong } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 const { db } = await temporaryDatabase();
 const store = createSalesStore(db);

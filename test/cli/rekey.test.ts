@@ -4,12 +4,11 @@ import { join } from 'node:path';
 import Connection from 'libsql';
 import { examineCopy, UnusableFileError, withExclusiveLock } from '../../src/db/backup';
 import { encryptionOption } from '../../src/db/database-file';
+import { programOf } from '../support/artifacts';
 import { createCommandLine, refusalOf } from '../support/command';
-import { filesWith, keys } from '../support/encryption';
-import { amount } from '../support/long';
-import { programOf } from '../support/program';
-import { failToStart, startService } from '../support/service';
-import { until } from '../support/until';
+import { filesWith, keys } from '../support/database';
+import { failToStart, startService } from '../support/processes';
+import { amount, until } from '../support/resources';
 
 const cli = await programOf('src/cli/main');
 const [oldKey, newKey] = [keys.right, keys.wrong];

@@ -5,12 +5,9 @@ import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createSalesStore } from '../../src/modules/sales/store';
-import { createTestApp } from '../support/app';
-import { canaryApplicant as applicant } from '../support/applicant';
+import { canaryApplicant as applicant, counselor, createTestApp, manager, startSandbox } from '../support/app';
 import { type CommandLine, createCommandLine, refusalOf } from '../support/command';
-import { temporaryFolder } from '../support/database';
-import { counselor, manager } from '../support/sales';
-import { startSandbox } from '../support/sandbox';
+import { temporaryFolder } from '../support/resources';
 
 /** A command line with a database that has a person with an application, and a counselor. */
 async function setUp({ isProcess = false } = {}) {

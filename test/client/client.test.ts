@@ -1,10 +1,9 @@
 import { describe, expect, test } from 'bun:test';
 import { CallFailure, type ClientSettings, createClient, dataOf } from '../../src/client';
 import { problemKinds } from '../../src/shared/problems';
-import { createTestApp } from '../support/app';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
-import { excludeFromChecks } from '../support/traffic';
+import { applicant, createTestApp } from '../support/app';
+import { excludeFromChecks } from '../support/conformance';
+import { atEnd } from '../support/resources';
 
 interface Arrived {
   readonly method: string;

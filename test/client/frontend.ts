@@ -1,9 +1,8 @@
 import { expect } from 'bun:test';
 import { join } from 'node:path';
 import packageJson from '../../package.json';
-import { builtClient } from '../support/built-client';
-import { temporaryFolder } from '../support/database';
-import { runProgram } from '../support/run-to-end';
+import { builtClient } from '../support/artifacts';
+import { runProgram, temporaryFolder } from '../support/resources';
 
 /** A frontend in an empty folder, created by the documented steps, without access to this folder. */
 export async function createFrontend() {

@@ -5,9 +5,8 @@ import { Glob } from 'bun';
 import packageJson from '../../package.json';
 import { operations } from '../../src/client/api';
 import { testSecret, testToken } from '../support/app';
-import { temporaryFolder } from '../support/database';
-import { runProgram as run } from '../support/run-to-end';
-import { startService } from '../support/service';
+import { startService } from '../support/processes';
+import { runProgram as run, temporaryFolder } from '../support/resources';
 import { createFrontend } from './frontend';
 
 const root = join(import.meta.dirname, '../..');

@@ -7,14 +7,18 @@ import { reasonOf } from '../../src/db/errors';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createUserStore } from '../../src/modules/users/store';
-import { auditEventsOf, auditLinesOf, fillEvents } from '../support/audit';
-import { atEnd } from '../support/cleanup';
-import { runScript, temporaryDatabase, temporaryFolder } from '../support/database';
-import { earlierMigrations } from '../support/journal-folder';
-import { amount } from '../support/long';
-import { explainFirst } from '../support/query-plan';
-import { hasSqld, type Sqld, startSqld } from '../support/sqld';
-import { startWorker } from '../support/worker';
+import {
+  auditEventsOf,
+  auditLinesOf,
+  earlierMigrations,
+  explainFirst,
+  fillEvents,
+  runScript,
+  temporaryDatabase,
+} from '../support/database';
+import { startWorker } from '../support/processes';
+import { amount, atEnd, temporaryFolder } from '../support/resources';
+import { hasSqld, type Sqld, startSqld } from '../support/servers';
 
 const now = new Date();
 const event = { userId: 'ada', action: 'read', actor: 'staff', requestId: 'request-1', now: now.getTime() } as const;

@@ -6,9 +6,9 @@ import { eq } from 'drizzle-orm';
 import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
 import { users } from '../../src/db/schema/people';
 import { createUserStore } from '../../src/modules/users/store';
-import { atEnd } from '../support/cleanup';
-import { copyTemplate, temporaryFolder } from '../support/database';
-import { runWorker } from '../support/worker';
+import { copyTemplate } from '../support/database';
+import { runWorker } from '../support/processes';
+import { atEnd, temporaryFolder } from '../support/resources';
 
 const now = new Date('2026-03-10T12:00:00Z');
 const save = (userId: string, careCosts: number) =>

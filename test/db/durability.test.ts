@@ -4,9 +4,8 @@ import { join } from 'node:path';
 import { toDatabase } from '../../src/db/client';
 import { openFileClient } from '../../src/db/file-client';
 import { createWalSync } from '../../src/db/wal';
-import { atEnd } from '../support/cleanup';
-import { copyTemplate, temporaryFolder } from '../support/database';
-import { keys } from '../support/encryption';
+import { copyTemplate, keys } from '../support/database';
+import { atEnd, temporaryFolder } from '../support/resources';
 
 interface Sync {
   readonly descriptor: number;

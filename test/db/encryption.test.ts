@@ -6,13 +6,11 @@ import { copyDatabase, withExclusiveLock } from '../../src/db/backup';
 import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { driverKey, encryptionOption } from '../../src/db/database-file';
 import { causeChain } from '../../src/errors';
-import { canaryApplicant } from '../support/applicant';
+import { canaryApplicant } from '../support/app';
 import { createCommandLine } from '../support/command';
-import { copyTemplate, temporaryFolder } from '../support/database';
-import { filesWith, keys, openFilesWith } from '../support/encryption';
-import { amount, cases } from '../support/long';
-import { failToStart, type Service, startService } from '../support/service';
-import { startWorker } from '../support/worker';
+import { copyTemplate, filesWith, keys, openFilesWith } from '../support/database';
+import { failToStart, type Service, startService, startWorker } from '../support/processes';
+import { amount, cases, temporaryFolder } from '../support/resources';
 
 const encrypted = { DATABASE_ENCRYPTION_KEY: keys.right };
 const canaries = [canaryApplicant.firstName, canaryApplicant.lastName, canaryApplicant.email, 'canary-note'];

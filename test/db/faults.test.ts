@@ -3,12 +3,9 @@ import { describe, expect, test } from 'bun:test';
 import { openSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Call, callerOf, testSecret } from '../support/app';
-import { temporaryFolder } from '../support/database';
-import { amount } from '../support/long';
-import { createSaveHistory } from '../support/save-history';
-import { failToStart, startService } from '../support/service';
-import { mountFailingDisk, mountSmallDisk } from '../support/small-disk';
-import { until } from '../support/until';
+import { createSaveHistory, mountFailingDisk, mountSmallDisk } from '../support/disks';
+import { failToStart, startService } from '../support/processes';
+import { amount, temporaryFolder, until } from '../support/resources';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const disk = mountSmallDisk(1);

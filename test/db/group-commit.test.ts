@@ -8,9 +8,9 @@ import { migrateDatabase } from '../../src/db/migrate';
 import { groupWrites } from '../../src/db/remote-client';
 import { parseAnswers } from '../../src/modules/answers/sections';
 import { createUserStore } from '../../src/modules/users/store';
-import { atEnd } from '../support/cleanup';
 import { temporaryDatabase } from '../support/database';
-import { hasSqld, startSqld } from '../support/sqld';
+import { atEnd } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 const upsert = 'INSERT INTO t VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
 const put = (id: string, value: number) => ({ sql: upsert, args: [id, value] });

@@ -5,12 +5,11 @@ import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { referenceOptions } from '../../src/db/schema/lists';
 import { schemaState } from '../../src/db/schema-check';
-import { temporaryDatabase, temporaryFolder } from '../support/database';
-import { earlierMigrations, journalFolder } from '../support/journal-folder';
-import { amount } from '../support/long';
-import { programOf } from '../support/program';
-import { hasSqld, startSqld } from '../support/sqld';
-import { runWorker } from '../support/worker';
+import { programOf } from '../support/artifacts';
+import { earlierMigrations, journalFolder, temporaryDatabase } from '../support/database';
+import { runWorker } from '../support/processes';
+import { amount, temporaryFolder } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 const cli = await programOf('src/cli/main');
 const seededOptions = await (await temporaryDatabase()).db.$count(referenceOptions);

@@ -5,7 +5,7 @@ import { createCemeteryStore } from '../../src/modules/cemeteries/store';
 import { createUserStore } from '../../src/modules/users/store';
 import { seedDatabase } from '../../src/seed';
 import { createTestApp } from '../support/app';
-import { hasSqld, startSqld } from '../support/sqld';
+import { hasSqld, startSqld } from '../support/servers';
 
 const now = new Date('2026-03-10T12:00:00Z');
 

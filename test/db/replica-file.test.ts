@@ -5,12 +5,9 @@ import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { openDatabase, toDatabase } from '../../src/db/client';
 import { openReplicaFile } from '../../src/db/replica';
-import { atEnd, cleanUp } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { filesWith, keys } from '../support/encryption';
-import { amount } from '../support/long';
-import { hasSqld, type Sqld, startSqld } from '../support/sqld';
-import { until } from '../support/until';
+import { filesWith, keys } from '../support/database';
+import { amount, atEnd, cleanUp, temporaryFolder, until } from '../support/resources';
+import { hasSqld, type Sqld, startSqld } from '../support/servers';
 
 async function openReplica(
   { url }: Pick<Sqld, 'url'>,

@@ -4,8 +4,9 @@ import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { neededMigration, requireCompatibleSchema, schemaState } from '../../src/db/schema-check';
 import { createTestApp } from '../support/app';
-import { temporaryDatabase, temporaryFolder } from '../support/database';
-import { hasSqld, startSqld } from '../support/sqld';
+import { temporaryDatabase } from '../support/database';
+import { temporaryFolder } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 const newer = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', ${neededMigration + 1000})`;
 const makeIncompatible = `UPDATE schema_compatibility SET min_reader = ${neededMigration + 1000}`;

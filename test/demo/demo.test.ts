@@ -9,12 +9,11 @@ import { ApplicationsBody } from '../../src/modules/coverage/service';
 import { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import { UserBody } from '../../src/modules/users/model';
 import { lazy } from '../../src/shared/async';
-import { applicant } from '../support/applicant';
+import { applicant } from '../support/app';
 import { createCommandLine } from '../support/command';
 import { privateRoutes } from '../support/contract';
-import { temporaryFolder } from '../support/database';
-import { freePort } from '../support/free-port';
-import { failToStart, type Service, startService } from '../support/service';
+import { failToStart, type Service, startService } from '../support/processes';
+import { freePort, temporaryFolder } from '../support/resources';
 
 /** Another loopback address on which the same port is free, if this machine has one. */
 const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));

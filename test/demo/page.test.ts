@@ -7,11 +7,9 @@ import { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import { seedDemo } from '../../src/seed';
 import { createTestApp, testConfig, testSecret, testToken } from '../support/app';
 import { findViolations, noBrowser, openInBrowser } from '../support/browser';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { lanAddress } from '../support/lan-address';
-import { createRawClient } from '../support/raw-http';
-import { type Service, startService } from '../support/service';
+import { createRawClient, lanAddress } from '../support/http';
+import { type Service, startService } from '../support/processes';
+import { atEnd, temporaryFolder } from '../support/resources';
 
 if (noBrowser !== undefined) console.warn(`Browser tests of the demo page skipped: ${noBrowser}.`);
 

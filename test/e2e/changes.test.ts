@@ -1,10 +1,8 @@
 import { beforeAll, describe, expect, test } from 'bun:test';
 import { cpSync, mkdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { temporaryFolder } from '../support/database';
-import { readMarkdown } from '../support/markdown';
-import { applyChange, readDiff } from '../support/page-diffs';
-import { runProgram } from '../support/run-to-end';
+import { applyChange, readDiff, readMarkdown } from '../support/pages';
+import { runProgram, temporaryFolder } from '../support/resources';
 
 const root = join(import.meta.dirname, '../..');
 const inputs = ['src', 'test', 'docs', 'drizzle', 'README.md', 'package.json', 'tsconfig.json', 'bunfig.toml'];

@@ -1,8 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
-import { differences, isLike } from '../support/documented-response';
-import { readMarkdown, type Shown, shownOutput } from '../support/markdown';
-import { pagePaths } from '../support/page-tables';
+import { differences, isLike, pagePaths, readMarkdown, type Shown, shownOutput } from '../support/pages';
 import { runAsReader } from '../support/reader-session';
 
 const root = join(import.meta.dirname, '../..');

@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'bun:test';
-import { callerOf, type TestResponse, testSecret } from '../support/app';
-import { applicant } from '../support/applicant';
-import { missingProxies, type ProxyName, type ProxyPlace, startProxy } from '../support/proxies';
-import { startService } from '../support/service';
+import { applicant, callerOf, type TestResponse, testSecret } from '../support/app';
+import { startService } from '../support/processes';
+import { missingProxies, type ProxyName, type ProxyPlace, startProxy } from '../support/servers';
 
 const user = '/v2/private/user';
 const profile = '/v2/private/user/profile';

@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
-import { temporaryFolder } from '../support/database';
-import { runProgram } from '../support/run-to-end';
+import { runProgram, temporaryFolder } from '../support/resources';
 
 const root = join(import.meta.dirname, '../..');
 const page = await Bun.file(join(root, 'docs/architecture.md')).text();

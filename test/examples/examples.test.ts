@@ -4,13 +4,10 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import { ApplicationsBody } from '../../src/modules/coverage/service';
 import { callerOf, type TestResponse, testSecret, testToken } from '../support/app';
+import { builtClient } from '../support/artifacts';
 import { noBrowser, openInBrowser } from '../support/browser';
-import { builtClient } from '../support/built-client';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { freePort } from '../support/free-port';
-import { runProgram, runToEnd } from '../support/run-to-end';
-import { startService } from '../support/service';
+import { startService } from '../support/processes';
+import { atEnd, freePort, runProgram, runToEnd, temporaryFolder } from '../support/resources';
 
 const root = join(import.meta.dirname, '../..');
 const noCurl = Bun.which('curl') === null ? 'no curl is installed' : undefined;

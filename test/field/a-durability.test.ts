@@ -1,10 +1,9 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { callerOf, createTestApp, testSecret } from '../support/app';
-import { temporaryFolder } from '../support/database';
-import { amount } from '../support/long';
-import { createSaveHistory } from '../support/save-history';
-import { startService } from '../support/service';
+import { createSaveHistory } from '../support/disks';
+import { startService } from '../support/processes';
+import { amount, temporaryFolder } from '../support/resources';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const lifetimeCare = '/v2/private/deepDives/lifetimeCare';

@@ -6,9 +6,9 @@ import { type Database, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { countParts } from '../../src/db/queries';
 import { applications } from '../../src/db/schema/people';
-import { runScript, temporaryDatabase, temporaryFolder } from '../support/database';
-import { earlierMigrations } from '../support/journal-folder';
-import { hasSqld, startSqld } from '../support/sqld';
+import { earlierMigrations, runScript, temporaryDatabase } from '../support/database';
+import { temporaryFolder } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 const fixture = (name: string) => Bun.file(new URL(`../fixtures/${name}.sql`, import.meta.url)).text();
 

@@ -10,11 +10,9 @@ import { identityHash, totalCoverageRequest } from '../../src/modules/coverage/s
 import { StaffRecord } from '../../src/modules/sales/model';
 import { profileAnswers, type UserBody } from '../../src/modules/users/model';
 import { toHundredths } from '../../src/shared/fields';
-import { createTestApp } from '../support/app';
-import { applicant } from '../support/applicant';
-import { beforeStatements, temporaryFolder } from '../support/database';
-import { earlierMigrations } from '../support/journal-folder';
-import { amount } from '../support/long';
+import { applicant, createTestApp } from '../support/app';
+import { beforeStatements, earlierMigrations } from '../support/database';
+import { amount, temporaryFolder } from '../support/resources';
 
 type User = UserBody['user'];
 

@@ -2,8 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { dataOf } from '../../src/client';
-import { createTestApp } from '../support/app';
-import { appClient } from '../support/app-client';
+import { appClient, createTestApp } from '../support/app';
 
 const clientFor = appClient(await createTestApp());
 

@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { CallFailure, createClient, dataOf } from '../../src/client';
 import { problemKinds } from '../../src/shared/problems';
-import { createTestApp, testToken } from '../support/app';
-import { appClient } from '../support/app-client';
-import { until } from '../support/until';
+import { appClient, createTestApp, testToken } from '../support/app';
+import { until } from '../support/resources';
 
 const testApp = await createTestApp();
 const clientFor = appClient(testApp);

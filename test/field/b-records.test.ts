@@ -1,9 +1,7 @@
 import { describe, expect, test } from 'bun:test';
-import { createTestApp, type TestApp, type TestResponse } from '../support/app';
-import { applicant } from '../support/applicant';
+import { applicant, createTestApp, startSandbox, type TestApp, type TestResponse } from '../support/app';
 import { privateRoutes, saveRoutes } from '../support/contract';
-import { amount } from '../support/long';
-import { startSandbox } from '../support/sandbox';
+import { amount } from '../support/resources';
 
 const user = '/v2/private/user';
 const profile = '/v2/private/user/profile';

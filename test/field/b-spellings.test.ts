@@ -4,8 +4,8 @@ import { parseMonth } from '../../src/modules/sales/model';
 import { StateCode } from '../../src/shared/fields';
 import { stateCodes, stateNames } from '../../src/shared/states';
 import { createTestApp } from '../support/app';
+import { documentOfSources } from '../support/conformance';
 import { privateRoutes } from '../support/contract';
-import { documentOfSources } from '../support/traffic';
 
 const testApp = await createTestApp();
 const profile = '/v2/private/user/profile';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { createTestApp, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { connectRaw } from '../support/raw-socket';
+import { connectRaw } from '../support/http';
+import { atEnd } from '../support/resources';
 
 const testApp = await createTestApp();
 testApp.app.listen({ port: 0, hostname: '127.0.0.1' });

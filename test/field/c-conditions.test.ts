@@ -1,7 +1,5 @@
 import { describe, expect, test } from 'bun:test';
-import { createTestApp } from '../support/app';
-import { applicant } from '../support/applicant';
-import { startSandbox } from '../support/sandbox';
+import { applicant, createTestApp, startSandbox } from '../support/app';
 
 const user = '/v2/private/user';
 const profile = '/v2/private/user/profile';

@@ -1,11 +1,9 @@
 import { beforeAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
-import { testSecret, testToken } from '../support/app';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
-import { createRawClient, type RawResponse } from '../support/raw-http';
-import { startService } from '../support/service';
-import { until } from '../support/until';
+import { applicant, testSecret, testToken } from '../support/app';
+import { createRawClient, type RawResponse } from '../support/http';
+import { startService } from '../support/processes';
+import { atEnd, until } from '../support/resources';
 
 const service = await startService({ descriptors: 96, environment: { AUTH_SECRET: testSecret } });
 const port = Number(new URL(service.address).port);

@@ -4,11 +4,10 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import { mistypedSettings, Settings } from '../../src/config/settings';
 import { createCommandLine } from '../support/command';
-import { temporaryFolder } from '../support/database';
-import { runToEnd } from '../support/run-to-end';
-import { failToStart, startService } from '../support/service';
+import { failToStart, startService } from '../support/processes';
+import { runToEnd, temporaryFolder } from '../support/resources';
 
-const program = join(import.meta.dirname, '../support/print-settings.ts');
+const program = join(import.meta.dirname, '../support/child.ts');
 const Printed = v.object({
   refused: v.array(v.string()),
   message: v.string(),
@@ -24,7 +23,7 @@ interface Run {
 
 /** Runs a process and returns the settings that it reads from files. */
 async function readSettings({ cwd = temporaryFolder(), options = [], environment = {} }: Run) {
-  const child = Bun.spawn([process.execPath, ...options, program], {
+  const child = Bun.spawn([process.execPath, ...options, program, 'print-settings'], {
     cwd,
     env: { PATH: process.env.PATH, ...environment },
     stdout: 'pipe',

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import type { Page } from 'playwright-core';
 import { createTestApp, testToken } from '../support/app';
 import { findViolations, noBrowser, startBrowser } from '../support/browser';
-import { atEnd } from '../support/cleanup';
+import { atEnd } from '../support/resources';
 
 /** The page loads five megabytes of script, slowly on a busy machine. */
 const timeoutMs = 120_000;

@@ -1,11 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { createTestApp } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { freePort } from '../support/free-port';
-import { connectRaw } from '../support/raw-socket';
-import { until } from '../support/until';
+import { connectRaw } from '../support/http';
+import { atEnd, freePort, temporaryFolder, until } from '../support/resources';
 
 const testApp = await createTestApp();
 testApp.app.listen({ port: 0, hostname: '127.0.0.1' });

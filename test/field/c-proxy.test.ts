@@ -1,13 +1,11 @@
 import { describe, expect, test } from 'bun:test';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { excludeLoopback, proxyHostFor } from '../../src/start/services';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
+import { applicant, startSandbox } from '../support/app';
 import { createCommandLine } from '../support/command';
-import { startSandbox } from '../support/sandbox';
-import { startService } from '../support/service';
-import { hasSqld, startSqld } from '../support/sqld';
-import { until } from '../support/until';
+import { startService } from '../support/processes';
+import { atEnd, until } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 /** A proxy that records the request line of each call and refuses it. */
 function startProxy() {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { describeZone } from '../../src/shared/calendar';
 import { createCommandLine } from '../support/command';
-import { startService } from '../support/service';
+import { startService } from '../support/processes';
 
 describe('C11 the zone of reports', () => {
   test.each([

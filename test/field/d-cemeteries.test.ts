@@ -9,9 +9,9 @@ import { demoCemeteries } from '../../src/modules/demo-data/store';
 import { seedDatabase } from '../../src/seed';
 import { createTestApp, type TestApp } from '../support/app';
 import { createCommandLine } from '../support/command';
-import { amount } from '../support/long';
-import { explainFirst } from '../support/query-plan';
-import { hasSqld, startSqld } from '../support/sqld';
+import { explainFirst } from '../support/database';
+import { amount } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 const { compare } = new Intl.Collator('en');
 const by = { createdBy: 'tester', now: new Date(0) };

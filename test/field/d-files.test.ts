@@ -1,10 +1,9 @@
 import { afterEach, describe, expect, test } from 'bun:test';
 import { activitiesImport, cemeteriesImport, staffImport } from '../../src/cli/import-kinds';
 import { createSalesStore } from '../../src/modules/sales/store';
-import { createCommandLine } from '../support/command';
+import { counselor, manager } from '../support/app';
+import { createCommandLine, importContent } from '../support/command';
 import { temporaryDatabase } from '../support/database';
-import { importContent } from '../support/import';
-import { counselor, manager } from '../support/sales';
 
 const { db } = await temporaryDatabase();
 const header = 'externalId,name,street,city,state,zip';

@@ -5,10 +5,9 @@ import { activitiesImport } from '../../src/cli/import-kinds';
 import { activityKinds } from '../../src/db/schema/lists';
 import { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import { createSalesStore } from '../../src/modules/sales/store';
-import { createTestApp, testConfig } from '../support/app';
-import { importContent } from '../support/import';
-import { amount } from '../support/long';
-import { activity, counselor, manager } from '../support/sales';
+import { activity, counselor, createTestApp, manager, testConfig } from '../support/app';
+import { importContent } from '../support/command';
+import { amount } from '../support/resources';
 
 type Sale = readonly [staffId: string, kind: (typeof activityKinds)[number], cents: number, at?: string];
 

@@ -1,9 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { cemeteriesImport } from '../../src/cli/import-kinds';
-import { createTestApp } from '../support/app';
-import { applicant } from '../support/applicant';
-import { importContent } from '../support/import';
-import { startSandbox } from '../support/sandbox';
+import { applicant, createTestApp, startSandbox } from '../support/app';
+import { importContent } from '../support/command';
 
 /** USPS codes that name no state, district or territory. */
 const others = ['AA', 'AE', 'AP', 'FM', 'MH', 'PW'];

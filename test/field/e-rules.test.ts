@@ -14,11 +14,9 @@ import { deriveFacts } from '../../src/modules/matching/facts';
 import { PreviewBody } from '../../src/modules/matching/routes';
 import { UserBody } from '../../src/modules/users/model';
 import { createUserStore } from '../../src/modules/users/store';
-import { createTestApp, type TestApp } from '../support/app';
-import { applicant } from '../support/applicant';
-import { temporaryFolder } from '../support/database';
-import { earlierMigrations } from '../support/journal-folder';
-import { startSandbox } from '../support/sandbox';
+import { applicant, createTestApp, startSandbox, type TestApp } from '../support/app';
+import { earlierMigrations } from '../support/database';
+import { temporaryFolder } from '../support/resources';
 
 const paths = {
   profile: '/v2/private/user/profile',

@@ -2,11 +2,10 @@ import { describe, expect, test } from 'bun:test';
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { createLog } from '../../src/log';
-import { createProduction, type Production } from '../support/production';
-import { runToEnd } from '../support/run-to-end';
-import { hasSqld, startSqld } from '../support/sqld';
+import { createProduction, type Production } from '../support/processes';
+import { runToEnd, until } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 import { readSamples } from '../support/telemetry';
-import { until } from '../support/until';
 
 const root = join(import.meta.dirname, '../..');
 const rules = await Bun.file(join(root, 'docs/alerts.yml')).text();

@@ -16,16 +16,19 @@ import { createPersonalDataStore } from '../../src/modules/privacy/store';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { UserBody } from '../../src/modules/users/model';
 import { createPrometheusMetrics } from '../../src/telemetry/metrics';
-import { createTestApp, testConfig } from '../support/app';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
+import {
+  applicant,
+  counselor,
+  coverageServiceOf,
+  createTestApp,
+  manager,
+  testCarrier,
+  testConfig,
+  testOperator,
+} from '../support/app';
 import { createCommandLine, refusalOf } from '../support/command';
-import { coverageServiceOf } from '../support/coverage';
-import { temporaryDatabase, temporaryFolder } from '../support/database';
-import { earlierMigrations } from '../support/journal-folder';
-import { explainFirst } from '../support/query-plan';
-import { counselor, manager, testOperator } from '../support/sales';
-import { testCarrier } from '../support/sandbox';
+import { earlierMigrations, explainFirst, temporaryDatabase } from '../support/database';
+import { atEnd, temporaryFolder } from '../support/resources';
 
 const coverage = '/v2/private/ltc/totalCoverage';
 const dayMs = 24 * 60 * 60_000;

@@ -5,13 +5,10 @@ import { auditEvents, auditRetention } from '../../src/db/schema/people';
 import { createLog } from '../../src/log';
 import { type AuditLogFacts, planRetention } from '../../src/modules/audit/retention';
 import { type AuditFilter, createAuditStore, startAuditRetention } from '../../src/modules/audit/store';
-import { fillEvents } from '../support/audit';
-import { atEnd } from '../support/cleanup';
 import { createCommandLine } from '../support/command';
-import { temporaryDatabase } from '../support/database';
-import { createProduction, type Production } from '../support/production';
-import { explainFirst } from '../support/query-plan';
-import { until } from '../support/until';
+import { explainFirst, fillEvents, temporaryDatabase } from '../support/database';
+import { createProduction, type Production } from '../support/processes';
+import { atEnd, until } from '../support/resources';
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;

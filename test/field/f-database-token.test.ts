@@ -6,13 +6,10 @@ import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import * as v from 'valibot';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { readMarkdown } from '../support/markdown';
-import { createProduction, type Production } from '../support/production';
-import { runProgram } from '../support/run-to-end';
-import { hasSqld, startSqld } from '../support/sqld';
-import { until } from '../support/until';
+import { readMarkdown } from '../support/pages';
+import { createProduction, type Production } from '../support/processes';
+import { atEnd, runProgram, temporaryFolder, until } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 type Deployment = Awaited<ReturnType<typeof createProduction>>;
 

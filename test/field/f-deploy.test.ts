@@ -6,18 +6,19 @@ import { readConfig } from '../../src/config/settings';
 import { openDatabase } from '../../src/db/client';
 import { clientNetwork } from '../../src/http/rate-limits';
 import { createLog } from '../../src/log';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { freePort } from '../support/free-port';
-import { amount, isLong } from '../support/long';
-import { createProduction, type Production, productionSettings, productionToken } from '../support/production';
-import { programOf } from '../support/program';
-import { missingProxies, type ProxyName, proxyNames, startDocumentedProxy } from '../support/proxies';
-import { runToEnd } from '../support/run-to-end';
-import { hasSqld, startSqld } from '../support/sqld';
-import { excludeFromChecks } from '../support/traffic';
-import { until } from '../support/until';
+import { applicant } from '../support/app';
+import { programOf } from '../support/artifacts';
+import { excludeFromChecks } from '../support/conformance';
+import { createProduction, type Production, productionSettings, productionToken } from '../support/processes';
+import { amount, atEnd, freePort, isLong, runToEnd, temporaryFolder, until } from '../support/resources';
+import {
+  hasSqld,
+  missingProxies,
+  type ProxyName,
+  proxyNames,
+  startDocumentedProxy,
+  startSqld,
+} from '../support/servers';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const user = '/v2/private/user';

@@ -18,16 +18,11 @@ import { closeDatabase, type Database, openServiceDatabase, toDatabase } from '.
 import { openFileClient } from '../../src/db/file-client';
 import { migrationsFolder } from '../../src/db/migrations';
 import { runHistory } from '../soak/history';
-import { atEnd } from '../support/cleanup';
-import { copyTemplate, temporaryFolder } from '../support/database';
-import { keys } from '../support/encryption';
-import { amount, cases, isLong } from '../support/long';
-import { createProduction, type Production, productionToken } from '../support/production';
-import { createSaveHistory } from '../support/save-history';
-import { mountSmallDisk } from '../support/small-disk';
+import { copyTemplate, keys } from '../support/database';
+import { createSaveHistory, mountSmallDisk } from '../support/disks';
+import { createProduction, type Production, productionToken, startWorker } from '../support/processes';
+import { amount, atEnd, cases, isLong, temporaryFolder, until } from '../support/resources';
 import { readSamples } from '../support/telemetry';
-import { until } from '../support/until';
-import { startWorker } from '../support/worker';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const hasStrace = Bun.which('strace') !== null;
@@ -64,7 +59,7 @@ const Findings = v.object({
 /** Reads in a transaction in another process until `end`. */
 async function startReader(path: string, environment: Record<string, string> = {}) {
   const reader = Bun.spawn(
-    [process.execPath, join(import.meta.dirname, '../support/process-worker.ts'), `file:${path}`, 'read', ''],
+    [process.execPath, join(import.meta.dirname, '../support/child.ts'), 'work', `file:${path}`, 'read', ''],
     { env: { ...process.env, ...environment }, stdin: 'pipe', stdout: 'pipe' },
   );
   atEnd(() => reader.kill('SIGKILL'));
@@ -114,9 +109,9 @@ describe('A1 a checkpoint', () => {
       const traces = await Promise.all(
         ['careCosts', 'careSafety'].map(async (task) => {
           const trace = `${path}.${task}`;
-          const worker = join(import.meta.dirname, '../support/process-worker.ts');
+          const worker = join(import.meta.dirname, '../support/child.ts');
           const strace = ['strace', '-f', '-qq', '--seccomp-bpf', '-e', 'trace=fcntl', '-o', trace];
-          const child = Bun.spawn([...strace, process.execPath, worker, `file:${path}`, task, '400'], {
+          const child = Bun.spawn([...strace, process.execPath, worker, 'work', `file:${path}`, task, '400'], {
             stdout: 'pipe',
           });
           expect((await new Response(child.stdout).text()).trim()).toBe('400');

@@ -4,11 +4,8 @@ import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import * as v from 'valibot';
 import { createTokenVerifier } from '../../src/auth/verifier';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { createProduction, type Production, productionSettings } from '../support/production';
-import { runProgram } from '../support/run-to-end';
-import { until } from '../support/until';
+import { createProduction, type Production, productionSettings } from '../support/processes';
+import { atEnd, runProgram, temporaryFolder, until } from '../support/resources';
 
 type Jwk = Record<string, unknown>;
 

@@ -15,11 +15,10 @@ import {
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
-import { keys } from '../support/encryption';
-import { createProduction, type Production } from '../support/production';
-import { createSaveHistory } from '../support/save-history';
-import { failToStart } from '../support/service';
-import { until } from '../support/until';
+import { keys } from '../support/database';
+import { createSaveHistory } from '../support/disks';
+import { createProduction, failToStart, type Production } from '../support/processes';
+import { until } from '../support/resources';
 
 const Findings = v.object({
   findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),

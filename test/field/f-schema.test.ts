@@ -13,13 +13,10 @@ import { migrateDatabase, reportSchema } from '../../src/db/migrate';
 import { requireCompatibleSchema, schemaState, unfinishedTables } from '../../src/db/schema-check';
 import { findDemoTraces } from '../../src/seed';
 import { refusalOf } from '../support/command';
-import { runScript, temporaryFolder } from '../support/database';
-import { earlierMigrations } from '../support/journal-folder';
-import { createProduction } from '../support/production';
-import { runToEnd } from '../support/run-to-end';
-import { failToStart } from '../support/service';
-import { hasSqld, startSqld } from '../support/sqld';
-import { until } from '../support/until';
+import { earlierMigrations, runScript } from '../support/database';
+import { createProduction, failToStart } from '../support/processes';
+import { runToEnd, temporaryFolder, until } from '../support/resources';
+import { hasSqld, startSqld } from '../support/servers';
 
 const Findings = v.object({
   findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),

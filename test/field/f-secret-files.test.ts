@@ -5,12 +5,9 @@ import { join } from 'node:path';
 import { signToken } from '../../src/auth/signing';
 import { secretSettings } from '../../src/config/secrets';
 import { ConfigError, readConfig } from '../../src/config/settings';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { createProduction, type Production, productionSettings } from '../support/production';
-import { failToStart } from '../support/service';
-import { until } from '../support/until';
+import { applicant } from '../support/app';
+import { createProduction, failToStart, type Production, productionSettings } from '../support/processes';
+import { atEnd, temporaryFolder, until } from '../support/resources';
 
 const values = {
   AUTH_SECRET: 'kI8sJd72bXqPz0VnM4tYwQe1RuA9cLf6',

@@ -2,13 +2,11 @@ import { Database as SqliteFile } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { atEnd } from '../support/cleanup';
+import { programOf } from '../support/artifacts';
 import { createCommandLine } from '../support/command';
-import { temporaryFolder } from '../support/database';
-import { createProduction, type Production, productionSettings } from '../support/production';
-import { programOf } from '../support/program';
-import { createSaveHistory } from '../support/save-history';
-import { until } from '../support/until';
+import { createSaveHistory } from '../support/disks';
+import { createProduction, type Production, productionSettings } from '../support/processes';
+import { atEnd, temporaryFolder, until } from '../support/resources';
 
 const rows = 15_000;
 const ignored = ['SIGUSR1', 'SIGUSR2', 'SIGALRM', 'SIGVTALRM', 'SIGPROF', 'SIGIO'] as const;

@@ -13,13 +13,19 @@ import { createSalesStore } from '../../src/modules/sales/store';
 import { UserBody } from '../../src/modules/users/model';
 import type { Metrics } from '../../src/telemetry/events';
 import { createPrometheusMetrics } from '../../src/telemetry/metrics';
-import { createTestApp, testConfig } from '../support/app';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
-import { coverageDepsOf, coverageServiceOf } from '../support/coverage';
-import { explainFirst } from '../support/query-plan';
-import { counselor, manager, testOperator } from '../support/sales';
-import { testCarrier } from '../support/sandbox';
+import {
+  applicant,
+  counselor,
+  coverageDepsOf,
+  coverageServiceOf,
+  createTestApp,
+  manager,
+  testCarrier,
+  testConfig,
+  testOperator,
+} from '../support/app';
+import { explainFirst } from '../support/database';
+import { atEnd } from '../support/resources';
 import { aScrape } from '../support/telemetry';
 
 const coverage = '/v2/private/ltc/totalCoverage';

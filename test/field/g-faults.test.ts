@@ -1,9 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { applications, users } from '../../src/db/schema/people';
-import { createTestApp, testConfig } from '../support/app';
-import { applicant } from '../support/applicant';
-import { startSandbox } from '../support/sandbox';
+import { applicant, createTestApp, startSandbox, testConfig } from '../support/app';
 
 const testApp = await createTestApp();
 const ltc = '/v2/private/ltc/lifetimeCare';

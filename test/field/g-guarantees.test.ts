@@ -8,12 +8,9 @@ import { createRateLimits } from '../../src/http/rate-limits';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createPersonalDataStore } from '../../src/modules/privacy/store';
 import { seedDemo } from '../../src/seed';
-import { createTestApp } from '../support/app';
-import { applicant } from '../support/applicant';
-import { auditEventsOf, fillEvents } from '../support/audit';
-import { atEnd } from '../support/cleanup';
-import { testOperator } from '../support/sales';
-import { startSandbox } from '../support/sandbox';
+import { applicant, createTestApp, startSandbox, testOperator } from '../support/app';
+import { auditEventsOf, fillEvents } from '../support/database';
+import { atEnd } from '../support/resources';
 
 const Applications = v.object({
   data: v.object({ applications: v.array(v.object({ id: v.string(), supersedes: v.nullable(v.string()) })) }),

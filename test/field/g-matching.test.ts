@@ -6,9 +6,7 @@ import { parseCatalog } from '../../src/modules/matching/catalog-check';
 import { UserBody } from '../../src/modules/users/model';
 import { createUserStore } from '../../src/modules/users/store';
 import type { Carrier, CarrierDecision } from '../../src/shared/carrier';
-import { createTestApp, type TestApp } from '../support/app';
-import { applicant } from '../support/applicant';
-import { coverageServiceOf } from '../support/coverage';
+import { applicant, coverageServiceOf, createTestApp, type TestApp } from '../support/app';
 import { beforeStatements } from '../support/database';
 
 const paths = {

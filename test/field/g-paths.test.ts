@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { createTestApp, testConfig, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { createRawClient } from '../support/raw-http';
+import { createRawClient } from '../support/http';
+import { atEnd } from '../support/resources';
 
 const metricsToken = 'a token that only scrapers know, 32+';
 const testApp = await createTestApp({ config: { ...testConfig, metricsToken } });

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'bun:test';
 import { createHmac, generateKeyPairSync, type KeyPairKeyObjectResult } from 'node:crypto';
 import { SignJWT } from 'jose';
 import { createTokenVerifier } from '../../src/auth/verifier';
-import { atEnd } from '../support/cleanup';
+import { atEnd } from '../support/resources';
 
 type Jwk = Record<string, unknown>;
 

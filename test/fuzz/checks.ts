@@ -7,8 +7,8 @@ import {
   operationsAt,
   pathAt,
   type ServiceDocument,
-} from '../support/documented';
-import type { RawRequest, RawResponse } from '../support/raw-http';
+} from '../support/conformance';
+import type { RawRequest, RawResponse } from '../support/http';
 
 /** Part of every generated value; no error response may contain it, in any case. */
 export const valueMark = 'zqvalue';

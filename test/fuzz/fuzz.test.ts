@@ -1,12 +1,11 @@
 import { afterAll, describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
 import { magicLastNames } from '../../src/carrier-sandbox/server';
-import { testSecret, testToken } from '../support/app';
-import { applicant } from '../support/applicant';
-import { amount, isLong } from '../support/long';
-import { createRawClient } from '../support/raw-http';
-import { startService } from '../support/service';
-import { documentOfSources } from '../support/traffic';
+import { applicant, testSecret, testToken } from '../support/app';
+import { documentOfSources } from '../support/conformance';
+import { createRawClient } from '../support/http';
+import { startService } from '../support/processes';
+import { amount, isLong } from '../support/resources';
 import { faultsOf, keyMark, numberMark, type Sent, valueMark } from './checks';
 import { documentedRequest, requestsTo, straysFrom, type Tokens } from './requests';
 

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import type { DocumentedOperation, ServiceDocument } from '../support/documented';
+import type { DocumentedOperation, ServiceDocument } from '../support/conformance';
 import { keyMark, type Sent, valueMark } from './checks';
 import { knownValues, mutated, nastyText, nastyValue, printJson, valuesOf } from './values';
 

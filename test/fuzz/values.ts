@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import type { Schema, ServiceDocument } from '../support/documented';
+import type { Schema, ServiceDocument } from '../support/conformance';
 import { keyMark, numberMark, valueMark } from './checks';
 
 /** Marks raw JSON: text that JSON.stringify cannot produce. */

@@ -4,8 +4,7 @@ import { seedDemo } from '../../src/seed';
 import { lazy } from '../../src/shared/async';
 import { createTestApp, testToken } from '../support/app';
 import { noBrowser, openInBrowser } from '../support/browser';
-import { atEnd } from '../support/cleanup';
-import { until } from '../support/until';
+import { atEnd, until } from '../support/resources';
 
 if (noBrowser !== undefined) console.warn(`Browser tests skipped: ${noBrowser}.`);
 

@@ -6,12 +6,11 @@ import examples from '../../src/http/docs/examples.json';
 import { toSchemas } from '../../src/http/docs/openapi';
 import { tagGroups, tags } from '../../src/http/docs/routes';
 import { seedDemo } from '../../src/seed';
-import { createTestApp, testConfig } from '../support/app';
-import { atEnd } from '../support/cleanup';
+import { createTestApp, startSandbox, testConfig } from '../support/app';
+import { exampleTarget } from '../support/conformance';
 import { privateRoutes } from '../support/contract';
-import { exampleTarget } from '../support/documented';
-import { recordResponses } from '../support/response-examples';
-import { startSandbox } from '../support/sandbox';
+import { recordResponses } from '../support/pages';
+import { atEnd } from '../support/resources';
 
 const sandbox = await startSandbox();
 const testApp = await createTestApp({ carrier: sandbox.carrier() });

@@ -11,13 +11,13 @@ import {
   type CallOptions,
   createTestApp,
   readResponse,
+  startSandbox,
   type TestApp,
   type TestResponse,
   testConfig,
   testToken,
 } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { startSandbox } from '../support/sandbox';
+import { atEnd } from '../support/resources';
 
 const Examples = v.record(v.string(), v.object({ value: v.unknown() }));
 const Operation = v.object({

@@ -2,11 +2,8 @@ import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { createTestApp } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { type Exchange, mismatchesWith } from '../support/documented';
-import { runToEnd } from '../support/run-to-end';
-import { documentOfSources, trafficMismatches } from '../support/traffic';
+import { documentOfSources, type Exchange, mismatchesWith, trafficMismatches } from '../support/conformance';
+import { atEnd, runToEnd, temporaryFolder } from '../support/resources';
 
 const document = await documentOfSources();
 const { call } = await createTestApp();

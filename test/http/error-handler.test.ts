@@ -9,7 +9,7 @@ import { createCors, createRequestContext } from '../../src/http/request-context
 import { createLog } from '../../src/log';
 import { problemKinds } from '../../src/shared/problems';
 import { createTestApp, readResponse, testConfig } from '../support/app';
-import { connectRaw } from '../support/raw-socket';
+import { connectRaw } from '../support/http';
 
 const canary = 'canary-4711';
 const logLines: string[] = [];

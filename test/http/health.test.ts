@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import { createTestApp } from '../support/app';
-import { until } from '../support/until';
+import { until } from '../support/resources';
 
 describe('/health/live', () => {
   test('returns 200 while the database is unavailable', async () => {

@@ -2,12 +2,19 @@ import { describe, expect, test } from 'bun:test';
 import { createTokenVerifier } from '../../src/auth/verifier';
 import type { AppDeps } from '../../src/deps';
 import { createRateLimits } from '../../src/http/rate-limits';
-import { callerOf, createTestApp, readResponse, type TestApp, testSecret, testToken } from '../support/app';
-import { applicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
+import {
+  applicant,
+  callerOf,
+  createTestApp,
+  readResponse,
+  startSandbox,
+  type TestApp,
+  testSecret,
+  testToken,
+} from '../support/app';
 import { privateRoutes } from '../support/contract';
-import { startSandbox } from '../support/sandbox';
-import { startService } from '../support/service';
+import { startService } from '../support/processes';
+import { atEnd } from '../support/resources';
 
 const user = '/v2/private/user';
 const lists = '/v2/private/healthAndCare/';

@@ -1,9 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { seedDemo } from '../../src/seed';
-import { createTestApp } from '../support/app';
-import { contractRoutes, privateRoutes } from '../support/contract';
-import { walkContract } from '../support/contract-walk';
-import { startSandbox } from '../support/sandbox';
+import { createTestApp, startSandbox } from '../support/app';
+import { contractRoutes, privateRoutes, walkContract } from '../support/contract';
 
 const sandbox = await startSandbox();
 const testApp = await createTestApp({ carrier: sandbox.carrier() });

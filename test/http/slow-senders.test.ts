@@ -3,10 +3,8 @@ import { Elysia } from 'elysia';
 import { serveOptions } from '../../src/app';
 import { createLog } from '../../src/log';
 import { createTestApp, testConfig, testToken } from '../support/app';
-import { atEnd } from '../support/cleanup';
-import { amount, isLong } from '../support/long';
-import { connectRaw } from '../support/raw-socket';
-import { until } from '../support/until';
+import { connectRaw } from '../support/http';
+import { amount, atEnd, isLong, until } from '../support/resources';
 
 const testLog = createLog('silent', { write() {} });
 /** Generous bound that only a hang exceeds, also on a busy machine. */

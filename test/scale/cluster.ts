@@ -1,10 +1,9 @@
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { seedDatabase } from '../../src/seed';
-import { testSecret, testToken } from '../support/app';
-import { type Sandbox, startSandbox } from '../support/sandbox';
-import { type Service, startService } from '../support/service';
-import { type Sqld, startSqld } from '../support/sqld';
+import { type Sandbox, startSandbox, testSecret, testToken } from '../support/app';
+import { type Service, startService } from '../support/processes';
+import { type Sqld, startSqld } from '../support/servers';
 
 export const databaseTimeoutMs = 2_000;
 

@@ -1,11 +1,8 @@
 import { afterAll, describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
-import { cleanUp } from '../support/cleanup';
-import { temporaryFolder } from '../support/database';
-import { amount, isLong } from '../support/long';
-import { type Service, startService } from '../support/service';
-import { hasSqld, type Sqld } from '../support/sqld';
-import { until } from '../support/until';
+import { type Service, startService } from '../support/processes';
+import { amount, cleanUp, isLong, temporaryFolder, until } from '../support/resources';
+import { hasSqld, type Sqld } from '../support/servers';
 import { callService, databaseTimeoutMs, serviceEnvironment, startPrimary } from './cluster';
 
 const ltc = '/v2/private/ltc/lifetimeCare';

@@ -5,12 +5,9 @@ import { openDatabase } from '../../src/db/client';
 import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { UserBody } from '../../src/modules/users/model';
-import { applicant } from '../support/applicant';
-import { cleanUp } from '../support/cleanup';
-import { amount } from '../support/long';
-import { mergePatch } from '../support/merge-patch';
-import { hasSqld } from '../support/sqld';
-import { never, until } from '../support/until';
+import { applicant, mergePatch } from '../support/app';
+import { amount, cleanUp, never, until } from '../support/resources';
+import { hasSqld } from '../support/servers';
 import { type Cluster, chooseBy, startCluster, type TimedResponse } from './cluster';
 
 const user = '/v2/private/user';

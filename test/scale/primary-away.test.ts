@@ -1,10 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
 import { UserBody } from '../../src/modules/users/model';
-import { cleanUp } from '../support/cleanup';
-import type { Service } from '../support/service';
-import { hasSqld } from '../support/sqld';
-import { never } from '../support/until';
+import type { Service } from '../support/processes';
+import { cleanUp, never } from '../support/resources';
+import { hasSqld } from '../support/servers';
 import { type Cluster, databaseTimeoutMs, startCluster, type TimedResponse } from './cluster';
 
 const ltc = '/v2/private/ltc/lifetimeCare';

@@ -3,10 +3,10 @@ import { copyFileSync, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { openWalIndex } from '../../src/db/wal';
-import { temporaryFolder } from '../support/database';
-import { createProduction, productionToken } from '../support/production';
-import type { EndedProcess } from '../support/run-to-end';
-import { createSaveHistory } from '../support/save-history';
+import { createSaveHistory } from '../support/disks';
+import { createProduction, productionToken } from '../support/processes';
+import type { EndedProcess } from '../support/resources';
+import { temporaryFolder } from '../support/resources';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 /** Stops the run after this many faults. */

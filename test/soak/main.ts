@@ -1,7 +1,7 @@
 /** `bun run soak --help`: checks that memory, files and response times stay stable under mixed load. */
 import { Command } from 'commander';
 import { toTable } from '../../src/cli/output';
-import { cleanUp } from '../support/cleanup';
+import { cleanUp } from '../support/resources';
 import { runHistory } from './history';
 import { type Load, type LoadFigures, startLoad } from './load';
 import { type Sample, takeSample } from './sample';

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { signToken } from '../../src/auth/signing';
-import { atEnd } from '../support/cleanup';
+import { startSandbox } from '../support/app';
 import { createCommandLine } from '../support/command';
-import { startSandbox } from '../support/sandbox';
+import { atEnd } from '../support/resources';
 
 const main = join(import.meta.dirname, '../../src/main.ts');
 const secret = 'a secret of the soak alone, of 32 bytes';

@@ -1,14 +1,50 @@
+import { join } from 'node:path';
 import { type App, createApp } from '../../src/app';
 import { signToken } from '../../src/auth/signing';
 import { createTokenVerifier } from '../../src/auth/verifier';
-import type { Database } from '../../src/db/client';
+import { createCarrierSandbox, createSandboxStore, type SandboxStore } from '../../src/carrier-sandbox/server';
+import { type ClientSettings, createClient } from '../../src/client';
+import { type Database, openDatabase } from '../../src/db/client';
 import { replicaOrPrimary } from '../../src/db/replica';
 import type { AppDeps } from '../../src/deps';
 import { createLog } from '../../src/log';
+import type { Operator } from '../../src/modules/audit/store';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
+import { type CoverageDeps, createCoverageService } from '../../src/modules/coverage/service';
+import { createApplicationStore } from '../../src/modules/coverage/store';
+import { createSubmissions, type SubmissionDeps } from '../../src/modules/coverage/submissions';
+import type { ActivityRecord, StaffRecord } from '../../src/modules/sales/model';
+import { createUserStore } from '../../src/modules/users/store';
+import type { Carrier } from '../../src/shared/carrier';
+import { watchedHandle } from './conformance';
 import { temporaryDatabase } from './database';
-import { testCarrier } from './sandbox';
-import { watchedHandle } from './traffic';
+import { atEnd, temporaryFolder } from './resources';
+
+/** Short timeouts, so that tests are fast. */
+export const testCarrier = { attempts: 2, timeoutMs: 800, breakerFailures: 5, breakerMs: 400 };
+
+export interface Sandbox {
+  readonly store: SandboxStore;
+  readonly url: string;
+  carrier(settings?: Partial<typeof testCarrier>): Carrier;
+}
+
+/** The sandbox carrier on a free port with a temporary database. */
+export async function startSandbox(clock: () => Date = () => new Date('2026-03-10T12:00:00Z')): Promise<Sandbox> {
+  const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'sandbox.db')}`, timeoutMs: 20_000 });
+  const store = await createSandboxStore(db);
+  const app = createCarrierSandbox({ store, clock, apiKey: 'test-key' }).listen({ port: 0, hostname: '127.0.0.1' });
+  atEnd(async () => {
+    await app.stop(true);
+    db.$client.close();
+  });
+  const url = `http://127.0.0.1:${app.server?.port}`;
+  return {
+    store,
+    url,
+    carrier: (settings) => createHttpCarrier({ ...testCarrier, ...settings, url, apiKey: 'test-key' }),
+  };
+}
 
 export const testSecret = 'a secret that only the tests know, 32+';
 export const testConfig = {
@@ -139,4 +175,120 @@ export async function readResponse(response: Response): Promise<TestResponse> {
     text,
     body: isJson && text !== '' ? JSON.parse(text) : undefined,
   };
+}
+
+/** Creates clients of the app that record their requests. */
+export const appClient =
+  (testApp: TestApp) =>
+  async (id: string, settings: Partial<ClientSettings> = {}) => {
+    const sent: Request[] = [];
+    let responses = 0;
+    const client = createClient({
+      baseUrl: 'http://localhost',
+      token: await testToken({ id, now: testApp.now }),
+      attempts: 1,
+      ...settings,
+      async fetch(url, init) {
+        const request = new Request(url, init);
+        sent.push(request.clone());
+        const response = await testApp.app.handle(request);
+        // Counts after the client has read the response.
+        setTimeout(() => {
+          responses += 1;
+        });
+        return response;
+      },
+    });
+    // Simulates calls from JavaScript without types.
+    const untyped: Record<'saveLtcLifetimeCare' | 'saveProfile', (body: unknown) => Promise<unknown>> &
+      Record<'listCemeteries', (query: unknown) => Promise<unknown>> = client as never;
+    return { client, untyped, sent, responseCount: () => responses };
+  };
+
+/** A valid applicant whose names and e-mail address must not appear in a log. */
+export const canaryApplicant = {
+  firstName: 'Canaryfirst',
+  lastName: 'Canarylast',
+  dateOfBirth: '1981-03-10',
+  gender: 'Female',
+  state: 'VA',
+  email: 'canary@example.com',
+} as const;
+
+/** Another valid applicant. */
+export const applicant = {
+  firstName: 'Ada',
+  lastName: 'Byron',
+  dateOfBirth: '1981-03-10',
+  gender: 'Female',
+  state: 'VA',
+  email: 'ada@example.com',
+} as const;
+
+/** The coverage service and the reconciler of a test app with the given carrier. */
+export function coverageServiceOf(testApp: TestApp, carrier: Carrier, systemClock = () => testApp.now) {
+  const deps = coverageDepsOf(testApp, carrier, systemClock);
+  const applications = createApplicationStore(testApp.db);
+  const submissions = createSubmissions(deps, applications);
+  const users = createUserStore(testApp.db);
+  return { ...submissions, ...createCoverageService(deps, { users, applications, submissions }) };
+}
+
+export function coverageDepsOf(
+  testApp: TestApp,
+  carrier: Carrier,
+  systemClock = () => testApp.now,
+): CoverageDeps & SubmissionDeps {
+  return {
+    db: testApp.db,
+    clock: () => testApp.now,
+    systemClock,
+    config: { ...testConfig, carrier: { ...testConfig.carrier, timeoutMs: 300 } },
+    carrier,
+    newId: () => Bun.randomUUIDv7(),
+    log: createLog('debug', { write: (line) => testApp.logLines.push(line) }),
+  };
+}
+
+export const testOperator: Operator = { actorId: 'tester', requestId: 'command-1' };
+
+export function manager(id: string, lastName = 'Manager', firstName = 'A'): StaffRecord {
+  return { id, role: 'salesManager', firstName, lastName, managerId: undefined };
+}
+
+export function counselor(id: string, managerId: string, lastName = 'Counselor', firstName = 'A'): StaffRecord {
+  return { id, role: 'counselor', firstName, lastName, managerId };
+}
+
+let sold = 0;
+
+/** An activity with a unique external id, as an import row. */
+export function activity(
+  staffId: string,
+  occurredAt: string | number,
+  of: Partial<Pick<ActivityRecord, 'kind' | 'amountCents' | 'managerId' | 'externalId'>> = {},
+): ActivityRecord {
+  sold += 1;
+  return {
+    externalId: `sold-${sold}`,
+    staffId,
+    kind: 'quote',
+    amountCents: 0,
+    managerId: undefined,
+    occurredAt: typeof occurredAt === 'number' ? occurredAt : Date.parse(occurredAt),
+    ...of,
+  };
+}
+
+/** JSON Merge Patch, RFC 7396, section 2. */
+export function mergePatch(target: unknown, patch: unknown): unknown {
+  if (typeof patch !== 'object' || patch === null || Array.isArray(patch)) return patch;
+  const merged = new Map(
+    typeof target === 'object' && target !== null && !Array.isArray(target) ? Object.entries(target) : [],
+  );
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) merged.delete(name);
+    else merged.set(name, mergePatch(merged.get(name), value));
+  }
+  return Object.fromEntries(merged);
 }

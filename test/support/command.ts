@@ -1,12 +1,15 @@
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
+import type * as v from 'valibot';
 import { type Context, currentOperator } from '../../src/cli/context';
+import { importRows, type RowsImport } from '../../src/cli/import';
 import { runCommand } from '../../src/cli/main';
+import type { Database } from '../../src/db/client';
+import { OperatorError } from '../../src/errors';
 import { lazy } from '../../src/shared/async';
-import { atEnd } from './cleanup';
-import { copyTemplate, temporaryFolder } from './database';
-import { programOf } from './program';
-import { type EndedProcess, runToEnd } from './run-to-end';
+import { programOf } from './artifacts';
+import { copyTemplate } from './database';
+import { atEnd, type EndedProcess, runToEnd, temporaryFolder } from './resources';
 
 interface CommandLineOptions {
   /** Without a database, instead of one that is migrated and seeded. */
@@ -56,7 +59,7 @@ export async function createCommandLine(
 export type CommandLine = Awaited<ReturnType<typeof createCommandLine>>;
 
 /** Creates a context without a terminal, and collects what a command writes. */
-export function createTestContext({ env = {}, cwd = process.cwd() }: Partial<Pick<Context, 'env' | 'cwd'>> = {}) {
+function createTestContext({ env = {}, cwd = process.cwd() }: Partial<Pick<Context, 'env' | 'cwd'>> = {}) {
   const [stdout, stderr] = [collectText(), collectText()];
   const context: Context = {
     env: { NODE_ENV: 'development', ...env },
@@ -95,4 +98,29 @@ async function runInProcess(surroundings: Pick<Context, 'env' | 'cwd'>, args: st
 export async function refusalOf(environment: Record<string, string>, ...args: string[]): Promise<string> {
   const { exitCode, stderr } = await runInProcess({ env: environment, cwd: process.cwd() }, args);
   return exitCode === 0 ? 'the command succeeded' : stderr.trimEnd();
+}
+
+/** Runs an import in this process, because a process for each case is slow. */
+export async function importContent<Schema extends v.GenericSchema>(
+  rowsImport: RowsImport<Schema>,
+  db: Database,
+  {
+    name = 'list.csv',
+    content,
+    timeZone = 'UTC',
+    dryRun = false,
+  }: { name?: string; content: string | Uint8Array; timeZone?: string; dryRun?: boolean },
+) {
+  const path = join(temporaryFolder(), name);
+  await Bun.write(path, content);
+  const { context, stderr } = createTestContext();
+  const source = { db, path, config: { reportTimeZone: timeZone } };
+  const faults = () => stderr().split('\n').slice(0, -1);
+  try {
+    const { counts, warnings } = await importRows(context, rowsImport, source, { dryRun, as: 'tester' });
+    return { counts, warnings, refusal: '', faults: faults() };
+  } catch (error) {
+    if (!(error instanceof OperatorError)) throw error;
+    return { counts: undefined, warnings: [], refusal: error.message, faults: faults() };
+  }
 }

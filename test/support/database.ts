@@ -1,20 +1,29 @@
-import { copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { asc, eq } from 'drizzle-orm';
+import journal from '../../drizzle/meta/_journal.json';
 import { withExclusiveLock } from '../../src/db/backup';
 import { closeDatabase, type Database, openDatabase, openServiceDatabase, toDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import { auditEvents } from '../../src/db/schema/people';
+import type { SqlStatement } from '../../src/db/sql-client';
 import { seedDatabase } from '../../src/seed';
-import { atEnd } from './cleanup';
+import { atEnd, temporaryFolder } from './resources';
 
 let template: Promise<string> | undefined;
-
-/** A new folder that is removed after the tests. */
-export function temporaryFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'planning-test-'));
-  atEnd(() => rmSync(folder, { recursive: true, force: true }));
-  return folder;
-}
 
 /** A new database file, migrated and seeded with the reference lists. */
 export async function temporaryDatabase(): Promise<{ db: Database; url: string }> {
@@ -70,4 +79,107 @@ export function beforeStatements({ $client }: Database, before: (sql: string) =>
 export async function runScript({ $client }: Database, script: string): Promise<void> {
   const statements = script.split(/;\s*$/m).filter((sql) => sql.trim() !== '');
   await $client.write(statements.map((sql) => ({ sql })));
+}
+
+/** The query plan of the first query or change that `work` sends, one line for each step. */
+export async function explainFirst({ $client }: Database, work: (watched: Database) => Promise<unknown>) {
+  const sent: SqlStatement[] = [];
+  const watched = toDatabase({
+    ...$client,
+    read(sql, args) {
+      sent.push({ sql, args });
+      return $client.read(sql, args);
+    },
+    write(statements) {
+      sent.push(...statements);
+      return $client.write(statements);
+    },
+  });
+  await work(watched);
+  const [statement] = sent;
+  if (statement === undefined) throw new Error('Nothing was sent');
+  const { rows } = await $client.exec(`EXPLAIN QUERY PLAN ${statement.sql}`, statement.args);
+  return rows.map(({ detail }) => String(detail));
+}
+
+/** A Drizzle migrations folder with one migration. */
+export async function journalFolder(sql: string): Promise<string> {
+  const folder = temporaryFolder();
+  const entries = [{ idx: 0, version: '6', when: 1, tag: '0000_only', breakpoints: true }];
+  await Bun.write(join(folder, 'meta/_journal.json'), JSON.stringify({ version: '7', dialect: 'sqlite', entries }));
+  await Bun.write(join(folder, '0000_only.sql'), sql);
+  return folder;
+}
+
+/** A migrations folder with the first `count` migrations of this project. */
+export async function earlierMigrations(count: number): Promise<string> {
+  const folder = temporaryFolder();
+  cpSync(join(import.meta.dirname, '../../drizzle'), folder, { recursive: true });
+  const entries = journal.entries.slice(0, count);
+  await Bun.write(join(folder, 'meta/_journal.json'), JSON.stringify({ ...journal, entries }));
+  return folder;
+}
+
+/** Two keys with a common prefix that is longer than a 32-byte key. */
+export const keys = {
+  right: 'correct horse battery staple, and then some: the right one',
+  wrong: 'correct horse battery staple, and then some: the wrong one',
+} as const;
+
+/** The files in a folder, at any depth, that contain one of the texts. */
+export function filesWith(folder: string, texts: readonly string[]): string[] {
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((name) => statSync(join(folder, name), { throwIfNoEntry: false })?.isFile())
+    .filter((name) => holdsAny(join(folder, name), texts));
+}
+
+/** The open files of a process, also deleted ones, that contain one of the texts. */
+export function openFilesWith(processId: number, texts: readonly string[]): string[] {
+  const folder = `/proc/${processId}/fd`;
+  return (
+    readdirSync(folder)
+      .map((name) => join(folder, name))
+      .filter((path) => statSync(path, { throwIfNoEntry: false })?.isFile() && holdsAny(path, texts))
+      // The process may have closed a file meanwhile.
+      .flatMap((path) => (existsSync(path) ? [readlinkSync(path)] : []))
+  );
+}
+
+function holdsAny(path: string, texts: readonly string[]): boolean {
+  const bytes = readIfThere(path);
+  return bytes !== undefined && texts.some((text) => bytes.includes(text));
+}
+
+/** Returns undefined for a file that was removed meanwhile, such as a journal. */
+function readIfThere(path: string): Buffer | undefined {
+  try {
+    return readFileSync(path);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The audit events of a user, oldest first. */
+export function auditEventsOf({ db }: { readonly db: Database }, userId: string) {
+  return db.select().from(auditEvents).where(eq(auditEvents.userId, userId)).orderBy(asc(auditEvents.id));
+}
+
+/** The audit events of a user as lines: `action section actor request`. */
+export async function auditLinesOf(testApp: { readonly db: Database }, userId: string): Promise<string[]> {
+  const events = await auditEventsOf(testApp, userId);
+  return events.map(
+    ({ action, section, actor, requestId }) => `${action} ${section ?? '-'} ${actor} ${requestId ?? '-'}`,
+  );
+}
+
+/** Inserts events of `ada` and `bob` alternately; `instant` is an SQL expression over `value`, which counts from 1. */
+export async function fillEvents({ $client }: Database, rows: number, instant: string): Promise<void> {
+  const batchSize = 10_000;
+  for (let from = 1; from <= rows; from += batchSize) {
+    const to = Math.min(rows, from + batchSize - 1);
+    await $client.execute(`WITH RECURSIVE numbers(value) AS (SELECT ${from} UNION ALL SELECT value + 1 FROM numbers
+        WHERE value < ${to})
+      INSERT INTO audit_events (occurred_at, user_id, actor, action, request_id)
+      SELECT ${instant}, iif(value % 2, 'bob', 'ada'), 'person', 'saved', 'request-' || value FROM numbers`);
+  }
 }

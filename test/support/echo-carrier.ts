@@ -1,4 +1,4 @@
-import { atEnd } from './cleanup';
+import { atEnd } from './resources';
 
 type Echo = (body: string) => string;
 

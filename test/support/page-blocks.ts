@@ -8,10 +8,10 @@ import { parse } from 'shell-quote';
 import packageJson from '../../package.json';
 import { createProgram } from '../../src/cli/main';
 import { Settings } from '../../src/config/settings';
-import { copyTemplate, temporaryFolder } from './database';
-import type { Shown } from './markdown';
-import { applyChange, readDiff } from './page-diffs';
-import { runToEnd } from './run-to-end';
+import { copyTemplate } from './database';
+import type { Shown } from './pages';
+import { applyChange, readDiff } from './pages';
+import { runToEnd, temporaryFolder } from './resources';
 
 /** A page whose blocks are checked. */
 export interface Page {

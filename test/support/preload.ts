@@ -1,8 +1,8 @@
 import { afterAll, afterEach, setDefaultTimeout } from 'bun:test';
 import { networkInterfaces } from 'node:os';
 import { excludeLoopback } from '../../src/start/services';
-import { cleanUp } from './cleanup';
-import { trafficMismatches, watchFetch } from './traffic';
+import { trafficMismatches, watchFetch } from './conformance';
+import { cleanUp } from './resources';
 
 // Tests call services on this machine, also by its address in a network.
 const ownAddresses = Object.values(networkInterfaces()).flatMap((all) => all?.map(({ address }) => address) ?? []);

@@ -1,11 +1,8 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { atEnd } from './cleanup';
-import { temporaryFolder } from './database';
-import { freePort } from './free-port';
-import type { Shown } from './markdown';
-import { programOf } from './program';
-import { type EndedProcess, runToEnd } from './run-to-end';
+import { programOf } from './artifacts';
+import type { Shown } from './pages';
+import { atEnd, type EndedProcess, freePort, runToEnd, temporaryFolder } from './resources';
 
 export interface RunStep extends Shown {
   readonly stdout: string;

@@ -1,8 +1,7 @@
 /** A workload for `bun test --coverage`: starts the service with all options, then sends COUNT requests of one KIND. */
 import { expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { temporaryFolder } from './database';
-import { freePort } from './free-port';
+import { freePort, temporaryFolder } from './resources';
 
 const { KIND, COUNT } = v.parse(
   v.object({ KIND: v.picklist(['save', 'glance']), COUNT: v.pipe(v.string(), v.toNumber()) }),

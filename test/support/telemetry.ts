@@ -5,10 +5,9 @@ import { createLog } from '../../src/log';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
 import type { Scrape } from '../../src/telemetry/events';
 import { openTelemetry } from '../../src/telemetry/telemetry';
-import { createTestApp, type TestApp, testConfig } from './app';
-import { atEnd } from './cleanup';
+import { createTestApp, type Sandbox, startSandbox, type TestApp, testCarrier, testConfig } from './app';
 import { temporaryDatabase } from './database';
-import { type Sandbox, startSandbox, testCarrier } from './sandbox';
+import { atEnd } from './resources';
 
 export const metricsToken = 'the-metrics-token-of-the-tests-0123456789';
 

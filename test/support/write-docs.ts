@@ -1,7 +1,6 @@
 import { join } from 'node:path';
-import { cleanUp } from './cleanup';
-import { pagePaths, withTables } from './page-tables';
-import { recordResponses } from './response-examples';
+import { pagePaths, recordResponses, withTables } from './pages';
+import { cleanUp } from './resources';
 
 /** Writes the parts of the documentation that are derived from the sources: response examples and tables of the pages. */
 const root = join(import.meta.dirname, '../..');

@@ -11,12 +11,11 @@ import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { createPrometheusMetrics } from '../../src/telemetry/metrics';
 import { startPrimary } from '../scale/cluster';
-import { callerOf, createTestApp, testConfig, testSecret } from '../support/app';
-import { applicant as anApplicant } from '../support/applicant';
-import { startService } from '../support/service';
-import { hasSqld } from '../support/sqld';
+import { applicant as anApplicant, callerOf, createTestApp, testConfig, testSecret } from '../support/app';
+import { startService } from '../support/processes';
+import { until } from '../support/resources';
+import { hasSqld } from '../support/servers';
 import { aScrape, createWatchedApp, metricsToken, readSamples, type Sample } from '../support/telemetry';
-import { until } from '../support/until';
 
 const authorization = `Bearer ${metricsToken}`;
 const [page, alerts] = await Promise.all(

@@ -2,14 +2,10 @@ import { describe, expect, test } from 'bun:test';
 import packageJson from '../../package.json';
 import { createRateLimits } from '../../src/http/rate-limits';
 import { createTracing, type TracerSettings } from '../../src/telemetry/tracing';
-import { callerOf, testSecret } from '../support/app';
-import { applicant, canaryApplicant } from '../support/applicant';
-import { atEnd } from '../support/cleanup';
-import { freePort } from '../support/free-port';
-import { startSandbox } from '../support/sandbox';
-import { startService } from '../support/service';
+import { applicant, callerOf, canaryApplicant, startSandbox, testSecret } from '../support/app';
+import { startService } from '../support/processes';
+import { atEnd, freePort, until } from '../support/resources';
 import { createWatchedApp, type Receiver, type Span, startReceiver, type WatchedApp } from '../support/telemetry';
-import { until } from '../support/until';
 
 const traceId = '0af7651916cd43dd8448eb211c80319c';
 const sampled = `00-${traceId}-b7ad6b7169203331-01`;

@@ -2,15 +2,22 @@ import { describe, expect, test } from 'bun:test';
 import { DatabaseError } from '../../../src/db/errors';
 import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { createSalesStore } from '../../../src/modules/sales/store';
-import { type CallOptions, createTestApp, type TestApp } from '../../support/app';
-import { applicant, canaryApplicant } from '../../support/applicant';
-import { auditEventsOf, auditLinesOf } from '../../support/audit';
+import {
+  applicant,
+  type CallOptions,
+  canaryApplicant,
+  counselor,
+  coverageServiceOf,
+  createTestApp,
+  manager,
+  startSandbox,
+  type TestApp,
+  testCarrier,
+  testOperator,
+} from '../../support/app';
 import { saveRoutes } from '../../support/contract';
-import { coverageServiceOf } from '../../support/coverage';
-import { beforeStatements } from '../../support/database';
-import { counselor, manager, testOperator } from '../../support/sales';
-import { startSandbox, testCarrier } from '../../support/sandbox';
-import { until } from '../../support/until';
+import { auditEventsOf, auditLinesOf, beforeStatements } from '../../support/database';
+import { until } from '../../support/resources';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 const glance = '/v2/private/user/salesManager/monthly-glance?month=3';

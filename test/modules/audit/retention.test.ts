@@ -3,10 +3,8 @@ import { type Database, openServiceDatabase } from '../../../src/db/client';
 import { createLog } from '../../../src/log';
 import { createAuditStore, startAuditRetention } from '../../../src/modules/audit/store';
 import { createUserStore } from '../../../src/modules/users/store';
-import { fillEvents } from '../../support/audit';
-import { temporaryDatabase } from '../../support/database';
-import { amount, isLong } from '../../support/long';
-import { until } from '../../support/until';
+import { fillEvents, temporaryDatabase } from '../../support/database';
+import { amount, isLong, until } from '../../support/resources';
 
 const dayMs = 24 * 60 * 60_000;
 const now = Date.now();

@@ -3,8 +3,7 @@ import * as v from 'valibot';
 import { CemeteryPage } from '../../../src/modules/cemeteries/model';
 import { createCemeteryStore } from '../../../src/modules/cemeteries/store';
 import { createTestApp } from '../../support/app';
-import { temporaryDatabase } from '../../support/database';
-import { explainFirst } from '../../support/query-plan';
+import { explainFirst, temporaryDatabase } from '../../support/database';
 
 const testApp = await createTestApp();
 const store = createCemeteryStore(testApp.db);

@@ -7,14 +7,10 @@ import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { identityHash } from '../../../src/modules/coverage/service';
 import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { UserBody } from '../../../src/modules/users/model';
-import { createTestApp, testSecret, testToken } from '../../support/app';
-import { applicant } from '../../support/applicant';
-import { atEnd } from '../../support/cleanup';
-import { temporaryFolder } from '../../support/database';
-import { cases } from '../../support/long';
-import { programOf } from '../../support/program';
-import { startSandbox, testCarrier } from '../../support/sandbox';
-import { type Service, startService } from '../../support/service';
+import { applicant, createTestApp, startSandbox, testCarrier, testSecret, testToken } from '../../support/app';
+import { programOf } from '../../support/artifacts';
+import { type Service, startService } from '../../support/processes';
+import { atEnd, cases, temporaryFolder } from '../../support/resources';
 
 const path = '/v2/private/ltc/totalCoverage';
 const commandLine = await programOf('src/cli/main');

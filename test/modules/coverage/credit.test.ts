@@ -2,11 +2,15 @@ import { describe, expect, test } from 'bun:test';
 import { activities } from '../../../src/db/schema/lists';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
-import { createTestApp } from '../../support/app';
-import { applicant } from '../../support/applicant';
-import { coverageServiceOf } from '../../support/coverage';
-import { counselor, manager, testOperator } from '../../support/sales';
-import { startSandbox } from '../../support/sandbox';
+import {
+  applicant,
+  counselor,
+  coverageServiceOf,
+  createTestApp,
+  manager,
+  startSandbox,
+  testOperator,
+} from '../../support/app';
 
 async function setUp() {
   const sandbox = await startSandbox();

@@ -1,9 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { CarrierError } from '../../../src/shared/carrier';
-import { applicant } from '../../support/applicant';
-import { atEnd } from '../../support/cleanup';
-import { testCarrier } from '../../support/sandbox';
+import { applicant, testCarrier } from '../../support/app';
+import { atEnd } from '../../support/resources';
 
 const application = {
   clientReference: 'reference-1',

@@ -4,10 +4,8 @@ import { priceApplication } from '../../../src/carrier-sandbox/tariff';
 import { applicationAttempts, applications, idempotencyKeys, users } from '../../../src/db/schema/people';
 import { ApplicationsBody } from '../../../src/modules/coverage/service';
 import { UserBody } from '../../../src/modules/users/model';
-import { createTestApp } from '../../support/app';
+import { coverageServiceOf, createTestApp, startSandbox } from '../../support/app';
 import { privateRoutes } from '../../support/contract';
-import { coverageServiceOf } from '../../support/coverage';
-import { startSandbox } from '../../support/sandbox';
 
 const ltc = '/v2/private/ltc/totalCoverage';
 const life = '/v2/private/life/totalCoverage';

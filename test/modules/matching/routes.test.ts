@@ -11,8 +11,8 @@ import { createUserStore } from '../../../src/modules/users/store';
 import { seedCatalog } from '../../../src/seed';
 import { type CallOptions, createTestApp, type TestApp, testConfig } from '../../support/app';
 import { beforeStatements } from '../../support/database';
-import { isLong } from '../../support/long';
-import { hasSqld, startSqld } from '../../support/sqld';
+import { isLong } from '../../support/resources';
+import { hasSqld, startSqld } from '../../support/servers';
 
 const shippedCatalog = readShippedCatalog();
 const path = '/v2/private/engine/matches';

@@ -4,13 +4,17 @@ import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { createPersonalDataStore } from '../../../src/modules/privacy/store';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { createUserStore } from '../../../src/modules/users/store';
-import { createTestApp } from '../../support/app';
-import { canaryApplicant as applicant } from '../../support/applicant';
-import { auditEventsOf } from '../../support/audit';
+import {
+  canaryApplicant as applicant,
+  counselor,
+  coverageServiceOf,
+  createTestApp,
+  manager,
+  startSandbox,
+  testOperator,
+} from '../../support/app';
 import { saveRoutes } from '../../support/contract';
-import { coverageServiceOf } from '../../support/coverage';
-import { counselor, manager, testOperator } from '../../support/sales';
-import { startSandbox } from '../../support/sandbox';
+import { auditEventsOf } from '../../support/database';
 
 const request = {
   userId: 'canary-person',

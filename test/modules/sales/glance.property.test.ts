@@ -4,9 +4,8 @@ import { activityKinds } from '../../../src/db/schema/lists';
 import type { ActivityRecord } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { calendarDateAt } from '../../../src/shared/calendar';
-import { createTestApp, testConfig } from '../../support/app';
-import { amount } from '../../support/long';
-import { activity, counselor, manager } from '../../support/sales';
+import { activity, counselor, createTestApp, manager, testConfig } from '../../support/app';
+import { amount } from '../../support/resources';
 
 const zones = ['UTC', 'America/New_York', 'Asia/Kathmandu'];
 const apps = await Promise.all(

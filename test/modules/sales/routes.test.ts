@@ -4,9 +4,8 @@ import { markForDevelopment } from '../../../src/db/migrate';
 import { MonthlyGlanceBody } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { seedDatabase } from '../../../src/seed';
-import { createTestApp, testConfig } from '../../support/app';
-import { explainFirst } from '../../support/query-plan';
-import { activity, counselor, manager } from '../../support/sales';
+import { activity, counselor, createTestApp, manager, testConfig } from '../../support/app';
+import { explainFirst } from '../../support/database';
 
 const path = '/v2/private/user/salesManager/monthly-glance';
 const roles = ['salesManager'];

@@ -2,9 +2,8 @@ import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
 import * as v from 'valibot';
 import { UserBody } from '../../../src/modules/users/model';
-import { createTestApp } from '../../support/app';
-import { amount } from '../../support/long';
-import { mergePatch } from '../../support/merge-patch';
+import { createTestApp, mergePatch } from '../../support/app';
+import { amount } from '../../support/resources';
 
 const testApp = await createTestApp();
 

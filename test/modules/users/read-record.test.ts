@@ -3,11 +3,9 @@ import { DatabaseError } from '../../../src/db/errors';
 import { readWithFallback } from '../../../src/db/replica';
 import { createUserStore } from '../../../src/modules/users/store';
 import { createLastWrites, createReadRecord } from '../../../src/modules/users/versions';
-import { createTestApp } from '../../support/app';
-import { applicant } from '../../support/applicant';
+import { applicant, createTestApp, startSandbox } from '../../support/app';
 import { saveRoutes } from '../../support/contract';
 import { temporaryDatabase } from '../../support/database';
-import { startSandbox } from '../../support/sandbox';
 
 const user = '/v2/private/user';
 const revision = '0123456789abcdef';

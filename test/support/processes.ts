@@ -1,0 +1,216 @@
+import { join } from 'node:path';
+import * as v from 'valibot';
+import { signToken } from '../../src/auth/signing';
+import { type Call, callerOf, startSandbox } from './app';
+import { programOf } from './artifacts';
+import { createCommandLine } from './command';
+import { atEnd, runToEnd, temporaryFolder } from './resources';
+
+const Tokens = v.object({ 'demo-user': v.string(), 'demo-manager': v.string() });
+
+export interface Service {
+  readonly address: string;
+  readonly process: Bun.Subprocess;
+  /** Everything written to standard output so far. */
+  output(): string;
+  token(): Promise<string>;
+}
+
+export interface Start {
+  /** The program for Bun with its options first; by default the bundle. */
+  readonly program?: readonly string[];
+  /** Arguments of the program. */
+  readonly args?: readonly string[];
+  readonly cwd?: string;
+  readonly environment?: Record<string, string>;
+  /** Whether `output` includes standard error, which is otherwise inherited. */
+  readonly hasErrorsInOutput?: boolean;
+  /** A command that wraps the program, such as `strace` with its options. */
+  readonly under?: readonly string[];
+  /** The limit of file descriptors; by default that of the test process. */
+  readonly descriptors?: number;
+}
+
+/** Starts the service as a process in a temporary folder on a free port. */
+export async function startService({
+  program,
+  args = [],
+  cwd = temporaryFolder(),
+  environment = {},
+  hasErrorsInOutput = false,
+  under = [],
+  descriptors,
+}: Start = {}): Promise<Service> {
+  const command = [...under, process.execPath, ...(program ?? [await programOf('src/main')]), ...args];
+  const limited = ['sh', '-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, ...command];
+  const child = Bun.spawn(descriptors === undefined ? command : limited, {
+    cwd,
+    env: { PATH: process.env.PATH, NODE_ENV: 'development', PORT: '0', DRAIN_MS: '0', ...environment },
+    stdout: 'pipe',
+    stderr: hasErrorsInOutput ? 'pipe' : 'inherit',
+  });
+  atEnd(async () => {
+    child.kill('SIGKILL');
+    await child.exited;
+  });
+  let output = '';
+  const address = Promise.withResolvers<string>();
+  const reading = (async () => {
+    for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
+      output += chunk;
+      const found = /(?:address +|"address":")(http:\/\/[^\s"]+)/.exec(output)?.[1];
+      if (found !== undefined && output.includes('\n', output.indexOf(found))) address.resolve(found);
+    }
+  })();
+  const { stderr } = child;
+  if (stderr !== undefined) {
+    void (async () => {
+      for await (const chunk of stderr.pipeThrough(new TextDecoderStream())) output += chunk;
+    })();
+  }
+  void reading.then(() => address.reject(new Error(`The service ended before it listened:\n${output}`)));
+  return {
+    address: await address.promise,
+    process: child,
+    output: () => output,
+    token: async () => v.parse(Tokens, await Bun.file(join(cwd, 'data/demo-tokens.json')).json())['demo-user'],
+  };
+}
+
+/** Runs a start that is expected to fail and waits for its exit. */
+export async function failToStart({ args = [], cwd = temporaryFolder(), environment = {} }: Start) {
+  const child = Bun.spawn([process.execPath, await programOf('src/main'), ...args], {
+    cwd,
+    env: { PATH: process.env.PATH, NODE_ENV: 'development', PORT: '0', ...environment },
+    stdout: 'pipe',
+    stderr: 'pipe',
+  });
+  return runToEnd(child);
+}
+
+const path = join(import.meta.dirname, 'child.ts');
+
+/** Runs one task of `child.ts work` in a process and returns its output. */
+export async function runWorker(url: string, task: string, argument: string): Promise<string> {
+  const worker = Bun.spawn([process.execPath, path, 'work', url, task, argument], {
+    stdout: 'pipe',
+    stderr: 'inherit',
+  });
+  return (await new Response(worker.stdout).text()).trim();
+}
+
+/** Starts a task that runs until it is stopped and collects its output lines. */
+export function startWorker(url: string, task: string, argument: string, environment: Record<string, string> = {}) {
+  const worker = Bun.spawn([process.execPath, path, 'work', url, task, argument], {
+    env: { ...process.env, ...environment },
+    stdout: 'pipe',
+    stderr: 'inherit',
+  });
+  atEnd(() => worker.kill('SIGKILL'));
+  let output = '';
+  const reading = (async () => {
+    for await (const chunk of worker.stdout.pipeThrough(new TextDecoderStream())) output += chunk;
+  })();
+  /** Complete lines only, because the last may be partial. */
+  const lines = () => output.split('\n').slice(0, -1);
+  return {
+    lines,
+    async until(count: number): Promise<void> {
+      while (lines().length < count && worker.exitCode === null) await Bun.sleep(5);
+    },
+    async stop(): Promise<string[]> {
+      worker.kill('SIGKILL');
+      await worker.exited;
+      await reading;
+      return lines();
+    },
+  };
+}
+
+const issuer = 'https://issuer.example';
+const audience = 'planning';
+const authSecret = 'kI8sJd72bXqPz0VnM4tYwQe1RuA9cLf6';
+
+/** Every setting that production requires; the carrier is not reachable. */
+export const productionSettings = {
+  NODE_ENV: 'production',
+  AUTH_SECRET: authSecret,
+  AUTH_ISSUER: issuer,
+  AUTH_AUDIENCE: audience,
+  CARRIER_URL: 'http://127.0.0.1:1',
+  CARRIER_API_KEY: 'test-key',
+  CHAT_ID: 'room-7',
+  CHAT_TOKEN: 'q7Vd2mXc9Lz4',
+} as const;
+
+const LogLine = v.looseObject({ level: v.union([v.string(), v.number()]), msg: v.string() });
+
+export interface Production extends Service {
+  /** Sends a request with a token of this service; `as` names the subject. */
+  readonly call: Call;
+  /** The lines of the log so far that are JSON, parsed. */
+  logLines(): v.InferOutput<typeof LogLine>[];
+  /** HTTP status of a health path. */
+  health(path?: 'live' | 'ready'): Promise<number>;
+}
+
+/** A token that a production service with `productionSettings` accepts. */
+export function productionToken(id: string, roles: readonly string[] = []): Promise<string> {
+  return signToken({
+    id,
+    roles,
+    secret: authSecret,
+    issuer,
+    audience,
+    rolesClaim: 'roles',
+    ttlSeconds: 3600,
+    now: new Date(),
+  });
+}
+
+/**
+ * A deployment in production mode: the built bundle in a working folder of its own, with a migrated database at
+ * `data/planning.db` unless `isEmpty`, and the real sandbox carrier. The settings in `without` are not set.
+ *
+ * `planning` runs the command line with the same settings, `start` the service.
+ */
+export async function createProduction(
+  environment: Record<string, string> = {},
+  { isEmpty = false, without = [] }: { isEmpty?: boolean; without?: readonly string[] } = {},
+) {
+  const sandbox = await startSandbox(() => new Date());
+  const all = { ...productionSettings, CARRIER_URL: sandbox.url, ...environment };
+  const settings = Object.fromEntries(Object.entries(all).filter(([key]) => !without.includes(key)));
+  const line = await createCommandLine(settings, { isEmpty, isProcess: true });
+  return {
+    ...line,
+    sandbox,
+    settings,
+    databasePath: join(line.cwd, 'data/planning.db'),
+    async start(start: Start = {}): Promise<Production> {
+      const service = await startService({
+        cwd: line.cwd,
+        hasErrorsInOutput: true,
+        ...start,
+        environment: { ...settings, ...start.environment },
+      });
+      const call = callerOf(service.address);
+      return {
+        ...service,
+        async call(method, path, { as, roles, headers, ...options } = {}) {
+          const token = as === undefined ? {} : { authorization: `Bearer ${await productionToken(as, roles)}` };
+          return call(method, path, { ...options, headers: { ...token, ...headers } });
+        },
+        logLines: () =>
+          service
+            .output()
+            .split('\n')
+            .flatMap((text) => {
+              const line = v.safeParse(v.pipe(v.string(), v.parseJson(), LogLine), text);
+              return line.success ? [line.output] : [];
+            }),
+        health: async (path = 'ready') => (await fetch(`${service.address}/health/${path}`)).status,
+      };
+    },
+  };
+}
