@@ -16,14 +16,13 @@ import { AppError, errorCode } from '../errors';
 /** The algorithms that a token checked by a JWKS may have. */
 export const keySetAlgorithms = ['EdDSA', 'Ed25519', 'ES256', 'RS256'] as const;
 
-const timeoutMs = 3_000;
 /** A set of a hundred RSA keys with certificates has about 300 kB. */
 const maxBytes = 512 * 1024;
 const minModulusBits = 2048;
 
 const faultDetails = {
   unreachable: 'cannot be reached',
-  timeout: `does not send the whole set within ${timeoutMs / 1000} s`,
+  timeout: 'does not send the whole set',
   tls: 'has a TLS certificate that is not accepted',
   redirect: 'redirects, which is not followed: set the final address',
   status: 'does not respond with 200',
@@ -46,11 +45,18 @@ export class KeySetError extends Error {
 
   constructor(
     fault: KeySetFault,
-    options: { status?: number; code?: string; cause?: unknown; keys?: readonly DescribedKey[] } = {},
+    options: {
+      status?: number;
+      code?: string;
+      timeoutMs?: number;
+      cause?: unknown;
+      keys?: readonly DescribedKey[];
+    } = {},
   ) {
-    const { status, code = '', cause, keys = [] } = options;
+    const { status, code = '', timeoutMs, cause, keys = [] } = options;
+    const limit = timeoutMs === undefined ? '' : ` within ${timeoutMs / 1000} s`;
     const suffix = status === undefined ? code : `status ${status}`;
-    super(`${faultDetails[fault]}${suffix === '' ? '' : ` (${suffix})`}`, { cause });
+    super(`${faultDetails[fault]}${limit}${suffix === '' ? '' : ` (${suffix})`}`, { cause });
     this.reason = status === undefined ? fault : `${fault}-${status}`;
     this.code = code;
     this.keys = keys;
@@ -97,8 +103,8 @@ const Members = v.object({ keys: v.array(v.unknown()) });
  *
  * @throws KeySetError unless at least one key can be used
  */
-export async function fetchKeySet(url: URL): Promise<KeySet> {
-  const json = v.safeParse(JsonText, await fetchText(url));
+export async function fetchKeySet(url: URL, timeoutMs = 3_000): Promise<KeySet> {
+  const json = v.safeParse(JsonText, await fetchText(url, timeoutMs));
   if (!json.success) throw new KeySetError('not-json');
   const members = v.safeParse(Members, json.output);
   if (!members.success) throw new KeySetError('not-a-key-set');
@@ -140,7 +146,7 @@ async function examine(member: unknown): Promise<{ jwk?: PublicJwk; described: D
   return { jwk, described: { kid, algorithms, fault: undefined } };
 }
 
-async function fetchText(url: URL): Promise<string> {
+async function fetchText(url: URL, timeoutMs: number): Promise<string> {
   try {
     const response = await fetch(url, {
       headers: { accept: 'application/json, application/jwk-set+json' },
@@ -161,12 +167,14 @@ async function fetchText(url: URL): Promise<string> {
     }
     return Buffer.concat(chunks).toString();
   } catch (error) {
-    throw error instanceof KeySetError ? error : connectionFault(error);
+    throw error instanceof KeySetError ? error : connectionFault(error, timeoutMs);
   }
 }
 
-function connectionFault(error: unknown): KeySetError {
-  if (error instanceof Error && error.name === 'TimeoutError') return new KeySetError('timeout', { cause: error });
+function connectionFault(error: unknown, timeoutMs: number): KeySetError {
+  if (error instanceof Error && error.name === 'TimeoutError') {
+    return new KeySetError('timeout', { timeoutMs, cause: error });
+  }
   const code = errorCode(error, '');
   const isTls = /CERT|TLS|SSL|ISSUER|SIGNATURE/.test(code);
   return new KeySetError(isTls ? 'tls' : 'unreachable', { code, cause: error });
