@@ -38,6 +38,7 @@ const token = (
 
 /** A JWKS server; a test sets its response. */
 function startIssuer(...keys: Jwk[]) {
+  const issuer = { respond: respondWith(...keys), requests: 0 };
   const server = Bun.serve({
     port: 0,
     hostname: '127.0.0.1',
@@ -47,19 +48,15 @@ function startIssuer(...keys: Jwk[]) {
     },
   });
   atEnd(() => server.stop(true));
-  const issuer = {
-    url: server.url,
-    requests: 0,
-    respond: (_: Request): Response | Promise<Response> => Response.json({ keys }),
-    publish(...keys: Jwk[]) {
-      issuer.respond = () => Response.json({ keys });
-    },
-    fail() {
-      issuer.respond = () => new Response('no', { status: 500 });
-    },
-  };
-  return issuer;
+  return Object.assign(issuer, { url: server.url });
 }
+
+type Respond = (request: Request) => Response | Promise<Response>;
+const respondWith =
+  (...keys: Jwk[]): Respond =>
+  () =>
+    Response.json({ keys });
+const respondWithError: Respond = () => new Response('no', { status: 500 });
 
 /** A verifier of an issuer with a clock that a test advances. */
 async function createVerifier(url: URL, watch: TokenWatch = {}) {
@@ -122,7 +119,7 @@ describe('keys of a JWKS', () => {
     const { clock, verify } = await createVerifier(issuer.url, { onKeysFetched: () => (fetched += 1) });
     const [old, next] = [await token(ec1, { kid: 'first' }), await token(ec2, { kid: 'second' })];
     await verify(old);
-    issuer.publish(jwk(ec2, { kid: 'second' }));
+    issuer.respond = respondWith(jwk(ec2, { kid: 'second' }));
     clock.passedMs = 30 * secondMs;
     await verify(next);
     clock.passedMs = minuteMs - 1;
@@ -131,7 +128,7 @@ describe('keys of a JWKS', () => {
     await expect(verify(old)).rejects.toMatchObject({ slug: 'unauthenticated', reason: 'key' });
 
     // Without a token of the new key, the refresh after ten minutes removes the old one.
-    issuer.publish(jwk(other, { kid: 'third' }));
+    issuer.respond = respondWith(jwk(other, { kid: 'third' }));
     clock.passedMs += 11 * minuteMs;
     const before = fetched;
     await verify(next);
@@ -145,7 +142,7 @@ describe('keys of a JWKS', () => {
     const { clock, check } = createKeys(issuer.url);
     const jwt = await token(ec1, { kid: 'first' });
     await check(jwt);
-    issuer.fail();
+    issuer.respond = respondWithError;
     clock.passedMs = 59 * minuteMs;
     for (let count = 0; count < 5; count += 1) await check(jwt);
     await until(() => issuer.requests === 2);
@@ -156,7 +153,7 @@ describe('keys of a JWKS', () => {
   test('are unavailable when none was ever fetched, and are fetched again by themselves', async () => {
     const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
     const { respond } = issuer;
-    issuer.fail();
+    issuer.respond = respondWithError;
     const { clock, check, hasKeys } = createKeys(issuer.url);
     const jwt = await token(ec1, { kid: 'first' });
     for (let count = 0; count < 5; count += 1) {
@@ -206,7 +203,7 @@ describe('a token without kid', () => {
     const issuer = startIssuer(jwk(ec1));
     const { clock, verify } = await createVerifier(issuer.url);
     await verify(await token(ec1));
-    issuer.publish(jwk(ec2));
+    issuer.respond = respondWith(jwk(ec2));
     clock.passedMs = 29 * secondMs;
     await expect(verify(await token(ec2))).rejects.toMatchObject({ reason: 'signature' });
     expect(issuer.requests).toBe(1);
@@ -365,7 +362,7 @@ describe('a JWKS address', () => {
 
   test('that fails from the start is an error in the log, because no token can be checked', async () => {
     const issuer = startIssuer();
-    issuer.fail();
+    issuer.respond = respondWithError;
     const { lines, verify } = await createLoggedVerifier(issuer.url);
     await expect(verify(await token(ec1))).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
     expect(lines).toEqual([

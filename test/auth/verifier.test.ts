@@ -314,7 +314,7 @@ describe('roles', () => {
   });
 });
 
-/** What `watchTokens` has logged, parsed. */
+/** `watchTokens`, and its log lines, parsed. */
 function createWatch() {
   const lines: { reason?: string; setting: string }[] = [];
   return { lines, watch: watchTokens(createLog('info', { write: (line) => lines.push(JSON.parse(line)) })) };
