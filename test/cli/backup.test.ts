@@ -1,4 +1,4 @@
-import { Database as SqliteDatabase } from 'bun:sqlite';
+import { Database as SqliteFile } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import {
   copyFileSync,
@@ -8,243 +8,149 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
   symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { withExclusiveLock } from '../../src/db/backup';
+import Connection from 'libsql';
+import { examineCopy, UnusableFileError } from '../../src/db/backup';
+import { closeDatabase, openDatabase } from '../../src/db/client';
+import { encryptionOption } from '../../src/db/database-file';
+import { migrateDatabase } from '../../src/db/migrate';
 import { knownSchemas } from '../../src/db/schema-check';
-import { programOf } from '../support/artifacts';
 import { createCommandLine, refusalOf } from '../support/command';
-import { startService, startWorker } from '../support/processes';
+import { earlierMigrations, filesWith, keys } from '../support/database';
+import { productionSettings, startInProcess } from '../support/processes';
 import { temporaryFolder } from '../support/resources';
 
-const root = join(import.meta.dirname, '../..');
-const cli = await programOf('src/cli/main');
+const schema = knownSchemas.at(-1)?.name;
+const [oldKey, newKey] = [keys.right, keys.wrong];
+const done = { exitCode: 0, stderr: '' };
 
 /** A command line with a database, and its paths. */
 async function setUp(environment: Record<string, string> = {}) {
-  const line = await createCommandLine(environment, { isProcess: true });
+  const line = await createCommandLine(environment);
   const database = join(line.cwd, 'data/planning.db');
+  const settings = { DATABASE_URL: line.databaseUrl, ...environment };
   return {
     ...line,
     database,
     backup: join(line.cwd, 'backup.db'),
-    names: () => readdirSync(line.cwd).sort(),
     dataNames: () => readdirSync(join(line.cwd, 'data')).sort(),
-    kept: () =>
+    kept: (kind: 'restore' | 'migration') =>
       readdirSync(join(line.cwd, 'data'))
-        .filter((name) => name.includes('.before-restore-'))
+        .filter((name) => name.includes(`.before-${kind}-`))
         .map((name) => join(line.cwd, 'data', name)),
+    /** Runs a command with other settings on the same database. */
+    withSettings: async (more: Record<string, string>, ...args: string[]) =>
+      (await createCommandLine({ ...settings, ...more }, { isEmpty: true })).planning(...args),
+    refusal: (...args: string[]) => refusalOf(settings, ...args),
   };
 }
 
+const person = (id: string) => `INSERT INTO users (id, version, created_at, updated_at) VALUES ('${id}', 1, 0, 0)`;
+
 function change(path: string, ...statements: string[]): void {
-  const db = new SqliteDatabase(path);
+  const db = new SqliteFile(path);
   for (const statement of statements) db.run(statement);
   db.close(true);
 }
 
-/** An answer in a printed row; the bare number could also be part of a time or an id. */
-const stored = (careCosts: number) => `careCosts\\":${careCosts}`;
-const person = (id: string) => `INSERT INTO users (id, version, created_at, updated_at) VALUES ('${id}', 1, 0, 0)`;
-
-/** Every row of every table, and the schema. */
+/** Every row of every table, and the schema. Excludes the time of the backup, which follows the copy, and the database id. */
 function contentOf(path: string): Record<string, unknown[]> {
-  const db = new SqliteDatabase(path);
+  const db = new SqliteFile(path);
   const tables = db.query<{ name: string }, []>("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
   const content = Object.fromEntries(tables.map(({ name }) => [name, db.query(`SELECT * FROM "${name}"`).values()]));
-  const schema = db.query('SELECT name, sql FROM sqlite_schema ORDER BY name').values();
+  const objects = db.query('SELECT name, sql FROM sqlite_schema ORDER BY name').values();
   db.close();
-  return { ...content, schema };
+  return { ...content, objects, completed_tasks: [] };
 }
 
-const usersIn = (path: string): string[] =>
-  (contentOf(path).users ?? []).map((row) => String(Object.values(row ?? {})[0]));
+const usersIn = (path: string) => (contentOf(path).users ?? []).map((row) => Object.values(row ?? {})[0]);
 const modeOf = (path: string) => statSync(path).mode & 0o777;
-const refusal = (databaseUrl: string, ...args: string[]) => refusalOf({ DATABASE_URL: databaseUrl }, ...args);
 
 describe('planning backup', () => {
-  test('has all earlier commits and only whole transactions under write load, and restores to equal content', async () => {
+  test('writes all commits, and restores to equal content elsewhere', async () => {
     const line = await setUp();
-    const service = await startService({ cwd: line.cwd });
-    const token = await service.token();
-    const save = async (careCosts: number) => {
-      const response = await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, {
-        method: 'POST',
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-        body: JSON.stringify({ careCosts }),
-      });
-      return response.status;
-    };
-    const writers = ['w0', 'w1'].map((name) => startWorker(line.databaseUrl, 'pairs', name));
-    await Promise.all(writers.map((writer) => writer.until(20)));
-    expect(await save(1111)).toBe(200);
-
-    const before = writers.map((writer) => writer.lines().length);
+    change(line.database, person('ada'), person('bob'));
     const { exitCode, stdout, stderr } = await line.planning('backup', 'backup.db', '--json');
-    const after = writers.map((writer) => writer.lines().length);
-    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
-    expect(await save(2222)).toBe(200);
-    await Promise.all(writers.map((writer, index) => writer.until((after[index] ?? 0) + 5)));
-    await Promise.all(writers.map((writer) => writer.stop()));
-
-    const ids = usersIn(line.backup);
-    const acknowledgedAtMost = usersIn(line.database);
-    for (const [writer, least] of before.entries()) {
-      const halves = (half: string) => ids.filter((id) => id.startsWith(`w${writer}-`) && id.endsWith(half)).length;
-      const whole = halves('-a');
-      expect(halves('-b')).toBe(whole);
-      expect(whole).toBeGreaterThanOrEqual(least);
-      // The writers continued during the backup, and later rows are not in it.
-      expect(after[writer]).toBeGreaterThan(least);
-      const numbers = ids
-        .filter((id) => id.startsWith(`w${writer}-`) && id.endsWith('-a'))
-        .map((id) => id.split('-')[1]);
-      expect(numbers.map(Number).sort((a, b) => a - b)).toEqual(Array.from({ length: whole }, (_, index) => index + 1));
-    }
-    expect(acknowledgedAtMost.length).toBeGreaterThan(ids.length);
-    const content = contentOf(line.backup);
-    expect(JSON.stringify(content.users)).toContain(stored(1111));
-    expect(JSON.stringify(content.users)).not.toContain(stored(2222));
+    expect({ exitCode, stderr }).toEqual(done);
     expect(JSON.parse(stdout)).toEqual({
       file: line.backup,
       bytes: statSync(line.backup).size,
-      persons: ids.length,
-      schema: knownSchemas.at(-1)?.name,
+      persons: 2,
+      schema,
       startedAt: expect.stringMatching(/^\d{4}-.*Z$/),
       tookMs: expect.any(Number),
     });
+    expect(contentOf(line.backup)).toEqual(contentOf(line.database));
     expect(modeOf(line.backup)).toBe(0o600);
-    expect(line.names()).toEqual(['backup.db', 'data']);
+    expect(readdirSync(line.cwd).sort()).toEqual(['backup.db', 'data']);
 
-    const folder = temporaryFolder();
-    const elsewhere = await createCommandLine(
-      { DATABASE_URL: `file:${folder}/new/planning.db` },
-      { isEmpty: true, isProcess: true },
-    );
-    expect(await elsewhere.planning('restore', line.backup)).toEqual({
-      exitCode: 0,
-      stdout: `${folder}/new/planning.db is restored: ${ids.length} persons, schema ${knownSchemas.at(-1)?.name}.\n`,
-      stderr: '',
-    });
-    expect(contentOf(`${folder}/new/planning.db`)).toEqual(content);
-    expect(modeOf(`${folder}/new/planning.db`)).toBe(0o600);
-    expect(readdirSync(`${folder}/new`)).toEqual(['planning.db']);
-  });
-
-  test('does not wait for an open write transaction and excludes its rows', async () => {
-    const line = await setUp();
-    const writer = new SqliteDatabase(line.database);
-    writer.run('PRAGMA journal_mode = WAL');
-    writer.run(person('committed'));
-    writer.run('BEGIN IMMEDIATE');
-    writer.run(person('not-yet'));
-    expect(await line.planning('backup', 'backup.db')).toMatchObject({
-      exitCode: 0,
-      stdout: expect.stringMatching(
-        /^The backup is in \S+backup\.db: [\d.]+ kB, 1 person, schema \S+, as of .*Z; it took [\d.]+ s\.\n$/,
-      ),
-    });
-    writer.run('COMMIT');
-    writer.close();
-    expect(usersIn(line.backup)).toEqual(['committed']);
-    expect(usersIn(line.database).sort()).toEqual(['committed', 'not-yet']);
+    const folder = join(temporaryFolder(), 'new');
+    const restored = await line.withSettings({ DATABASE_URL: `file:${folder}/planning.db` }, 'restore', line.backup);
+    const message = `${folder}/planning.db is restored: 2 persons, schema ${schema}.\n`;
+    expect(restored).toEqual({ ...done, stdout: message });
+    expect(contentOf(`${folder}/planning.db`)).toEqual(contentOf(line.backup));
+    expect(modeOf(`${folder}/planning.db`)).toBe(0o600);
+    expect(readdirSync(folder)).toEqual(['planning.db']);
   });
 
   test('replaces a file only with --replace, and never a file of the database itself', async () => {
     const line = await setUp();
     await line.write('backup.db', 'something else');
-    expect(await refusal(line.databaseUrl, 'backup', line.backup)).toBe(
-      `${line.backup} exists already: name a new file, or use --replace.`,
-    );
+    const taken = `${line.backup} exists already: name a new file, or use --replace.`;
+    expect(await line.refusal('backup', line.backup)).toBe(taken);
     expect(readFileSync(line.backup, 'utf8')).toBe('something else');
-
     symlinkSync(line.database, join(line.cwd, 'link.db'));
     symlinkSync(join(line.cwd, 'data'), join(line.cwd, 'folder'));
     linkSync(line.database, join(line.cwd, 'hard.db'));
-    const before = readFileSync(line.database);
-    const own = [
-      'data/planning.db',
-      'data/planning.db-wal',
-      'link.db',
-      'folder/planning.db',
-      'folder/planning.db-shm',
-      'hard.db',
-    ];
-    for (const file of own.map((name) => join(line.cwd, name))) {
-      expect(await refusal(line.databaseUrl, 'backup', file, '--replace')).toBe(
-        `${file} belongs to the database itself: name another file.`,
-      );
-    }
     await line.write('other.db-wal', 'of a database that is gone');
     mkdirSync(join(line.cwd, 'a-folder'));
-    const others: [string, string][] = [
+    const before = readFileSync(line.database);
+    const itself = 'belongs to the database itself: name another file.';
+    for (const [name, message] of [
+      ['data/planning.db', itself],
+      ['data/planning.db-wal', itself],
+      ['link.db', itself],
+      ['folder/planning.db', itself],
+      ['folder/planning.db-shm', itself],
+      ['hard.db', itself],
       ['nowhere/backup.db', `There is no folder ${line.cwd}/nowhere: create it first.`],
       ['backup.db/backup.db', `There is no folder ${line.backup}: create it first.`],
-      ['a-folder', `${line.cwd}/a-folder is not a file: name another one.`],
-      [
-        'other.db',
-        `${line.cwd}/other.db-wal exists, and would be read as part of the backup: move it away, or name another file.`,
-      ],
-    ];
-    for (const [file, message] of others) {
-      expect(await refusal(line.databaseUrl, 'backup', join(line.cwd, file), '--replace')).toBe(message);
+      ['a-folder', 'a-folder is not a file: name another one.'],
+      ['other.db', '-wal exists, and would be read as part of the backup: move it away, or name another file.'],
+    ] as const) {
+      expect(await line.refusal('backup', join(line.cwd, name), '--replace')).toEndWith(message);
     }
     expect(readFileSync(line.database)).toEqual(before);
     expect(line.dataNames()).toEqual(['planning.db']);
-
-    expect(await line.planning('backup', 'backup.db', '--replace')).toMatchObject({ exitCode: 0 });
-    // The database records the time of the backup after the backup.
-    const content: Record<string, unknown[]> = { ...contentOf(line.database), completed_tasks: [] };
-    expect(contentOf(line.backup)).toEqual(content);
+    expect(await line.planning('backup', 'backup.db', '--replace')).toMatchObject({
+      exitCode: 0,
+      stdout: expect.stringMatching(
+        /^The backup is in \S+backup\.db: [\d.]+ kB, 0 persons, schema \S+, as of .*Z; it took [\d.]+ s\.\n$/,
+      ),
+    });
+    expect(contentOf(line.backup)).toEqual(contentOf(line.database));
     expect(modeOf(line.backup)).toBe(0o600);
-    expect(line.names().filter((name) => name.endsWith('.partial'))).toEqual([]);
   });
 
-  test('backs up and restores a newer schema that this build can read', async () => {
+  test('copies a newer schema that this build can read, which can be restored', async () => {
     const line = await setUp();
-    change(
-      line.database,
-      `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2})`,
-      person('ada'),
-    );
-    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
-    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    const later = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2})`;
+    change(line.database, later, person('ada'));
+    expect(await line.planning('backup', 'backup.db')).toMatchObject(done);
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject(done);
     expect(usersIn(line.database)).toEqual(['ada']);
   });
 
-  test('leaves no backup file when the disk is full or the command is interrupted or killed', async () => {
-    const line = await setUp();
-    change(line.database, 'CREATE TABLE ballast (bytes)', 'INSERT INTO ballast VALUES (randomblob(30000000))');
-    // A file size limit acts like a full disk.
-    const limited = Bun.spawnSync(
-      ['sh', '-c', `trap '' XFSZ; ulimit -f 2000; exec "$@"`, 'sh', process.execPath, cli, 'backup', 'full.db'],
-      { cwd: line.cwd, env: { PATH: process.env.PATH, NODE_ENV: 'development' } },
-    );
-    expect(limited.exitCode).toBe(1);
-    expect(limited.stderr.toString()).toMatch(/^No backup was written: .* \(SQLITE_\w+\)\.\n$/);
-    expect(line.names()).toEqual(['data']);
-
-    const stopWhenBegun = async (signal: NodeJS.Signals) => {
-      const command = line.start('backup', 'backup.db');
-      while (!line.names().some((name) => name.endsWith('.partial')) && command.exitCode === null) await Bun.sleep(1);
-      command.kill(signal);
-      await command.exited;
-      return { stderr: await new Response(command.stderr).text(), exitCode: command.exitCode };
-    };
-    expect(await stopWhenBegun('SIGINT')).toEqual({ exitCode: 130, stderr: 'Interrupted; nothing was changed.\n' });
-    expect(line.names()).toEqual(['data']);
-    await stopWhenBegun('SIGKILL');
-    expect(line.names()).toEqual([expect.stringMatching(/^backup\.db\.[\w-]+\.partial$/), 'data']);
-  });
-
   test('fails for a file that is not a database of this service', async () => {
-    const foreign = join(temporaryFolder(), 'foreign.db');
+    const [folder, elsewhere] = [temporaryFolder(), temporaryFolder()];
+    const [foreign, text] = [join(elsewhere, 'foreign.db'), join(elsewhere, 'text.db')];
     change(foreign, 'CREATE TABLE users (id)');
-    const text = join(temporaryFolder(), 'text.db');
     writeFileSync(text, 'This is no database. '.repeat(100));
     const cases: [string, string | RegExp][] = [
       ['http://user:secret@127.0.0.1:1', /^http:\/\/127\.0\.0\.1:1 cannot be read \(\w+\)\.$/],
@@ -255,88 +161,40 @@ describe('planning backup', () => {
       [`file:${text}`, /^No backup was written: .+text\.db cannot be read \(SQLITE_NOTADB\)\. It is encrypted, /],
       ['file:nowhere.db', /^There is no database at .+nowhere\.db\.$/],
     ];
-    const folder = temporaryFolder();
-    for (const [databaseUrl, message] of cases) {
-      expect(await refusal(databaseUrl, 'backup', join(folder, 'backup.db'))).toMatch(message);
+    for (const [url, message] of cases) {
+      expect(await refusalOf({ DATABASE_URL: url }, 'backup', join(folder, 'backup.db'))).toMatch(message);
       expect(readdirSync(folder)).toEqual([]);
     }
   });
 });
 
 describe('planning restore', () => {
-  test('fails while a service runs, and replaces the database and WAL of a killed one', async () => {
-    const line = await setUp();
-    const service = await startService({ cwd: line.cwd });
-    const token = await service.token();
-    const call = (method: string, path: string, body?: object) =>
-      fetch(`${service.address}${path}`, {
-        method,
-        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      });
-    const save = async (careCosts: number) =>
-      (await call('POST', '/v2/private/ltc/lifetimeCare', { careCosts })).status;
-    expect(await save(1111)).toBe(200);
-    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
-    const content = contentOf(line.backup);
-
-    const names = line.dataNames();
-    expect(await line.planning('restore', 'backup.db', '--yes')).toEqual({
-      exitCode: 1,
-      stdout: '',
-      stderr: `Nothing was restored: another process has ${line.database} open. Stop the service first.\n`,
-    });
-    expect(line.dataNames()).toEqual(names);
-    expect(await save(2222)).toBe(200);
-    service.process.kill('SIGKILL');
-    await service.process.exited;
-    expect(statSync(`${line.database}-wal`).size).toBeGreaterThan(0);
-
-    const unasked = await refusal(line.databaseUrl, 'restore', line.backup);
-    expect(unasked).toBe('Nothing was restored: use --yes where there is no terminal.');
-    const restored = await line.planning('restore', 'backup.db', '--yes', '--json');
-    const [kept = ''] = line.kept();
-    expect(JSON.parse(restored.stdout)).toEqual({
-      database: line.database,
-      persons: 1,
-      schema: knownSchemas.at(-1)?.name,
-      kept,
-    });
-    expect(existsSync(`${line.database}-wal`)).toBeFalse();
-    expect(modeOf(line.database)).toBe(0o600);
-    expect(contentOf(line.database)).toEqual(content);
-    // The save before the kill was only in the WAL.
-    expect(JSON.stringify(contentOf(kept).users)).toContain(stored(2222));
-
-    await startService({ cwd: line.cwd });
-    expect(existsSync(`${line.database}-wal`)).toBeTrue();
-    expect(contentOf(line.database).users).toEqual(content.users);
-  });
-
   test('restores the kept previous database, and a backup with an older schema', async () => {
     const line = await setUp();
     change(line.database, person('first'));
     copyFileSync(line.database, line.backup);
     const [older, newest] = knownSchemas.slice(-2);
-    change(
-      line.backup,
-      `DELETE FROM __drizzle_migrations WHERE created_at = ${newest?.createdAt}`,
-      person('second'),
-      // Another tool may leave a backup in WAL mode.
-      'PRAGMA journal_mode = WAL',
-    );
-    expect(readFileSync(line.backup)[18]).toBe(2);
+    const forget = `DELETE FROM __drizzle_migrations WHERE created_at = ${newest?.createdAt}`;
+    // Another tool may leave a backup in WAL mode.
+    change(line.backup, forget, person('second'), 'PRAGMA journal_mode = WAL');
     const source = readFileSync(line.backup);
+    expect(source[18]).toBe(2);
+    const unasked = 'Nothing was restored: use --yes where there is no terminal.';
+    expect(await line.refusal('restore', line.backup)).toBe(unasked);
     const { stdout } = await line.planning('restore', 'backup.db', '--yes');
-    const [kept = ''] = line.kept();
+    const [kept = ''] = line.kept('restore');
     expect(stdout).toBe(
       `${line.database} is restored: 2 persons, schema ${older?.name}.\nThe previous database is kept in ${kept}.\n`,
     );
     expect(usersIn(line.database)).toEqual(['first', 'second']);
     expect(readFileSync(line.backup)).toEqual(source);
-    expect(await line.planning('restore', kept, '--yes')).toMatchObject({ exitCode: 0 });
+    const again = await line.planning('restore', kept, '--yes', '--json');
+    expect(JSON.parse(again.stdout)).toEqual({
+      ...{ database: line.database, persons: 1, schema },
+      kept: line.kept('restore').find((name) => name !== kept),
+    });
     expect(usersIn(line.database)).toEqual(['first']);
-    expect(line.kept()).toHaveLength(2);
+    expect(modeOf(line.database)).toBe(0o600);
   });
 
   test('rejects a damaged or foreign file and leaves the database unchanged', async () => {
@@ -354,133 +212,234 @@ describe('planning restore', () => {
     change(foreign, 'CREATE TABLE users (id)');
     const nowhere = join(line.cwd, 'nowhere.db');
     const withLog = make('with-log.db', (path) => writeFileSync(`${path}-wal`, 'frames'));
-    const cases: [string, string | RegExp][] = [
+    const text = make('text.db', (path) => writeFileSync(path, 'no database '.repeat(1000)));
+    // Damages the header of an index page, which a plain read does not detect.
+    const flipped = make('flipped.db', (path) => {
+      writeFileSync(path, readFileSync(path).fill(0xff, lastPage(path), lastPage(path) + 8));
+    });
+    const far = Date.now() * 2;
+    const later = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${far})`;
+    const unreadable = `UPDATE schema_compatibility SET min_reader = ${far}`;
+    const otherBuild = 'UPDATE __drizzle_migrations SET created_at = created_at - 1';
+    const isForeign = 'is not a database of this service, or was never migrated.';
+    const isNewer = 'has a newer schema than this build supports';
+    for (const [file, message] of [
       [nowhere, `There is no file ${nowhere}.`],
       [join(line.cwd, 'data'), `${line.cwd}/data is not a file.`],
       [line.database, `${line.database} is the database itself.`],
       [withLog, `${withLog}-wal exists, so ${withLog} alone is incomplete`],
-      [
-        make('text.db', (path) => writeFileSync(path, 'no database '.repeat(1000))),
-        /text\.db is encrypted, but DATABASE_ENCRYPTION_KEY is not set; or it is not a database\.$/,
-      ],
-      [
-        make('empty.db', (path) => writeFileSync(path, '')),
-        /empty\.db is not a database of this service, or was never migrated\.$/,
-      ],
-      [foreign, /foreign\.db is not a database of this service, or was never migrated\.$/],
-      [make('short.db', (path) => truncateSync(path, lastPage(path))), /short\.db is damaged or incomplete\.$/],
-      [make('stub.db', (path) => truncateSync(path, 5000)), /stub\.db is damaged or incomplete\.$/],
-      [
-        make('flipped.db', (path) => {
-          const bytes = readFileSync(path);
-          // Damages the header of an index page, which a plain read does not detect.
-          bytes.fill(0xff, lastPage(path), lastPage(path) + 8);
-          writeFileSync(path, bytes);
-        }),
-        /flipped\.db is damaged or incomplete\.$/,
-      ],
-      [
-        make('newer.db', (path) =>
-          change(
-            path,
-            `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2});
-            UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`,
-          ),
-        ),
-        /newer\.db has a newer schema than this build supports/,
-      ],
-      [
-        make('unreadable.db', (path) => change(path, `UPDATE schema_compatibility SET min_reader = ${Date.now() * 2}`)),
-        /unreadable\.db has a newer schema than this build supports/,
-      ],
-      [
-        make('other-build.db', (path) => change(path, 'UPDATE __drizzle_migrations SET created_at = created_at - 1')),
-        /other-build\.db is not a database of this service, or was never migrated\.$/,
-      ],
-    ];
-    for (const [file, message] of cases) {
-      expect(await refusal(line.databaseUrl, 'restore', file, '--yes')).toMatch(message);
+      [text, `${text} is encrypted, but DATABASE_ENCRYPTION_KEY is not set; or it is not a database.`],
+      [make('empty.db', (path) => writeFileSync(path, '')), isForeign],
+      [foreign, isForeign],
+      [make('other-build.db', (path) => change(path, otherBuild)), isForeign],
+      [make('short.db', (path) => truncateSync(path, lastPage(path))), 'short.db is damaged or incomplete.'],
+      [make('stub.db', (path) => truncateSync(path, 5000)), 'stub.db is damaged or incomplete.'],
+      [flipped, 'flipped.db is damaged or incomplete.'],
+      [make('newer.db', (path) => change(path, `${later}; ${unreadable}`)), isNewer],
+      [make('unreadable.db', (path) => change(path, unreadable)), isNewer],
+    ] as const) {
+      expect(await line.refusal('restore', file, '--yes')).toContain(message);
       expect(line.dataNames()).toEqual(['planning.db']);
     }
     expect(readFileSync(line.database)).toEqual(before);
-    expect(await refusal('http://127.0.0.1:1', 'restore', line.database, '--yes')).toMatch(
+    const elsewhere = { DATABASE_URL: 'http://127.0.0.1:1' };
+    expect(await refusalOf(elsewhere, 'restore', line.database, '--yes')).toMatch(
       /^http:\/\/127\.0\.0\.1:1 cannot be written \(\w+\)\.$/,
     );
   });
 
   test('fails when a WAL without its database or an unreadable database is in place', async () => {
     const line = await setUp();
-    const backup = join(line.cwd, 'good.db');
-    renameSync(line.database, backup);
+    renameSync(line.database, line.backup);
     writeFileSync(`${line.database}-wal`, 'of a database that is gone');
-    expect(await refusal(line.databaseUrl, 'restore', backup, '--yes')).toBe(
+    expect(await line.refusal('restore', line.backup, '--yes')).toBe(
       `The WAL ${line.database}-wal belongs to a database file that is missing: put the file back beside its WAL, or move the WAL away to restore without the saves that only the WAL contains.`,
     );
-    renameSync(`${line.database}-wal`, join(line.cwd, 'away'));
+    rmSync(`${line.database}-wal`);
     writeFileSync(line.database, 'no database '.repeat(1000));
-    expect(await refusal(line.databaseUrl, 'restore', backup, '--yes')).toMatch(/cannot be read \(SQLITE_NOTADB\)/);
+    expect(await line.refusal('restore', line.backup, '--yes')).toMatch(/cannot be read \(SQLITE_NOTADB\)/);
     expect(line.dataNames()).toEqual(['planning.db']);
     expect(readFileSync(line.database, 'utf8')).toStartWith('no database');
   });
+});
 
-  test('leaves the complete old or new database when it is killed at any step', async () => {
+describe('planning copy', () => {
+  test('prints no key or token, names the wrong setting, and encrypts with the key of the target', async () => {
     const line = await setUp();
-    copyFileSync(line.database, line.backup);
-    change(line.backup, person('new'));
-    change(line.database, person('old'), 'CREATE TABLE ballast (bytes)', 'PRAGMA journal_mode = WAL');
-    for (const isDue of ['.partial', '.before-restore-']) {
-      const command = line.start('restore', 'backup.db', '--yes');
-      while (!line.dataNames().some((name) => name.includes(isDue)) && command.exitCode === null) await Bun.sleep(1);
-      command.kill('SIGKILL');
-      await command.exited;
-      expect([['old'], ['new']]).toContainEqual(usersIn(line.database));
-      expect(existsSync(`${line.database}-journal`)).toBeFalse();
+    await line.write('key', `${keys.right}\n`);
+    await line.write('short', 'canary');
+    const [key, short] = ['key', 'short'].map((name) => ['--to-key-file', join(line.cwd, name)]);
+    const to = (name: string) => ['--to', `file:${join(line.cwd, name)}`];
+    const target = { TARGET_DATABASE_ENCRYPTION_KEY: keys.right };
+    const cases: [Record<string, string>, (string[] | undefined)[], string][] = [
+      [{}, [to('a.db'), key], ''],
+      [target, [to('b.db'), key], 'are both set'],
+      [{}, [to('b.db'), short], 'The content of --to-key-file must be at least 32 characters.'],
+      [target, [['--to', 'http://127.0.0.1:1']], 'give no key for it'],
+      [{}, [['--to', 'http://127.0.0.1:1?authToken=canary']], 'must not hold authToken'],
+      [{}, [['--to', 'http://canary:canary@127.0.0.1:1']], 'http://127.0.0.1:1 cannot be written'],
+      [{}, [to('a.db')], 'exists already'],
+      [{ DATABASE_ENCRYPTION_KEY: keys.wrong }, [to('c.db')], 'DATABASE_ENCRYPTION_KEY'],
+      [{}, [['--from', `file:${line.cwd}/none.db`], to('c.db')], 'There is no database'],
+    ];
+    for (const [settings, args, message] of cases) {
+      const result = await line.withSettings(settings, 'copy', ...args.flatMap((each) => each ?? []));
+      expect(result.exitCode).toBe(message === '' ? 0 : 1);
+      expect(result.stderr).toContain(message);
+      expect(`${result.stdout}${result.stderr}`).not.toMatch(/horse|canary/);
     }
-    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
-    expect(usersIn(line.database)).toEqual(['new']);
+    expect(await examineCopy(join(line.cwd, 'a.db'), keys.right)).toEqual({ persons: 0, schema: schema ?? '' });
+  });
+});
+
+describe('planning rekey', () => {
+  const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
+
+  /** A database with one person, encrypted if a key is given. */
+  async function setUpWithKey(key?: string) {
+    const line = await setUp(key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key });
+    // Without an open prepared statement the driver releases the file at once.
+    const connection = new Connection(line.database, { timeout: 0, ...encryptionOption(key) });
+    connection.exec(person('canary-person'));
+    connection.close();
+    const rekey = (more: Record<string, string>, ...args: string[]) => line.withSettings(more, 'rekey', ...args);
+    return { ...line, rekey };
+  }
+
+  /** The key that opens the database, or undefined. */
+  async function openedBy(path: string): Promise<string | undefined> {
+    for (const [name, key] of Object.entries({ old: oldKey, new: newKey, none: undefined })) {
+      try {
+        if ((await examineCopy(path, key)).persons === 1) return name;
+      } catch (error) {
+        if (!(error instanceof UnusableFileError)) throw error;
+      }
+    }
+    return undefined;
+  }
+
+  test.each([
+    ['replaces the key of a database', oldKey, next, [], 'new'],
+    ['encrypts a plain database', undefined, next, [], 'new'],
+    ['decrypts a database', oldKey, {}, ['--decrypt'], 'none'],
+  ] as const)('%s and leaves no other file', async (_, key, more, args, expected) => {
+    const line = await setUpWithKey(key);
+    const { exitCode, stdout, stderr } = await line.rekey({ ...more }, ...args, '--yes', '--json');
+    expect({ exitCode, stderr }).toEqual(done);
+    expect(JSON.parse(stdout)).toMatchObject({ database: line.database, isEncrypted: expected === 'new', persons: 1 });
+    expect(line.dataNames()).toEqual(['planning.db']);
+    expect(modeOf(line.database)).toBe(0o600);
+    expect(filesWith(line.cwd, ['canary-person'])).toEqual(expected === 'none' ? ['data/planning.db'] : []);
+    expect(await openedBy(line.database)).toBe(expected);
   });
 
-  test('prevents writes by a process that opened the old file before the restore', async () => {
-    const line = await setUp();
-    copyFileSync(line.database, line.backup);
-    change(line.backup, person('new'));
-    // In WAL mode restore detects every open connection; in rollback mode only active reads and writes.
-    change(line.database, person('old'), 'PRAGMA journal_mode = DELETE');
-    const script = `
-      import Connection from 'libsql';
-      const connection = new Connection(${JSON.stringify(line.database)}, { timeout: 10_000 });
-      connection.prepare('SELECT count(*) FROM users').all();
-      process.stdout.write('open\\n');
-      await Bun.stdin.text();
-      let outcome = 'wrote';
-      try { connection.exec('PRAGMA journal_mode = WAL'); } catch (error) { outcome = error.code; }
-      process.stdout.write(outcome + '\\n');`;
-    const late = Bun.spawn([process.execPath, '-e', script], {
-      cwd: root,
-      stdin: 'pipe',
-      stdout: 'pipe',
-    });
-    const output = late.stdout.pipeThrough(new TextDecoderStream()).getReader();
-    expect((await output.read()).value).toBe('open\n');
-    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
-    late.stdin.end();
-    expect((await output.read()).value).toBe('SQLITE_READONLY_DBMOVED\n');
-    await late.exited;
-    expect(line.dataNames().filter((name) => /-(wal|shm|journal)$/.test(name))).toEqual([]);
-    expect(usersIn(line.database)).toEqual(['new']);
+  test('rejects invalid keys and options without printing keys and changes nothing', async () => {
+    const line = await setUpWithKey(oldKey);
+    const before = readFileSync(line.database);
+    const short = 'NEW_DATABASE_ENCRYPTION_KEY must be at least 32 characters';
+    const cases: [Record<string, string>, string[], string][] = [
+      [{}, [], 'There is no new key'],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: 'canary too short' }, [], short],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: '' }, [], short],
+      [{ NEW_DATABASE_ENCRYPTION_KEY: oldKey }, [], 'The new key is the current key'],
+      [next, ['--decrypt'], 'give one of the two'],
+      [next, ['--new-key-file', 'x'], 'give one of the two'],
+      [{ ...next, DATABASE_ENCRYPTION_KEY: `another ${oldKey}` }, [], 'DATABASE_ENCRYPTION_KEY does not open it'],
+      [{ ...next, DATABASE_URL: `file:${line.database}.none` }, [], 'There is no database'],
+      [{ ...next, DATABASE_URL: 'http://127.0.0.1:1', DATABASE_REPLICA_PATH: 'r.db' }, [], 'is a libSQL server'],
+    ];
+    for (const [more, args, reason] of cases) {
+      const { exitCode, stderr } = await line.rekey(more, ...args, '--yes');
+      expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringContaining(reason) });
+      expect(stderr).not.toMatch(/horse|canary/);
+    }
+    expect(readFileSync(line.database)).toEqual(before);
+    expect(line.dataNames()).toEqual(['planning.db']);
   });
 
-  test('holds an exclusive lock while it works', async () => {
+  test('rejects a key that production would reject at start', async () => {
+    const line = await setUpWithKey(oldKey);
+    const settings = { ...productionSettings, CARRIER_URL: 'https://carrier.example' };
+    for (const [key, reason] of [
+      ['ab'.repeat(20), 'it repeats a few characters'],
+      [settings.AUTH_SECRET, 'must differ from AUTH_SECRET'],
+    ] as const) {
+      const { stderr } = await line.rekey({ ...settings, NEW_DATABASE_ENCRYPTION_KEY: key }, '--yes');
+      expect(stderr).toStartWith('Nothing was changed: as DATABASE_ENCRYPTION_KEY, the new key must ');
+      expect(stderr).toContain(reason);
+      expect(stderr).not.toContain(key);
+    }
+    expect(await openedBy(line.database)).toBe('old');
+    expect(await line.rekey({ ...settings, ...next }, '--yes')).toMatchObject(done);
+    expect(await openedBy(line.database)).toBe('new');
+  });
+
+  test('converts a backup with the old key to the current key by the documented steps', async () => {
+    const line = await setUpWithKey(oldKey);
+    await line.write('key', `${newKey}\n`);
+    expect(await line.planning('backup', 'backup.db')).toMatchObject(done);
+    expect(await line.rekey({}, '--new-key-file', join(line.cwd, 'key'), '--yes')).toMatchObject(done);
+    // The old key cannot show whether the current database is in use.
+    const stderr = expect.stringContaining('move the file away');
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 1, stderr });
+    expect(await openedBy(line.database)).toBe('new');
+    rmSync(line.database);
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject(done);
+    expect(await line.rekey(next, '--yes')).toMatchObject(done);
+    expect(await openedBy(line.database)).toBe('new');
+  });
+});
+
+describe('planning migrate', () => {
+  /** A database of an earlier build with one user. */
+  async function setUpEarlier(environment: Record<string, string> = {}) {
+    const line = await setUp(environment);
+    rmSync(line.database);
+    const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
+    await migrateDatabase(db, await earlierMigrations(11));
+    await db.$client.execute(person('ada'));
+    await closeDatabase(db);
+    return line;
+  }
+
+  test.each(['migrate', 'the start'])('%s makes a checked backup of the old schema first', async (migration) => {
+    const line = await setUpEarlier();
+    if (migration === 'migrate') {
+      const first = /^The backup is in \S+planning\.db\.before-migration-\S+Z\.\nApplied /;
+      expect(await line.planning('migrate')).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(first) });
+      expect((await line.planning('migrate')).stdout).toContain('Nothing to do');
+    } else {
+      expect(await (await startInProcess({ DATABASE_URL: line.databaseUrl })).stop()).toBe(0);
+    }
+    const [backup = '', ...more] = line.kept('migration');
+    expect(more).toEqual([]);
+    expect(modeOf(backup)).toBe(0o600);
+    expect(await examineCopy(backup, undefined)).toEqual({ persons: 1, schema: expect.stringMatching(/^0010/) });
+    expect(contentOf(line.database).__drizzle_migrations).toHaveLength(knownSchemas.length);
+  });
+
+  test('makes a backup before a repair, and none when there is nothing to repair', async () => {
     const line = await setUp();
-    const seen = await withExclusiveLock(line.database, undefined, () =>
-      Bun.spawnSync([process.execPath, cli, 'user', 'show', 'ada'], {
-        cwd: line.cwd,
-        env: { PATH: process.env.PATH, NODE_ENV: 'development', DATABASE_TIMEOUT_MS: '100' },
-      }).stderr.toString(),
-    );
-    expect(seen).toContain('SQLITE_BUSY');
-    const reader = new SqliteDatabase(line.database);
-    reader.run('PRAGMA journal_mode = WAL');
-    reader.close(true);
+    expect(await line.planning('migrate', '--repair')).toMatchObject({ exitCode: 0 });
+    expect(line.kept('migration')).toEqual([]);
+    change(line.database, 'DROP INDEX applications_open');
+    const repaired = /^The backup is in \S+\.\nRestored index applications_open\./;
+    expect((await line.planning('migrate', '--repair')).stdout).toMatch(repaired);
+    const [backup = '', ...more] = line.kept('migration');
+    expect(more).toEqual([]);
+    const hasIndex = (path: string) => JSON.stringify(contentOf(path).objects).includes('"applications_open"');
+    expect([hasIndex(backup), hasIndex(line.database)]).toEqual([false, true]);
+  });
+
+  test('makes no backup of a new database, or when the operator disables it', async () => {
+    const flag = await setUpEarlier();
+    expect(await flag.planning('migrate', '--no-backup')).toMatchObject({ exitCode: 0 });
+    const setting = await setUpEarlier({ DATABASE_MIGRATION_BACKUP: 'false' });
+    expect(await setting.planning('migrate')).toMatchObject({ exitCode: 0 });
+    const fresh = await setUp();
+    rmSync(fresh.database);
+    expect(await fresh.planning('migrate')).toMatchObject({ exitCode: 0 });
+    expect(existsSync(fresh.database)).toBeTrue();
+    expect([flag, setting, fresh].flatMap((line) => line.kept('migration'))).toEqual([]);
   });
 });

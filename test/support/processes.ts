@@ -1,6 +1,8 @@
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { signToken } from '../../src/auth/signing';
+import { openService } from '../../src/main';
+import { lazy } from '../../src/shared/async';
 import { type Call, callerOf, startSandbox } from './app';
 import { programOf } from './artifacts';
 import { createCommandLine } from './command';
@@ -145,6 +147,33 @@ export const productionSettings = {
 
 const LogLine = v.looseObject({ level: v.union([v.string(), v.number()]), msg: v.string() });
 
+/** The lines of a log that are JSON, parsed. */
+function parseLog(text: string): v.InferOutput<typeof LogLine>[] {
+  return text.split('\n').flatMap((line) => {
+    const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), LogLine), line);
+    return parsed.success ? [parsed.output] : [];
+  });
+}
+
+/** Starts the service in this process, in production mode on a free port. */
+export async function startInProcess(environment: Record<string, string>) {
+  let log = '';
+  const service = await openService({
+    args: [],
+    environment: { ...productionSettings, PORT: '0', ...environment },
+    output: {
+      write(line) {
+        log += line;
+      },
+      flush: async () => undefined,
+    },
+  });
+  await service.listen();
+  const stop = lazy(() => service.stop(0, 0));
+  atEnd(stop);
+  return { logLines: () => parseLog(log), stop };
+}
+
 export interface Production extends Service {
   /** Sends a request with a token of this service; `as` names the subject. */
   readonly call: Call;
@@ -201,14 +230,7 @@ export async function createProduction(
           const token = as === undefined ? {} : { authorization: `Bearer ${await productionToken(as, roles)}` };
           return call(method, path, { ...options, headers: { ...token, ...headers } });
         },
-        logLines: () =>
-          service
-            .output()
-            .split('\n')
-            .flatMap((text) => {
-              const line = v.safeParse(v.pipe(v.string(), v.parseJson(), LogLine), text);
-              return line.success ? [line.output] : [];
-            }),
+        logLines: () => parseLog(service.output()),
         health: async (path = 'ready') => (await fetch(`${service.address}/health/${path}`)).status,
       };
     },
