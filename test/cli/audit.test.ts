@@ -1,65 +1,74 @@
-import { describe, expect, test } from 'bun:test';
-import { join } from 'node:path';
+import { describe, expect, spyOn, test } from 'bun:test';
 import * as v from 'valibot';
-import { openDatabase } from '../../src/db/client';
-import { migrateDatabase } from '../../src/db/migrate';
+import { type Database, openDatabase } from '../../src/db/client';
+import { completedTasks } from '../../src/db/schema/lists';
+import { auditEvents, auditRetention } from '../../src/db/schema/people';
+import { createLog } from '../../src/log';
+import { type AuditLogFacts, planRetention } from '../../src/modules/audit/retention';
+import { type AuditFilter, createAuditStore, startAuditRetention } from '../../src/modules/audit/store';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { createTestApp, manager } from '../support/app';
-import { type CommandLine, createCommandLine } from '../support/command';
-import { auditLinesOf, fillEvents } from '../support/database';
-import { startService } from '../support/processes';
-import { amount, atEnd } from '../support/resources';
-import { hasSqld, startSqld } from '../support/servers';
+import { createCommandLine } from '../support/command';
+import { auditLinesOf, explainFirst, fillEvents, temporaryDatabase } from '../support/database';
+import { startInProcess } from '../support/processes';
+import { atEnd, until } from '../support/resources';
 
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+/** Six years, and an hour in which the test runs. */
+const sixYearsMs = 6 * 365 * dayMs + hourMs;
+const now = Date.UTC(2026, 10, 28, 12);
 const me = Bun.spawnSync(['id', '-un']).stdout.toString().trim();
-const operatorModule = join(import.meta.dirname, '../../src/cli/context.ts');
-const AuditLog = v.object({
-  user: v.string(),
-  events: v.array(
-    v.strictObject({
-      time: v.pipe(v.string(), v.isoTimestamp()),
-      action: v.string(),
-      section: v.nullable(v.string()),
-      actor: v.string(),
-      actorId: v.nullable(v.string()),
-      requestId: v.nullable(v.string()),
-      applicationId: v.nullable(v.string()),
-    }),
-  ),
-});
 
-async function setUp(line: CommandLine, url = line.databaseUrl) {
-  const db = await openDatabase({ url, timeoutMs: 5000 });
+const Event = v.strictObject({
+  time: v.pipe(v.string(), v.isoTimestamp()),
+  action: v.string(),
+  section: v.nullable(v.string()),
+  actor: v.string(),
+  actorId: v.nullable(v.string()),
+  requestId: v.nullable(v.string()),
+  applicationId: v.nullable(v.string()),
+  user: v.optional(v.string()),
+});
+const PrintedEvents = v.object({ user: v.nullable(v.string()), events: v.array(Event) });
+
+/** A command line with a database, and an app on it. */
+async function setUp(environment: Record<string, string> = {}) {
+  const line = await createCommandLine(environment);
+  const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
   atEnd(() => db.$client.close());
   const testApp = await createTestApp({ db });
-  const audit = async (...args: string[]) => {
-    const { exitCode, stdout, stderr } = await line.planning('audit', ...args, '--json');
-    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
-    return v
-      .parse(AuditLog, JSON.parse(stdout))
-      .events.map(({ action, section, requestId }) =>
-        [action, section, requestId?.startsWith('request-') ? requestId : '…'].join(' '),
-      );
+  await createSalesStore(db).upsertStaff([manager('boss')], testApp.now);
+  return {
+    ...line,
+    db,
+    testApp,
+    save: (requestId: string, careCosts = 1) =>
+      testApp.call('POST', '/v2/private/ltc/lifetimeCare', {
+        as: 'ada',
+        body: { careCosts },
+        headers: { 'x-request-id': requestId },
+      }),
+    audit: async (...args: string[]) => {
+      const { exitCode, stdout, stderr } = await line.planning('audit', ...args, '--json');
+      expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
+      return v.parse(PrintedEvents, JSON.parse(stdout));
+    },
   };
-  const save = (requestId: string, careCosts: number) =>
-    testApp.call('POST', '/v2/private/ltc/lifetimeCare', {
-      as: 'ada',
-      body: { careCosts },
-      headers: { 'x-request-id': requestId },
-    });
-  return { db, testApp, audit, save };
 }
 
+type Printed = v.InferOutput<typeof PrintedEvents>;
+const linesOf = ({ events }: Printed) =>
+  events.map(({ action, section, requestId }) => `${action} ${section} ${action === 'read' ? '…' : requestId}`);
+
 describe('planning audit', () => {
-  test('prints the events of a user, newest first, and records its own read', async () => {
-    const line = await createCommandLine();
-    const { testApp, audit, save } = await setUp(line);
+  test('prints the events of a user, newest first, and records its own read by the user of the system', async () => {
+    const { testApp, audit, save, planning } = await setUp({ USER: 'mallory', LOGNAME: 'm', SUDO_USER: 'mallory' });
     testApp.now = new Date('2026-03-10T12:00:00.000Z');
     await save('request-1', 1);
     testApp.now = new Date('2026-03-11T12:00:00.000Z');
     await save('request-2', 2);
-    const { stdout } = await line.planning('audit', 'ada');
-    const [header, ownRead, ...lines] = stdout.trimEnd().split('\n');
+    const [header, ownRead, ...lines] = (await planning('audit', 'ada')).stdout.trimEnd().split('\n');
     expect(header).toMatch(/^time +action +section +actor +request +application$/);
     expect(ownRead).toMatch(new RegExp(`^\\S+Z  read +audit +operator ${me} +[\\w-]{36}$`));
     expect(lines.map((text) => text.split(/ {2,}/))).toEqual([
@@ -67,120 +76,343 @@ describe('planning audit', () => {
       ['2026-03-10T12:00:00.000Z', 'saved', 'ltc.lifetimeCare', 'person', 'request-1'],
     ]);
     const saved = ['saved ltc.lifetimeCare request-2', 'saved ltc.lifetimeCare request-1'];
-    const auditRead = 'read audit …';
-    expect(await audit('ada')).toEqual([auditRead, auditRead, ...saved]);
-    expect(await audit('ada', '--limit', '1')).toEqual([auditRead]);
-    expect(await audit('ada', '--since', '2026-03-11')).toEqual([...Array(4).fill(auditRead), saved[0] ?? '']);
-  }, 30_000);
-
-  test('records the user of the operating system, not the one in environment variables', async () => {
-    const line = await createCommandLine({ USER: 'mallory', LOGNAME: 'mallory', SUDO_USER: 'mallory' });
-    const { save } = await setUp(line);
-    await save('request-1', 1);
-    expect((await line.planning('audit', 'ada')).stdout).toMatch(new RegExp(` operator ${me} `));
-    if (process.getuid?.() !== 0) return;
-    // A user without a name is recorded by its number.
-    const script = `const { currentOperator } = await import(${JSON.stringify(operatorModule)});
-      process.setuid(54321);
-      process.stdout.write(currentOperator().actorId);`;
-    expect(Bun.spawnSync([process.execPath, '-e', script]).stdout.toString()).toBe('uid 54321');
+    const ownReads = (count: number) => Array.from({ length: count }, () => 'read audit …');
+    expect(linesOf(await audit('ada'))).toEqual([...ownReads(2), ...saved]);
+    expect(linesOf(await audit('ada', '--limit', '1'))).toEqual(ownReads(1));
+    expect(linesOf(await audit('ada', '--since', '2026-03-11'))).toEqual([...ownReads(4), saved[0] ?? '']);
   });
 
-  test('prints reads by staff, and fails with a message for unknown users and invalid options', async () => {
-    const line = await createCommandLine();
-    const { db, testApp, audit } = await setUp(line);
-    await createSalesStore(db).upsertStaff([manager('boss')], testApp.now);
-    await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=3', {
-      ...{ as: 'boss', roles: ['salesManager'] },
-      headers: { 'x-request-id': 'request-1' },
-    });
-    expect(await audit('boss')).toEqual(['read audit …', 'read monthlyGlance/2026-03 request-1']);
-    const refused = await Promise.all([
-      line.planning('audit', 'unknown'),
-      line.planning('audit', 'boss', '--since', 'yesterday'),
-      line.planning('audit', 'boss', '--limit', '0'),
-      line.planning('audit'),
-    ]);
-    expect(refused.map(({ exitCode, stdout }) => [exitCode, stdout])).toEqual(Array(4).fill([1, '']));
-    expect(refused[0]?.stderr).toBe('The audit log has no events of this user.\n');
-    expect(refused[1]?.stderr).toStartWith('--since must be a date that exists');
-    expect(await auditLinesOf({ db }, 'unknown')).toEqual([]);
-  }, 30_000);
+  test('prints events of all users with the id of each user, and records the access', async () => {
+    const { db, planning, audit } = await setUp();
+    const exported = { userId: 'ada', actor: 'operator', actorId: 'root', action: 'exported' } as const;
+    await createAuditStore(db).record({ ...exported, requestId: 'command-1', now });
+    await fillEvents(db, 5, String(now - dayMs));
+    const filter = ['--action', 'exported', '--since', '2026-11-28', '--until', '2026-11-29'];
+    const event = expect.objectContaining({ user: 'ada', action: 'exported', actorId: 'root' });
+    expect(await audit(...filter)).toEqual({ user: null, events: [event] });
+    const access = expect.objectContaining({ user: '', action: 'read' });
+    expect((await audit('--action', 'read')).events).toEqual([access, access]);
+    const lines = (await planning('audit', '--by', 'root', ...filter)).stdout.trimEnd().split('\n');
+    expect(lines.map((text) => text.split(/ {2,}/).at(-1))).toEqual(['user', 'ada']);
+  });
 
-  test.skipIf(!hasSqld)(
-    'works with a running service on a libSQL server',
-    async () => {
-      const sqld = await startSqld();
-      const migrating = await openDatabase({ url: sqld.url, timeoutMs: 5000 });
-      await migrateDatabase(migrating);
-      migrating.$client.close();
-      const service = await startService({ environment: { DATABASE_URL: sqld.url } });
-      const response = await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${await service.token()}`,
-          'content-type': 'application/json',
-          'x-request-id': 'request-1',
-        },
-        body: '{"careCosts":1}',
-      });
-      expect(response.status).toBe(200);
-      const line = await createCommandLine({ DATABASE_URL: sqld.url });
-      const { audit } = await setUp(line, sqld.url);
-      expect(await audit('demo-user')).toEqual(['read audit …', 'saved ltc.lifetimeCare request-1']);
+  test.each([
+    [['unknown'], 'The audit log has no events of this user.\n'],
+    [['boss', '--since', 'yesterday'], '--since must be a date that exists'],
+    [['boss', '--limit', '0'], 'whole number from 1'],
+    [[], 'Name a user, or one of --by, --action, --since and --until.\n'],
+    [['--since', '2026-03-02', '--until', '2026-03-02'], '--until must be later than --since.\n'],
+    [['--until', 'soon'], '--until must be a date that exists'],
+    [['--action', 'sneezed'], 'Allowed choices are'],
+  ])('fails with a message for %j', async (args, message) => {
+    const { planning, db } = await setUp();
+    const result = await planning('audit', ...args);
+    expect(result).toEqual({ exitCode: 1, stdout: '', stderr: expect.stringContaining(message) });
+    expect(await db.$count(auditEvents)).toBe(0);
+  });
+
+  test('prints reads by staff and the events of other commands, which an export contains and an erasure renames', async () => {
+    const { db, testApp, audit, save, planning, write } = await setUp();
+    await testApp.call('GET', '/v2/private/user/salesManager/monthly-glance?month=3', {
+      as: 'boss',
+      roles: ['salesManager'],
+    });
+    expect(linesOf(await audit('boss'))).toEqual(['read audit …', 'read monthlyGlance/2026-03 …']);
+    await save('request-1');
+    for (const command of ['show ada', 'assign ada boss', 'assign ada boss']) {
+      expect(await planning('user', ...command.split(' '))).toMatchObject({ exitCode: 0 });
+    }
+    const { stdout } = await planning('user', 'export', 'ada');
+    const { auditTrail } = v.parse(v.object({ auditTrail: v.array(Event) }), JSON.parse(stdout));
+    expect(auditTrail.map(({ action, actor }) => `${action} ${actor}`)).toEqual([
+      ...['exported operator', 'assigned operator', 'read operator', 'saved person'],
+    ]);
+    const erased = await planning('user', 'erase', 'ada', '--yes');
+    const [, keptAs = ''] = /keeps 4 events and this one as (erased:[0-9a-f]{32})\./.exec(erased.stdout) ?? [];
+    expect(await auditLinesOf({ db }, 'ada')).toEqual([]);
+    const kept = ['assigned', 'erased', 'exported', 'read', 'saved'];
+    expect((await auditLinesOf({ db }, keptAs)).map((event) => event.split(' ')[0] ?? '').sort()).toEqual(kept);
+    expect((await planning('audit', keptAs)).stdout).toMatch(/ erased +operator /);
+    await write('staff.csv', 'id,role,firstName,lastName,managerId\nc1,counselor,Emmy,Noether,boss\n');
+    expect(await planning('import', 'staff', 'staff.csv')).toMatchObject({ exitCode: 0 });
+    expect((await planning('audit', 'c1')).stdout).toMatch(/ imported +staff +operator /);
+  });
+});
+
+describe('pages of audit events', () => {
+  test('contain the events that match user, actor, action and time, newest first, each once', async () => {
+    const { db } = await temporaryDatabase();
+    const store = createAuditStore(db);
+    // 2,500 saves of two users, and events of operators and a manager, whose ids are not in order of time.
+    await fillEvents(db, 2_500, `${now} - abs(1250 - value) * 1000`);
+    for (let index = 0; index < 20; index += 1) {
+      const at = { requestId: `command-${index}`, now: now - ((index * 7) % 20) * 60_000 };
+      const operator = { actor: 'operator', actorId: index % 2 ? 'root' : 'olivia' } as const;
+      const action = index % 3 ? 'read' : 'exported';
+      await store.record({ ...operator, ...at, userId: index % 4 ? 'ada' : 'boss', action });
+      await store.record({ ...at, userId: 'boss', actor: 'staff', action: 'read' });
+    }
+    const all = await db.select().from(auditEvents);
+    const newestFirst = all.sort((one, other) => other.occurredAt - one.occurredAt || other.id - one.id);
+    const filters = [undefined, 'ada', 'boss'].flatMap((userId) =>
+      [undefined, 'root', 'boss', 'ada'].flatMap((by) =>
+        ([undefined, 'saved', 'read', 'exported'] as const).flatMap((action) =>
+          [undefined, now - 10 * 60_000].flatMap((sinceMs) =>
+            [undefined, now - 60_000].map((untilMs) => ({ userId, by, action, sinceMs, untilMs })),
+          ),
+        ),
+      ),
+    );
+    for (const { userId, by, action, sinceMs = 0, untilMs = Infinity } of filters) {
+      const expected = newestFirst
+        .filter((event) => userId === undefined || event.userId === userId)
+        .filter(
+          (event) =>
+            by === undefined ||
+            event.actorId === by ||
+            (event.userId === by && event.actorId === null && ['person', 'staff'].includes(event.actor)),
+        )
+        .filter((event) => action === undefined || event.action === action)
+        .filter(({ occurredAt }) => occurredAt >= sinceMs && occurredAt < untilMs);
+      const times = { sinceMs: sinceMs || undefined, untilMs: untilMs === Infinity ? undefined : untilMs };
+      const found = (await Array.fromAsync(store.pages({ userId, by, action, ...times }))).flat();
+      expect(found.map(({ id }) => id)).toEqual(expected.map(({ id }) => id));
+    }
+  });
+
+  test.each<[string, AuditFilter, string[]]>([
+    ['time', { sinceMs: 1, untilMs: now }, ['by_time (occurred_at>? AND occurred_at<?)']],
+    ['saves in a time', { action: 'saved', sinceMs: 1 }, ['by_time (occurred_at>?)']],
+    ['a rare action', { action: 'erased' }, ['by_action (action=?)']],
+    ['user and action', { userId: 'ada', action: 'erased' }, ['by_user (user_id=?)']],
+    ['actor', { by: 'root', action: 'read' }, ['by_actor (actor_id=?)', 'by_user (user_id=?)']],
+  ])('are read by an index without sorting: %s', async (_, filter, indexes) => {
+    const { db } = await temporaryDatabase();
+    const plan = await explainFirst(db, (watched) => createAuditStore(watched).pages(filter).next());
+    const steps = plan.filter((step) => /audit_events|B-TREE/.test(step));
+    expect(steps).toEqual(indexes.map((index) => `SEARCH audit_events USING INDEX audit_events_${index}`));
+  });
+});
+
+describe('planRetention', () => {
+  const days = 2192;
+  const stateOf = (asOf: number, of = days) => ({ days: of, asOf, checkedAt: asOf, dayBeganAt: asOf, removed: 0 });
+  const facts: AuditLogFacts = { oldest: now - days * dayMs, newest: now, events: 100_000, state: stateOf(now) };
+
+  test.each([
+    ['six years ahead', sixYearsMs, 'clock-ahead'],
+    ['32 days ahead', 32 * dayMs, 'clock-ahead'],
+    ['two days behind', -2 * dayMs, 'clock-behind'],
+    ['six years behind', -sixYearsMs, 'clock-behind'],
+  ] as const)('removes nothing when the clock is %s', (_, differenceMs, hold) => {
+    const plan = planRetention(facts, days, now + differenceMs);
+    expect(plan).toMatchObject({ atMost: 0, holds: [hold], next: { asOf: now } });
+  });
+
+  test('starts from the newest event on the first run, and ignores a clock that is years ahead', () => {
+    const plan = planRetention({ ...facts, state: undefined }, days, now + sixYearsMs);
+    expect(plan).toMatchObject({ atMost: 0, holds: ['clock-ahead'], next: { asOf: now, days } });
+  });
+
+  test('follows the machine clock without traffic', () => {
+    let { state } = facts;
+    for (let hour = 1; hour <= 24 * 60; hour += 1) {
+      const plan = planRetention({ ...facts, state }, days, now + hour * hourMs);
+      expect(plan.holds).toEqual([]);
+      state = plan.next;
+    }
+    expect(state?.asOf).toBe(now + 60 * dayMs);
+  });
+
+  test('catches up at twice real time after ten days of downtime', () => {
+    let { state } = facts;
+    let hours = 0;
+    for (; hours < 1_000; hours += 1) {
+      const { next, holds } = planRetention({ ...facts, state }, days, now + 10 * dayMs + hours * hourMs);
+      expect(next.asOf - (state?.asOf ?? 0)).toBeLessThanOrEqual(dayMs + hourMs);
+      state = next;
+      if (holds.length === 0) break;
+    }
+    expect(hours / 24).toBeWithin(8, 10);
+  });
+
+  test('gains less than five hours in a loop of 100 restarts', () => {
+    let { state } = facts;
+    for (let restart = 0; restart < 100; restart += 1) {
+      state = planRetention({ ...facts, state }, days, now + 20 * dayMs + restart * 1_000).next;
+    }
+    expect((state?.asOf ?? 0) - now).toBeLessThan(5 * hourMs);
+  });
+
+  test.each([
+    [100, 0, 0, 1_000],
+    [50_000, 0, 0, 5_000],
+    [50_000, 4_000, 0, 1_000],
+    [50_000, 5_000, 0, 0],
+    [50_000, 5_000, 23 * hourMs, 0],
+    [50_000, 5_000, dayMs, 5_000],
+    [10_000_000, 0, 0, 250_000],
+  ])(
+    'of %i events, %i of them removed in the %i ms before, allows the removal of %i',
+    (events, removed, sinceMs, atMost) => {
+      const state = { ...stateOf(now, 31), removed };
+      expect(planRetention({ ...facts, events, state }, 31, now + sinceMs).atMost).toBe(atMost);
     },
-    60_000,
   );
 
-  test('streams a large history with bounded memory', async () => {
-    const line = await createCommandLine({}, { isProcess: true });
-    const { db } = await setUp(line);
-    const rows = amount({ long: 600_000, short: 20_000 });
-    await fillEvents(db, rows, 'value');
-    const command = line.start('audit', 'ada', '--json');
-    // A slow reader must not make the command buffer rows.
-    await Bun.sleep(300);
-    const text = await new Response(command.stdout).text();
-    expect(await command.exited).toBe(0);
-    expect(v.parse(AuditLog, JSON.parse(text)).events).toHaveLength(rows / 2 + 1);
-    expect(command.resourceUsage()?.maxRSS).toBeLessThan(400 * 1024 * 1024);
-  }, 120_000);
+  test('keeps the longer retention when the setting is lowered, and applies a raised one at once', () => {
+    expect(planRetention(facts, 219, now)).toMatchObject({
+      ...{ holds: ['shortened'], before: now - days * dayMs, next: { days } },
+    });
+    expect(planRetention(facts, 3_000, now)).toMatchObject({ holds: [], next: { days: 3_000 } });
+  });
 
-  test('prints the events of other commands, and the export contains them', async () => {
-    const line = await createCommandLine();
-    const { db, testApp, save } = await setUp(line);
-    await createSalesStore(db).upsertStaff([manager('boss')], testApp.now);
-    await save('request-1', 1);
-    for (const args of [
-      ['show', 'ada'],
-      ['assign', 'ada', 'boss'],
-      ['assign', 'ada', 'boss'],
-    ]) {
-      expect(await line.planning('user', ...args)).toMatchObject({ exitCode: 0 });
-    }
-    const exported = await line.planning('user', 'export', 'ada');
-    const Export = v.object({ auditTrail: AuditLog.entries.events });
-    expect(v.parse(Export, JSON.parse(exported.stdout)).auditTrail.map(({ action, actor }) => [action, actor])).toEqual(
-      [
-        ['exported', 'operator'],
-        ['assigned', 'operator'],
-        ['read', 'operator'],
-        ['saved', 'person'],
-      ],
-    );
-    const erased = await line.planning('user', 'erase', 'ada', '--yes');
-    const keptAs = /The audit log keeps 4 events and this one as (erased:[0-9a-f]{32})\./.exec(erased.stdout)?.[1];
-    expect(await auditLinesOf({ db }, 'ada')).toEqual([]);
-    expect((await auditLinesOf({ db }, keptAs ?? '')).map((event) => event.split(' ')[0]).sort()).toEqual([
-      'assigned',
-      'erased',
-      'exported',
-      'read',
-      'saved',
+  test('requires a confirmation of a first run with a setting shorter than the audit log', () => {
+    const first = { oldest: now - 2_000 * dayMs, newest: now, events: 10, state: undefined };
+    expect(planRetention(first, 219, now)).toMatchObject({ holds: ['shortened'], next: { days: 2_000 } });
+    expect(planRetention(first, 1_999, now)).toMatchObject({ holds: [], next: { days: 1_999 } });
+  });
+});
+
+describe('a run of the retention', () => {
+  const setUpRetention = async (days = 31) => {
+    const { db } = await temporaryDatabase();
+    const at = Date.now();
+    const state = { days, asOf: at, checkedAt: at, dayBeganAt: at, removed: 0 };
+    await createAuditStore(db).advance(undefined, state);
+    const lines: string[] = [];
+    const start = (settingDays: number, clockMs = at, onLine: () => unknown = () => undefined) => {
+      const log = createLog('info', { write: (line) => onLine() ?? lines.push(line) });
+      return startAuditRetention(createAuditStore(db), { db, clock: () => new Date(clockMs), log }, settingDays);
+    };
+    /** Runs it to its end. */
+    const run = async (...args: Parameters<typeof start>) => {
+      await db.delete(completedTasks);
+      const retention = start(...args);
+      await until(async () => (await db.$count(completedTasks)) === 1);
+      await retention.stop();
+    };
+    return { db, at, start, run, logged: () => lines.map((line) => JSON.parse(line)) };
+  };
+
+  test('logs the number and the age limit of the events before it removes them', async () => {
+    const { db, at, run, logged } = await setUpRetention();
+    await fillEvents(db, 12, `${at} - 40 * ${dayMs}`);
+    await fillEvents(db, 3, String(at));
+    const before: number[] = [];
+    const count = spyOn(db, 'delete');
+    await run(31, at, () => void before.push(count.mock.calls.length));
+    expect(logged()).toMatchObject([{ level: 'info', events: 12, days: 31 }]);
+    // The first call removes the mark of the last run.
+    expect([before, count.mock.calls.length]).toEqual([[1], 2]);
+    await run(31, at + hourMs);
+    expect(await db.$count(auditEvents)).toBe(3);
+  });
+
+  test('uses the retention in force while the setting is smaller, and logs it once', async () => {
+    const { db, at, logged, run } = await setUpRetention(365);
+    await fillEvents(db, 10, `${at} - 300 * ${dayMs}`);
+    await fillEvents(db, 4, `${at} - 400 * ${dayMs}`);
+    await run(31);
+    await run(31, at + hourMs);
+    expect(await db.$count(auditEvents)).toBe(10);
+    const rule = expect.stringContaining('planning audit prune');
+    expect(logged().slice(0, 2)).toMatchObject([
+      { level: 'warn', setting: 'AUDIT_RETENTION_DAYS', rule },
+      { level: 'info', events: 4, days: 365 },
     ]);
-    expect((await line.planning('audit', keptAs ?? '')).stdout).toMatch(/ erased +operator /);
-    await line.write('staff.csv', 'id,role,firstName,lastName,managerId\nc1,counselor,Emmy,Noether,boss\n');
-    expect(await line.planning('import', 'staff', 'staff.csv')).toMatchObject({ exitCode: 0 });
-    expect((await line.planning('audit', 'c1')).stdout).toMatch(/ imported +staff +operator /);
-  }, 60_000);
+  });
+
+  test.each([sixYearsMs, -sixYearsMs])('removes and stores nothing while the clocks differ by %d ms', async (ms) => {
+    const { db, at, start, logged } = await setUpRetention();
+    await fillEvents(db, 10, `${at} - 40 * ${dayMs}`);
+    const before = await db.select().from(auditRetention);
+    const retention = start(31, at + ms);
+    await until(() => logged().length > 0);
+    await retention.stop();
+    const msg = expect.stringContaining('the clock of the database differs');
+    expect(logged()).toMatchObject([{ level: 'warn', days: 2190, msg }]);
+    expect([await db.$count(auditEvents), await db.select().from(auditRetention)]).toEqual([10, before]);
+  });
+
+  test('removes the events of one day when three processes run it simultaneously', async () => {
+    const { db, at, start } = await setUpRetention();
+    await fillEvents(db, 3_000, `${at} - 40 * ${dayMs}`);
+    const runs = [1, 2, 3].map(() => start(31, at + 1));
+    await until(async () => (await db.$count(auditEvents)) === 2_000);
+    await Promise.all(runs.map((run) => run.stop()));
+    expect(await db.$count(auditEvents)).toBe(2_000);
+  });
+});
+
+describe('planning audit prune', () => {
+  const stored = (db: Database) => db.select().from(auditRetention);
+
+  test('confirms a lowered retention, with which a start removes nothing before', async () => {
+    const { db, databaseUrl: DATABASE_URL } = await setUp();
+    const at = Date.now();
+    await fillEvents(db, 50, `${at} - 400 * ${dayMs}`);
+    await fillEvents(db, 5, String(at));
+    const first = await startInProcess({ DATABASE_URL, AUDIT_RETENTION_DAYS: '2192' });
+    await until(async () => (await stored(db)).length === 1);
+    await first.stop();
+    const service = await startInProcess({ DATABASE_URL, AUDIT_RETENTION_DAYS: '219' });
+    await until(() => service.logLines().some((line) => line.setting === 'AUDIT_RETENTION_DAYS'));
+    expect(await service.stop()).toBe(0);
+    expect(await db.$count(auditEvents)).toBe(55);
+    expect(await stored(db)).toMatchObject([{ days: 2192 }]);
+
+    const { planning } = await createCommandLine({ DATABASE_URL, AUDIT_RETENTION_DAYS: '219' }, { isEmpty: true });
+    const warning = /warning +audit trail +AUDIT_RETENTION_DAYS \(219, in force 2192\) is smaller/;
+    expect((await planning('doctor')).stdout).toMatch(warning);
+    const dry = await planning('audit', 'prune', '--dry-run', '--json');
+    expect(JSON.parse(dry.stdout)).toMatchObject({ days: 219, appliedDays: 2192, events: 50, removed: 0 });
+    const isNoDate = 'It must be a date that exists as YYYY-MM-DD.';
+    for (const [args, reason] of [
+      [[], 'Nothing was removed'],
+      [['--yes', '--today', 'yesterday'], isNoDate],
+      [['--yes', '--today', '2026-02-30'], isNoDate],
+      [['--yes', '--today', new Date(at + 2 * dayMs).toISOString().slice(0, 10)], '--today gives another date.'],
+    ] as const) {
+      const wrong = await planning('audit', 'prune', ...args);
+      expect(wrong).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(reason) });
+    }
+    expect(await db.$count(auditEvents)).toBe(55);
+    const pruned = await planning('audit', 'prune', '--yes', '--json');
+    expect(pruned).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(JSON.parse(pruned.stdout)).toMatchObject({ removed: 50 });
+    expect(await stored(db)).toMatchObject([{ days: 219 }]);
+    const events = await Array.fromAsync(createAuditStore(db).pages({ action: 'pruned' }));
+    expect(events.flat()).toMatchObject([{ actor: 'operator', userId: '', section: 'audit' }]);
+    expect((await planning('doctor')).stdout).not.toContain('audit trail');
+  });
+
+  test.each([
+    ['ahead', -sixYearsMs],
+    ['behind', sixYearsMs],
+  ])('confirms a clock six years %s of the audit log, with which a start removes nothing before', async (side, ms) => {
+    const { db, databaseUrl: DATABASE_URL, planning } = await setUp({ AUDIT_RETENTION_DAYS: '31' });
+    // A test cannot set the machine clock, so it moves the audit log and the state of the retention instead.
+    const asOf = Date.now() + ms;
+    const store = createAuditStore(db);
+    await store.advance(undefined, { days: 31, asOf, checkedAt: asOf, dayBeganAt: asOf, removed: 0 });
+    await fillEvents(db, 40, `${asOf} - 20 * ${dayMs}`);
+    // The second start ignores an event that has the time of the wrong clock.
+    for (const start of [1, 2]) {
+      const service = await startInProcess({ DATABASE_URL, AUDIT_RETENTION_DAYS: '31' });
+      const held = () => service.logLines().filter(({ msg }) => msg.startsWith(`the clock is ${side}`));
+      await until(() => held().length > 0);
+      await store.record({ userId: 'ada', action: 'saved', actor: 'person', requestId: null, now: Date.now() });
+      await service.stop();
+      expect(held()).toMatchObject([{ level: 'warn', days: 2190 }]);
+      expect(await db.$count(auditEvents)).toBe(40 + start);
+    }
+    expect((await planning('doctor')).stdout).toMatch(/warning +audit trail +2190 days: the clock is/);
+    const refused = await planning('audit', 'prune', '--yes');
+    const reason = /^The clock says .* 2190 days (after|before) the time of the audit log\. Set the clock/;
+    expect(refused).toEqual({ exitCode: 1, stdout: '', stderr: expect.stringMatching(reason) });
+    const today = new Date().toISOString().slice(0, 10);
+    expect(await planning('audit', 'prune', '--yes', '--today', today)).toMatchObject({ exitCode: 0 });
+    expect((await planning('doctor')).stdout).not.toContain('audit trail');
+  });
 });
