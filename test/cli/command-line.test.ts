@@ -1,13 +1,16 @@
-import { describe, expect, test } from 'bun:test';
+import { describe, expect, spyOn, test } from 'bun:test';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { decodeJwt } from 'jose';
 import Connection from 'libsql';
 import * as v from 'valibot';
+import { readStartFlags } from '../../src/cli/context';
 import { createProgram } from '../../src/cli/main';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import { openLogOutput } from '../../src/log';
+import { openService } from '../../src/main';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { canaryApplicant, counselor, createTestApp, manager, startSandbox } from '../support/app';
 import { createCommandLine } from '../support/command';
@@ -173,12 +176,24 @@ describe('planning catalog', () => {
     expect(await planning('catalog', 'show', '2')).toEqual(failure(missing));
   });
 
-  test('imports thousands of products in one file', async () => {
-    const { planning, write } = await createCommandLine();
+  test('imports thousands of products, whose first match leaves the event loop to other requests', async () => {
+    const { planning, write, db } = await openLine();
     const count = amount({ long: 10_000, short: 2_000 });
     const result = await planning('import', 'products', await write('large.json', catalog(count)), '--json');
     expect(JSON.parse(result.stdout)).toEqual({ version: 2, products: count, isNew: true });
     expect(JSON.parse((await planning('catalog', 'show', '--json')).stdout).products).toHaveLength(count);
+    const testApp = await createTestApp({ db });
+    // With a millisecond for each step, every fifth product must wait for the next turn, when loaded and when compiled.
+    let nowMs = performance.now();
+    const clock = spyOn(performance, 'now').mockImplementation(() => ++nowMs);
+    const turns = spyOn(globalThis, 'setImmediate');
+    try {
+      const { text } = await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
+      expect(text.match(/"productName"/g)).toHaveLength(count);
+      expect(turns.mock.calls.length).toBeGreaterThan((2 * count) / 6);
+    } finally {
+      for (const spy of [clock, turns]) spy.mockRestore();
+    }
   });
 
   test('explains the matches of a person in a file', async () => {
@@ -404,5 +419,52 @@ describe('planning doctor', () => {
       expect(findings).toContainEqual({ check, result: 'failed', detail });
       expect(JSON.stringify(findings) + stderr).not.toMatch(/thirty-two|wrong-key|test-key/);
     }
+  });
+});
+
+/** Parses flags that end the process, and returns its exit code and what it writes. */
+function endedBy(args: readonly string[]) {
+  let written = '';
+  const write = (text: unknown) => {
+    written += String(text);
+    return true;
+  };
+  const spies = [
+    spyOn(process, 'exit').mockImplementation((code) => {
+      throw new Error(`exit ${code}`);
+    }),
+    spyOn(process.stdout, 'write').mockImplementation(write),
+    spyOn(process.stderr, 'write').mockImplementation(write),
+  ];
+  try {
+    return { exit: readStartFlags(args), written };
+  } catch (error) {
+    return { exit: error, written };
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+  }
+}
+
+describe('a start of the service', () => {
+  test.each([
+    ['--now 2026-01-15', 'exit 1', '--now requires --demo'],
+    ['--demo --now 2026-02-30', 'exit 1', 'must be a valid date'],
+    ['--demo --now 1999-12-31', 'exit 1', 'must be between 2000 and 2045'],
+    ['--demo --now', 'exit 1', 'argument missing'],
+    ['--dmeo', 'exit 1', "unknown option '--dmeo'"],
+    ['demo', 'exit 1', 'too many arguments'],
+    ['--help', 'exit 0', '--demo '],
+  ])('with %s prints its usage and ends with %s', (args, code, reason) => {
+    const { exit, written } = endedBy(args.split(' '));
+    expect(exit).toEqual(new Error(code));
+    expect(written).toContain(reason);
+    expect(written).toMatch(/--now <time> +with --demo/);
+  });
+
+  test.each(['demo', 'now'])('fails with a hint when npm has taken --%s', async (flag) => {
+    const environment = { [`npm_config_${flag}`]: 'true' };
+    await expect(openService({ args: [], environment, output: openLogOutput(1) })).rejects.toThrow(
+      `npm has taken --${flag} for itself. Its own flags end with --: npm start -- --${flag}`,
+    );
   });
 });
