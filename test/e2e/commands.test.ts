@@ -1,0 +1,378 @@
+import { Database as SqliteFile } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import { copyFileSync, existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { decodeJwt } from 'jose';
+import packageJson from '../../package.json' with { type: 'json' };
+import { examineCopy, UnusableFileError, withExclusiveLock } from '../../src/db/backup';
+import { closeDatabase, openDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
+import { createTestApp } from '../support/app';
+import { programOf } from '../support/artifacts';
+import { createCommandLine } from '../support/command';
+import { earlierMigrations, fillEvents, keys } from '../support/database';
+import { failToStart, startService } from '../support/processes';
+import { amount, cases, runToEnd, temporaryFolder, until } from '../support/resources';
+
+const root = join(import.meta.dirname, '../..');
+const cli = await programOf('src/cli/main');
+const [oldKey, newKey] = [keys.right, keys.wrong];
+const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
+const person = (id: string) => `INSERT INTO users (id, version, created_at, updated_at) VALUES ('${id}', 1, 0, 0)`;
+const ballast = (bytes: number) => ['CREATE TABLE ballast (bytes)', `INSERT INTO ballast VALUES (zeroblob(${bytes}))`];
+
+/** A command line whose commands are processes, with a database that is encrypted if a key is set. */
+async function setUp(environment: Record<string, string> = {}) {
+  const line = await createCommandLine(environment, { isProcess: true });
+  const database = join(line.cwd, 'data/planning.db');
+  return {
+    ...line,
+    database,
+    backup: join(line.cwd, 'backup.db'),
+    dataNames: () => readdirSync(dirname(database)).sort(),
+    /** Runs a command with other settings in the same folder. */
+    spawn: (settings: Record<string, string>, args: string[], stdin?: Blob) =>
+      Bun.spawn([process.execPath, cli, ...args], {
+        cwd: line.cwd,
+        env: { PATH: process.env.PATH, NODE_ENV: 'development', ...environment, ...settings },
+        stdin: stdin ?? 'ignore',
+        stdout: 'pipe',
+        stderr: 'pipe',
+      }),
+    /** Runs a command that cannot write more than about a megabyte to a file, as on a full disk. */
+    onFullDisk: (...args: string[]) =>
+      Bun.spawnSync(['sh', '-c', `trap '' XFSZ; ulimit -f 2000; exec "$@"`, 'sh', process.execPath, cli, ...args], {
+        cwd: line.cwd,
+        env: { PATH: process.env.PATH, NODE_ENV: 'development' },
+      }),
+  };
+}
+
+function change(path: string, ...statements: string[]): void {
+  const db = new SqliteFile(path);
+  for (const statement of statements) db.run(statement);
+  db.close(true);
+}
+
+function usersIn(path: string): string[] {
+  const db = new SqliteFile(path);
+  const users = db.query<{ id: string }, []>('SELECT id FROM users').all();
+  db.close();
+  return users.map(({ id }) => id).sort();
+}
+
+/** The key that opens a database: `old`, `new`, or undefined. */
+async function openedBy(path: string): Promise<string | undefined> {
+  for (const [name, key] of Object.entries({ old: oldKey, new: newKey })) {
+    try {
+      await examineCopy(path, key);
+      return name;
+    } catch (error) {
+      if (!(error instanceof UnusableFileError)) throw error;
+    }
+  }
+  return undefined;
+}
+
+/** Kills a command with SIGKILL once the condition is true. */
+async function killWhen(command: Bun.Subprocess, isDue: () => boolean | Promise<boolean>, delayMs = 0): Promise<void> {
+  while (command.exitCode === null && !(await isDue())) await Bun.sleep(1);
+  await Bun.sleep(delayMs);
+  command.kill('SIGKILL');
+  await command.exited;
+}
+
+describe('a planning process', () => {
+  test('runs through the package script', () => {
+    const command = [process.execPath, 'run', '--silent', 'planning', '--version'];
+    const { exitCode, stdout } = Bun.spawnSync(command, { cwd: root });
+    expect([exitCode, stdout.toString()]).toEqual([0, expect.stringContaining(`${packageJson.version} (`)]);
+  });
+
+  test('exits with 1 and a message, without a stack trace or standard output', async () => {
+    const { planning, spawn } = await setUp();
+    const settings = { DATABASE_TIMEOUT_MS: 'x', SEED_DEMO: '' };
+    const invalid =
+      /^These settings cannot be used:\n {2}DATABASE_TIMEOUT_MS .*\n {2}SEED_DEMO .*\nThe mode is development\. .*\n$/;
+    for (const [result, message] of [
+      [planning('nonsense'), /^error: unknown command 'nonsense'\n/],
+      [planning('user', 'show', 'unknown'), /^There is no data of this user\.\n$/],
+      [runToEnd(spawn(settings, ['migrate'])), invalid],
+    ] as const) {
+      const { exitCode, stdout, stderr } = await result;
+      expect({ exitCode, stdout, stderr }).toEqual({ exitCode: 1, stdout: '', stderr: expect.stringMatching(message) });
+      expect(stderr).not.toMatch(/^\s+at /m);
+    }
+  });
+
+  test('signs a token with the development key', async () => {
+    const { planning } = await setUp();
+    expect(decodeJwt((await planning('token', '--sub', 'ada')).stdout.trim())).toMatchObject({ sub: 'ada' });
+  });
+
+  test.skipIf(process.getuid?.() !== 0)('names a user of the system without a name by its number', () => {
+    const script = `const { currentOperator } = await import(${JSON.stringify(join(root, 'src/cli/context.ts'))});
+      process.setuid(54321);
+      process.stdout.write(currentOperator().actorId);`;
+    expect(Bun.spawnSync([process.execPath, '-e', script]).stdout.toString()).toBe('uid 54321');
+  });
+
+  test('streams a history to a slow reader with bounded memory, and ends quietly when its reader ends', async () => {
+    const line = await setUp();
+    const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
+    const rows = amount({ long: 600_000, short: 4_000 });
+    await fillEvents(db, rows, 'value');
+    await closeDatabase(db);
+    const slow = line.start('audit', 'ada', '--json');
+    await Bun.sleep(amount({ long: 300, short: 0 }));
+    const { events } = JSON.parse(await new Response(slow.stdout).text());
+    expect([await slow.exited, events.length]).toEqual([0, rows / 2 + 1]);
+    expect(slow.resourceUsage()?.maxRSS).toBeLessThan(400 * 1024 * 1024);
+    const cut = line.start('audit', 'ada', '--json');
+    const reader = cut.stdout.getReader();
+    await reader.read();
+    await reader.cancel();
+    expect([await cut.exited, await new Response(cut.stderr).text()]).toEqual([1, '']);
+  });
+});
+
+describe('planning import', () => {
+  const staff = ['id,role,firstName,lastName,managerId', 'boss,salesManager,A,B,'].join('\n');
+  const header = 'externalId,staffId,kind,amount,occurredAt';
+  const line = (index: number) => `a${index},boss,quote,${index % 100}.25,2026-03-${10 + (index % 20)}`;
+
+  test('stores the rest in a second run after SIGKILL, and lets saves through', async () => {
+    const rows = 10_000;
+    const { planning, write, start, databaseUrl } = await setUp({ DATABASE_TIMEOUT_MS: '10000' });
+    const db = await openDatabase({ url: databaseUrl, timeoutMs: 10_000 });
+    const testApp = await createTestApp({ db });
+    const count = async () => Number((await db.$client.execute('SELECT count(*) FROM activities')).rows[0]?.[0]);
+    await planning('import', 'staff', await write('staff.csv', staff));
+    await write('many.csv', [header, ...Array.from({ length: rows }, (_, index) => line(index))].join('\n'));
+    const killed = start('import', 'activities', 'many.csv');
+    const saves: { status: number; storedBefore: number }[] = [];
+    await killWhen(killed, async () => {
+      const storedBefore = await count();
+      const body = { careCosts: saves.length };
+      const { status } = await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'saver', body });
+      saves.push({ status, storedBefore });
+      return storedBefore > rows / 4;
+    });
+    const stored = await count();
+    expect(stored).toBeWithin(rows / 4, rows);
+    expect(saves.filter(({ status }) => status !== 200)).toEqual([]);
+    expect(saves.filter(({ storedBefore }) => storedBefore > 0).length).toBeGreaterThan(3);
+    const again = await planning('import', 'activities', 'many.csv', '--json');
+    expect(JSON.parse(again.stdout)).toEqual({ rows, added: rows - stored, changed: 0, unchanged: stored });
+    const { body } = await testApp.call('GET', '/v2/private/user', { as: 'saver' });
+    expect(body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: saves.length - 1 } } } });
+    await closeDatabase(db);
+  });
+
+  test.each(cases([1_000_000], 0))('uses less than 300 MB for %i rows', async (rows) => {
+    const { planning, write, start, cwd } = await setUp();
+    await planning('import', 'staff', await write('staff.csv', staff));
+    const writer = Bun.file(join(cwd, 'many.csv')).writer();
+    writer.write(`${header}\n`);
+    for (let index = 0; index < rows; index += 1) writer.write(`${line(index)}\n`);
+    await writer.end();
+    const importing = start('import', 'activities', 'many.csv');
+    expect(await importing.exited).toBe(0);
+    expect(importing.resourceUsage()?.maxRSS).toBeWithin(1, 300_000_000);
+  });
+});
+
+describe('planning backup', () => {
+  test('leaves no file when the disk is full or a signal ends it, and a partial one after SIGKILL', async () => {
+    const line = await setUp();
+    change(line.database, ...ballast(100_000_000));
+    const names = () => readdirSync(line.cwd).filter((name) => name !== 'data');
+    const limited = line.onFullDisk('backup', 'full.db');
+    expect(limited.exitCode).toBe(1);
+    expect(limited.stderr.toString()).toMatch(/^No backup was written: .* \(SQLITE_\w+\)\.\n$/);
+    expect(names()).toEqual([]);
+    for (const [signal, exitCode] of Object.entries({ SIGINT: 130, SIGTERM: 143, SIGHUP: 129, SIGQUIT: 131 })) {
+      const command = line.start('backup', 'backup.db');
+      await until(() => names().length > 0);
+      process.kill(command.pid, signal);
+      const { stderr, ...ended } = await runToEnd(command);
+      expect({ ...ended, stderr }).toEqual({ exitCode, stdout: '', stderr: 'Interrupted; nothing was changed.\n' });
+      expect(names()).toEqual([]);
+    }
+    await killWhen(line.start('backup', 'backup.db'), () => names().length > 0);
+    expect(names()).toEqual([expect.stringMatching(/^backup\.db\.[\w-]+\.partial$/)]);
+  });
+});
+
+describe('planning migrate', () => {
+  test('changes nothing when its backup fails on a full disk', async () => {
+    const line = await setUp();
+    rmSync(line.database);
+    const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
+    await migrateDatabase(db, await earlierMigrations(11));
+    await closeDatabase(db);
+    change(line.database, ...ballast(4_000_000));
+    const { size } = statSync(line.database);
+    const limited = line.onFullDisk('migrate');
+    expect([limited.exitCode, limited.stderr.toString()]).toEqual([1, expect.stringContaining('nothing was migrated')]);
+    expect(line.dataNames().filter((name) => name.includes('before'))).toEqual([]);
+    expect((await examineCopy(line.database, undefined)).schema).toStartWith('0010');
+    expect(statSync(line.database).size).toBe(size);
+  });
+});
+
+describe('planning restore', () => {
+  test('fails like rekey while a service runs, and replaces the database and WAL of a killed one', async () => {
+    const line = await setUp();
+    const service = await startService({ cwd: line.cwd });
+    const headers = { authorization: `Bearer ${await service.token()}`, 'content-type': 'application/json' };
+    const save = async (careCosts: number) => {
+      const request = { method: 'POST', headers, body: JSON.stringify({ careCosts }) };
+      expect((await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, request)).status).toBe(200);
+    };
+    await save(1111);
+    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
+    const names = line.dataNames();
+    const inUse = `another process has ${line.database} open. Stop the service first.\n`;
+    expect(await line.planning('restore', 'backup.db', '--yes')).toEqual({
+      ...{ exitCode: 1, stdout: '', stderr: `Nothing was restored: ${inUse}` },
+    });
+    expect(await runToEnd(line.spawn(next, ['rekey', '--yes']))).toEqual({
+      ...{ exitCode: 1, stdout: '', stderr: `Nothing was changed: ${inUse}` },
+    });
+    expect(line.dataNames()).toEqual(names);
+    await save(2222);
+    service.process.kill('SIGKILL');
+    await service.process.exited;
+    expect(statSync(`${line.database}-wal`).size).toBeGreaterThan(0);
+    const { stdout } = await line.planning('restore', 'backup.db', '--yes', '--json');
+    const { kept } = JSON.parse(stdout);
+    expect(line.dataNames()).toContain(basename(kept));
+    expect(existsSync(`${line.database}-wal`)).toBeFalse();
+    const costsIn = (path: string) => {
+      const db = new SqliteFile(path);
+      const found = db.query("SELECT ltc_lifetime_care ->> 'careCosts' FROM users").values();
+      db.close();
+      return found;
+    };
+    // The save before the kill was only in the WAL.
+    expect([costsIn(line.database), costsIn(kept)]).toEqual([[[1111]], [[2222]]]);
+    await startService({ cwd: line.cwd });
+    expect(costsIn(line.database)).toEqual([[1111]]);
+  });
+
+  test('leaves the complete old or new database when it is killed at any step', async () => {
+    const line = await setUp();
+    copyFileSync(line.database, line.backup);
+    change(line.backup, person('new'));
+    change(line.database, person('old'), 'CREATE TABLE ballast (bytes)', 'PRAGMA journal_mode = WAL');
+    for (const step of ['.partial', '.before-restore-']) {
+      const command = line.start('restore', 'backup.db', '--yes');
+      await killWhen(command, () => line.dataNames().some((name) => name.includes(step)));
+      expect([['old'], ['new']]).toContainEqual(usersIn(line.database));
+      expect(existsSync(`${line.database}-journal`)).toBeFalse();
+    }
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    expect(usersIn(line.database)).toEqual(['new']);
+  });
+
+  test('prevents writes by a process that opened the old file before it', async () => {
+    const line = await setUp();
+    copyFileSync(line.database, line.backup);
+    change(line.backup, person('new'));
+    // In WAL mode restore detects every open connection; in rollback mode only active reads and writes.
+    change(line.database, person('old'), 'PRAGMA journal_mode = DELETE');
+    const script = `
+      import Connection from 'libsql';
+      const connection = new Connection(${JSON.stringify(line.database)}, { timeout: 10_000 });
+      connection.prepare('SELECT count(*) FROM users').all();
+      process.stdout.write('open\\n');
+      await Bun.stdin.text();
+      let outcome = 'wrote';
+      try { connection.exec('PRAGMA journal_mode = WAL'); } catch (error) { outcome = error.code; }
+      process.stdout.write(outcome + '\\n');`;
+    const late = Bun.spawn([process.execPath, '-e', script], { cwd: root, stdin: 'pipe', stdout: 'pipe' });
+    const output = late.stdout.pipeThrough(new TextDecoderStream()).getReader();
+    expect((await output.read()).value).toBe('open\n');
+    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    late.stdin.end();
+    expect((await output.read()).value).toBe('SQLITE_READONLY_DBMOVED\n');
+    await late.exited;
+    expect(line.dataNames().filter((name) => /-(wal|shm|journal)$/.test(name))).toEqual([]);
+    expect(usersIn(line.database)).toEqual(['new']);
+  });
+});
+
+describe('planning rekey', () => {
+  test('reads the new key from a terminal and then asks for confirmation there', async () => {
+    const line = await setUp();
+    let output = '';
+    const command = Bun.spawn([process.execPath, cli, 'rekey', '--new-key-file', '-'], {
+      cwd: line.cwd,
+      env: { PATH: process.env.PATH },
+      terminal: {
+        cols: 200,
+        data: (_, bytes) => {
+          output += new TextDecoder().decode(bytes);
+        },
+      },
+    });
+    // The line ends with its break, which a secret file may have; end of transmission ends the input.
+    command.terminal?.write(`${newKey}\n\x04`);
+    await until(() => output.includes('[y/N]'));
+    command.terminal?.write('y\n');
+    expect(await command.exited).toBe(0);
+    expect(await openedBy(line.database)).toBe('new');
+  });
+
+  test('reads the new key from standard input', async () => {
+    const line = await setUp({ DATABASE_ENCRYPTION_KEY: oldKey });
+    const command = line.spawn({}, ['rekey', '--new-key-file', '-', '--yes'], new Blob([newKey]));
+    expect(await command.exited).toBe(0);
+    expect(await openedBy(line.database)).toBe('new');
+  });
+
+  test('leaves a database that opens with the old or the new key when it is killed at any point', async () => {
+    const line = await setUp({ DATABASE_ENCRYPTION_KEY: oldKey });
+    const isPartial = (name: string) => name.endsWith('.partial');
+    const run = async () => {
+      const isOld = (await openedBy(line.database)) === 'old';
+      const [from, to] = isOld ? [oldKey, newKey] : [newKey, oldKey];
+      const settings = { DATABASE_ENCRYPTION_KEY: from, NEW_DATABASE_ENCRYPTION_KEY: to };
+      return line.spawn(settings, ['rekey', '--yes']);
+    };
+    let unfinished = 0;
+    const runs = amount({ long: 200, short: 5 });
+    for (let index = 0; index < runs; index += 1) {
+      await killWhen(await run(), () => line.dataNames().some(isPartial), (30 * index) / runs);
+      expect(await openedBy(line.database)).toBeOneOf(['old', 'new']);
+      if (line.dataNames().some(isPartial)) unfinished += 1;
+      // Only unfinished copies under temporary names may remain.
+      for (const name of line.dataNames().filter((file) => file !== 'planning.db')) {
+        expect(name).toMatch(/^planning\.db(\.[0-9a-f-]{36}\.partial)?(-journal)?$/);
+        rmSync(join(dirname(line.database), name));
+      }
+    }
+    expect(unfinished).toBeGreaterThan(0);
+    expect(await (await run()).exited).toBe(0);
+  });
+
+  test('blocks other processes while it works, and a service with the old key fails to start afterwards', async () => {
+    const line = await setUp({ DATABASE_ENCRYPTION_KEY: oldKey, DATABASE_TIMEOUT_MS: '100' });
+    const copy = join(temporaryFolder(), 'copy.db');
+    const { during, started } = await withExclusiveLock(line.database, oldKey, async (copyTo) => {
+      await copyTo(copy, newKey);
+      const environment = { DATABASE_ENCRYPTION_KEY: oldKey, DATABASE_TIMEOUT_MS: '10000' };
+      const started = failToStart({ cwd: line.cwd, environment });
+      const during = await line.planning('user', 'show', 'ada');
+      // The start waits for the lock meanwhile.
+      await Bun.sleep(1_000);
+      renameSync(copy, line.database);
+      return { during, started };
+    });
+    expect(during).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('SQLITE_BUSY') });
+    expect(await started).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('cannot be opened') });
+    expect(await openedBy(line.database)).toBe('new');
+    expect(line.dataNames().filter((name) => name.startsWith('planning.db'))).toEqual(['planning.db']);
+  });
+});
