@@ -185,7 +185,7 @@ describe('planning import', () => {
 describe('planning backup', () => {
   test('leaves no file when the disk is full or a signal ends it, and a partial one after SIGKILL', async () => {
     const line = await setUp();
-    change(line.database, ...ballast(100_000_000));
+    change(line.database, ...ballast(40_000_000));
     const names = () => readdirSync(line.cwd).filter((name) => name !== 'data');
     const limited = line.onFullDisk('backup', 'full.db');
     expect(limited.exitCode).toBe(1);
@@ -342,7 +342,7 @@ describe('planning rekey', () => {
       return line.spawn(settings, ['rekey', '--yes']);
     };
     let unfinished = 0;
-    const runs = amount({ long: 200, short: 5 });
+    const runs = amount({ long: 200, short: 4 });
     for (let index = 0; index < runs; index += 1) {
       await killWhen(await run(), () => line.dataNames().some(isPartial), (30 * index) / runs);
       expect(await openedBy(line.database)).toBeOneOf(['old', 'new']);
