@@ -61,7 +61,17 @@ async function setUp() {
   };
   const personalData = createPersonalDataStore(db);
   const erase = (userId: string) => personalData.erase(userId, { operator: testOperator, now });
-  return { testApp, fill, dump, personalData, erase, sandbox };
+  const carrier = sandbox.carrier();
+  /** The coverage service with work that runs during the call to the carrier. */
+  const serviceWith = (during: () => Promise<unknown>) =>
+    coverageServiceOf(testApp, {
+      id: carrier.id,
+      async start(application, mayBeKnown) {
+        await during();
+        return carrier.start(application, mayBeKnown);
+      },
+    });
+  return { testApp, fill, dump, personalData, erase, sandbox, serviceWith };
 }
 
 const glanceOf = async (testApp: Awaited<ReturnType<typeof createTestApp>>) =>
@@ -81,11 +91,7 @@ describe('erasure', () => {
     expect(before.applications).toHaveLength(2);
     const traces = [
       'canary',
-      ...before.applications.flatMap(({ id, identityHash, applicationNumber }) => [
-        id,
-        identityHash,
-        String(applicationNumber),
-      ]),
+      ...before.applications.flatMap((each) => [each.id, each.identityHash, String(each.applicationNumber)]),
     ];
     const filled = (await dump()).toLowerCase();
     for (const trace of traces) expect(filled).toContain(trace);
@@ -178,15 +184,10 @@ describe('erasure', () => {
   });
 
   test('keeps an application in flight out of a record that is created meanwhile', async () => {
-    const { testApp, erase, sandbox } = await setUp();
-    const carrier = sandbox.carrier();
-    const service = coverageServiceOf(testApp, {
-      id: carrier.id,
-      async start(application, mayBeKnown) {
-        await erase('canary-person');
-        await testApp.call('POST', '/v2/private/user/profile', { as: 'canary-person', body: {} });
-        return carrier.start(application, mayBeKnown);
-      },
+    const { testApp, erase, serviceWith } = await setUp();
+    const service = serviceWith(async () => {
+      await erase('canary-person');
+      await testApp.call('POST', '/v2/private/user/profile', { as: 'canary-person', body: {} });
     });
     const started = await service.start(request).catch((error: unknown) => error);
     expect(started).toMatchObject({ slug: 'application-in-progress' });
@@ -236,28 +237,19 @@ describe('erasure', () => {
   });
 
   test('discards the carrier response when it runs during an application', async () => {
-    const { testApp, dump, erase, sandbox } = await setUp();
-    const carrier = sandbox.carrier();
-    const service = (during: () => Promise<unknown>) =>
-      coverageServiceOf(testApp, {
-        id: carrier.id,
-        async start(application, mayBeKnown) {
-          await during();
-          return carrier.start(application, mayBeKnown);
-        },
-      });
-    const started = service(() => erase('canary-person')).start(request);
+    const { testApp, dump, erase, serviceWith } = await setUp();
+    const started = serviceWith(() => erase('canary-person')).start(request);
     expect(await started.catch((error: unknown) => error)).toMatchObject({ slug: 'application-in-progress' });
     expect((await dump()).toLowerCase()).not.toContain('canary');
 
     // The reconciler does not settle an application that was open at the erasure.
     const dropped = { ...request, applicant: { ...request.applicant, lastName: 'Dropped' } };
-    await service(async () => undefined)
+    await serviceWith(async () => undefined)
       .start(dropped)
       .catch(() => undefined);
     await erase('canary-person');
     testApp.now = new Date(testApp.now.getTime() + 3_600_000);
-    expect(await service(async () => undefined).reconcile('one', () => false)).toBe(0);
+    expect(await serviceWith(async () => undefined).reconcile('one', () => false)).toBe(0);
     expect((await dump()).toLowerCase()).not.toContain('canary');
   });
 });
