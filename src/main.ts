@@ -208,7 +208,10 @@ async function openDependencies(
   const telemetry = await openTelemetry(config, log);
   const { metrics, tracing } = telemetry;
   const { databaseToken } = secrets;
-  const watch = { ...watchDatabase(config, log, lifecycle), observers: telemetry.databaseObservers('primary') };
+  const watch = {
+    ...watchDatabase(config.database.url, log, lifecycle),
+    observers: telemetry.databaseObservers('primary'),
+  };
   const origin = { now: clock(), isDemo: demo !== undefined };
   const db = await openPreparedDatabase(config, log, origin, { ...watch, databaseToken });
   const { reads, replica } = await openConfiguredReplica(config, db, log, { ...telemetry, databaseToken }, environment);
@@ -260,7 +263,7 @@ async function closeService({ deps, sandbox, config, app, tasks }: RunningServic
   await drain(lifecycle, drainMs);
   const closesByMs = performance.now() + config.shutdownTimeoutMs;
   const leftMs = () => Math.max(0, closesByMs - performance.now());
-  const drained = app.stop().then(() => true);
+  const drained = app.server === null ? Promise.resolve(true) : app.stop().then(() => true);
   if (!(await withTimeout(drained, leftMs(), () => false))) {
     log.warn('requests were cut off');
     await app.stop(true);

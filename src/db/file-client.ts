@@ -21,8 +21,6 @@ import { createWriteQueue, type Outcome, type WriteBatch } from './write-queue';
 
 /** A commit costs as much for this many statements as for one; a larger transaction would delay reads. */
 const maxStatementsPerCommit = 256;
-/** How often the files are checked, and a due checkpoint is started, while there are no writes. */
-const checkIntervalMs = 2_000;
 /** How long `checkpoint` waits for readers of other processes. */
 const maxCheckpointWaitMs = 2_000;
 
@@ -35,6 +33,8 @@ interface FileSettings extends LossWatch {
   readonly timeoutMs: number;
   readonly openWal?: (databasePath: string) => WalSync;
   readonly observers?: readonly DatabaseObserver[];
+  /** How often the files are checked, and a due checkpoint is started, while there are no writes. */
+  readonly checkIntervalMs?: number;
 }
 
 /**
@@ -48,7 +48,8 @@ interface FileSettings extends LossWatch {
  * @throws DatabaseError with the code of a key fault where the key does not open the file
  */
 export async function openFileClient(settings: FileSettings): Promise<SqlClient> {
-  const { path, encryptionKey, isOwn, timeoutMs, onLoss, openWal = createWalSync, observers = [] } = settings;
+  const { path, encryptionKey, isOwn, timeoutMs, onLoss, openWal = createWalSync } = settings;
+  const { observers = [], checkIntervalMs = 2_000 } = settings;
   const loss = createLossDetector({
     ...settings,
     // The WAL is beside the file itself, not beside a link to it.

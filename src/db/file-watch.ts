@@ -142,10 +142,12 @@ export interface LossWatch {
 interface LossSettings extends LossWatch {
   /** Copies all commits to another file and resolves with its path. */
   readonly rescue: () => Promise<string>;
+  readonly monotonicMs?: () => number;
 }
 
 /** Decides when a database counts as lost, and rescues it. */
-export function createLossDetector({ onLoss, onCheckpointChange, rescue }: LossSettings) {
+export function createLossDetector(settings: LossSettings) {
+  const { onLoss, onCheckpointChange, rescue, monotonicMs = () => performance.now() } = settings;
   let lost: DatabaseError | undefined;
   let rescued: Promise<string> | undefined;
   let checkpointFault: string | undefined;
@@ -185,7 +187,7 @@ export function createLossDetector({ onLoss, onCheckpointChange, rescue }: LossS
       }
       if (failure.code === 'SQLITE_CORRUPT' || failure.code === 'SQLITE_NOTADB') lose(failure);
       if (failure.code !== 'SQLITE_IOERR') return;
-      const nowMs = performance.now();
+      const nowMs = monotonicMs();
       const sinceMs = nowMs - (firstIoErrorMs[kind] ?? Number.NEGATIVE_INFINITY);
       if (sinceMs > forgottenAfterMs) firstIoErrorMs[kind] = nowMs;
       else if (sinceMs > passingIoErrorMs) lose(failure);

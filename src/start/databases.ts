@@ -33,7 +33,7 @@ interface DatabaseToken {
 }
 
 /** Logs the changes of a database, and keeps its loss for readiness. */
-export function watchDatabase(config: Config, log: Log, lifecycle: Lifecycle): DatabaseWatch {
+export function watchDatabase(url: string, log: Log, lifecycle: Lifecycle): DatabaseWatch {
   return {
     onTokenChange(code) {
       const setting = 'DATABASE_AUTH_TOKEN';
@@ -42,13 +42,13 @@ export function watchDatabase(config: Config, log: Log, lifecycle: Lifecycle): D
         log.fatal({ setting, code }, 'the database refuses this token: nothing can be read or saved');
       else log.fatal({ setting, code }, 'the database lets this token only read: nothing can be saved');
     },
-    onLoss: createLossReport(log, lifecycle, localPath(config.database.url)),
+    onLoss: createLossReport(log, lifecycle, localPath(url)),
     onCheckpointChange(code) {
       if (code === undefined) log.info('checkpoints succeed again');
       else log.warn({ code }, 'the write-ahead log cannot be written to the database file, and grows');
     },
     onWritesChange(code) {
-      const database = placeOf(config.database.url);
+      const database = placeOf(url);
       const fault = code === undefined ? undefined : describeWriteFault(code);
       if (fault === undefined) log.info({ database }, 'the database takes writes again');
       else log.error({ code, database }, fault.line);

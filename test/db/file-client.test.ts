@@ -1,99 +1,764 @@
-import { beforeEach, describe, expect, test } from 'bun:test';
-import type { InStatement } from '@libsql/client';
-import { createClient } from '@libsql/client';
-import { countParameters } from '../../src/db/connection';
-import { temporaryDatabase } from '../support/database';
+import { Database as SqliteDatabase } from 'bun:sqlite';
+import { describe, expect, test } from 'bun:test';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { Glob } from 'bun';
+import { readMigrationFiles } from 'drizzle-orm/migrator';
+import Connection from 'libsql';
+import { closeDatabase, type Database, openServiceDatabase, toDatabase } from '../../src/db/client';
+import { encryptionOption } from '../../src/db/database-file';
+import { DatabaseError } from '../../src/db/errors';
+import { openFileClient } from '../../src/db/file-client';
+import { createLossDetector } from '../../src/db/file-watch';
+import { migrationsFolder } from '../../src/db/migrations';
+import { createWalSync } from '../../src/db/wal';
+import type { Call } from '../support/app';
+import { copyTemplate, keys } from '../support/database';
+import { createSaveHistory, mountSmallDisk } from '../support/disks';
+import { createDeployment, refusedStart } from '../support/processes';
+import { atEnd, temporaryFolder, until } from '../support/resources';
 
-const { db, url } = await temporaryDatabase();
-const client = db.$client;
-await client.execute('CREATE TABLE t (id TEXT PRIMARY KEY, v INTEGER CHECK (v < 1000), log TEXT)');
-await client.batch([
-  'CREATE TABLE ending (id TEXT)',
-  "CREATE TRIGGER ending_rolls_back BEFORE INSERT ON ending BEGIN SELECT RAISE(ROLLBACK, 'ended'); END",
-  'CREATE TABLE parent (id TEXT PRIMARY KEY)',
-  'CREATE TABLE child (id TEXT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)',
-]);
-beforeEach(() => client.execute('DELETE FROM t'));
+const ltc = '/v2/private/ltc/lifetimeCare';
+const source = join(import.meta.dirname, '../../src');
+const disk = mountSmallDisk(8);
+const hasSqlite = Bun.which('sqlite3') !== null;
 
-const upsert = 'INSERT INTO t VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
-const put = (id: string, value: number): InStatement => ({ sql: upsert, args: [id, value, ''] });
-const get = async (id: string) =>
-  (await client.execute({ sql: 'SELECT v FROM t WHERE id = ?', args: [id] })).rows[0]?.v;
+const sizeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+const failureOf = (failing: Promise<unknown> | undefined) =>
+  failing?.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+/** `pending` while the promise is not settled. */
+const stateOf = (promise: Promise<unknown>) =>
+  Promise.race([
+    promise.then(
+      () => 'fulfilled',
+      () => 'rejected',
+    ),
+    Bun.sleep(20).then(() => 'pending'),
+  ]);
 
-describe('a cached prepared statement', () => {
-  test('returns each of two alternating callers their own rows, and none where none exist', async () => {
-    for (let round = 0; round < 50; round += 1) {
-      const [a, b] = await Promise.all([client.execute(put('a', round)), client.execute(put('b', 100 + round))]);
-      expect([{ ...a.rows[0] }, { ...b.rows[0] }]).toEqual([
-        { id: 'a', v: round },
-        { id: 'b', v: 100 + round },
-      ]);
-      expect(await Promise.all([get('a'), get('b'), get('none'), get('a')])).toEqual([
-        round,
-        100 + round,
-        undefined,
-        round,
-      ]);
-    }
+interface Sync {
+  readonly descriptor: number;
+  end(): void;
+  fail(error: Error): void;
+}
+
+/** Opens a client on a new file; the test completes or fails each WAL sync. */
+async function openWithSyncs(encryptionKey?: string, { timeoutMs = 2000, pathOf = (file: string) => file } = {}) {
+  const file = join(temporaryFolder(), 'planning.db');
+  await copyTemplate(file, encryptionKey);
+  const syncs: Sync[] = [];
+  const failures: string[] = [];
+  let areHeld = false;
+  const opened = await openFileClient({
+    path: pathOf(file),
+    encryptionKey,
+    timeoutMs,
+    onLoss: ({ code }) => failures.push(code),
+    openWal: (path) =>
+      createWalSync(path, (descriptor) => {
+        if (!areHeld) return Promise.resolve();
+        const { promise, resolve, reject } = Promise.withResolvers<void>();
+        syncs.push({ descriptor, end: resolve, fail: reject });
+        return promise;
+      }),
+  });
+  const client = toDatabase(opened).$client;
+  atEnd(() => client.close());
+  await client.execute('CREATE TABLE t (id TEXT PRIMARY KEY, v INTEGER)');
+  areHeld = true;
+  return { client, file, syncs, failures };
+}
+
+const put = (id: string) => ({ sql: 'INSERT INTO t VALUES (?, 1) RETURNING id', args: [id] });
+const count = 'SELECT count(*) AS n FROM t';
+
+describe.each([
+  ['a file', undefined],
+  ['an encrypted file', keys.right],
+])('a write to %s', (_, encryptionKey) => {
+  const setUp = (options?: Parameters<typeof openWithSyncs>[1]) => openWithSyncs(encryptionKey, options);
+
+  test('returns only after the sync of the WAL, while other writes commit', async () => {
+    const { client, syncs } = await setUp();
+    const first = client.execute(put('a'));
+    expect(await stateOf(first)).toBe('pending');
+    const second = client.batch([put('b'), put('c')], 'write');
+    const third = client.execute(put('d'));
+    expect([await stateOf(second), await stateOf(third)]).toEqual(['pending', 'pending']);
+    // Writes that arrive during a sync share the next one, which begins after it.
+    expect(syncs).toHaveLength(1);
+    syncs[0]?.end();
+    expect((await first).rows[0]?.id).toBe('a');
+    expect([await stateOf(second), await stateOf(third)]).toEqual(['pending', 'pending']);
+    expect(syncs).toHaveLength(2);
+    syncs[1]?.end();
+    expect((await second).map(({ rows }) => rows[0]?.id)).toEqual(['b', 'c']);
+    expect((await third).rows[0]?.id).toBe('d');
   });
 
-  test('returns values by index and by name, for any column names', async () => {
-    const { rows } = await client.execute('SELECT 1, 2 AS "1", 3 AS "9", 4 AS length, 5 AS a, 6 AS a');
-    expect([...Array.from({ length: 6 }, (_, place) => rows[0]?.[place])]).toEqual([1, 2, 3, 4, 5, 6]);
-    expect([rows[0]?.length, rows[0]?.['9'], rows[0]?.a]).toEqual([6, 3, 5]);
-    expect({ ...rows[0] }).toEqual({ '9': 3, a: 5 });
-    expect(Object.entries((await client.execute('SELECT 7')).rows[0] ?? {})).toEqual([['7', 7]]);
+  test('stays invisible to reads until the sync of the WAL', async () => {
+    const { client, syncs } = await setUp();
+    expect((await client.execute(count)).rows[0]?.n).toBe(0);
+    const writing = client.execute(put('a'));
+    await Bun.sleep(5);
+    const reading = client.execute(count);
+    expect(await stateOf(reading)).toBe('pending');
+    syncs[0]?.end();
+    await writing;
+    expect((await reading).rows[0]?.n).toBe(1);
   });
 
-  test('rejects a wrong number of values', async () => {
-    await client.execute(put('a', 1));
-    for (const args of [[], ['a', 'b']]) {
-      await expect(client.execute({ sql: 'SELECT v FROM t WHERE id = ?', args })).rejects.toMatchObject({
-        name: 'DatabaseError',
-      });
+  test('fails at its own deadline when the disk is slow, and so does a read', async () => {
+    const { client, syncs } = await setUp({ timeoutMs: 100 });
+    const late: string[] = [];
+    const failures = await Promise.all(
+      ['first', 'second'].map(async (id, index) => {
+        await Bun.sleep(50 * index);
+        const startedAtMs = performance.now();
+        const failure = await failureOf(client.execute(put(id)));
+        late.push(id);
+        expect(performance.now() - startedAtMs).toBeGreaterThan(99);
+        return failure;
+      }),
+    );
+    expect(late).toEqual(['first', 'second']);
+    for (const failure of [...failures, await failureOf(client.execute(count))]) {
+      expect(failure).toMatchObject({ code: 'DEADLINE_EXCEEDED', isUnavailable: true });
     }
-    expect(await get('a')).toBe(1);
+    syncs[0]?.end();
+    await until(() => syncs.length === 2);
+    syncs[1]?.end();
+    expect((await client.execute(count)).rows[0]?.n).toBe(2);
   });
 
-  test('ignores question marks in quotes and comments when it counts parameters', () => {
-    expect(countParameters(`SELECT '?', "a?", \`?\` -- ?\n, 'it''s ?' /* ? */ FROM t WHERE a = ? AND b = ?`)).toBe(2);
-    for (const sql of ['SELECT ?1', 'SELECT :name', 'SELECT @name', 'SELECT $name']) {
-      expect(() => countParameters(sql)).toThrow('written as ?');
-    }
-  });
-
-  test('accepts booleans, bytes and null, and rejects numbers that would crash the driver', async () => {
-    const { rows } = await client.execute({
-      sql: 'SELECT ? AS a, ? AS b, ? AS c, hex(?) AS d',
-      args: [true, false, null, new Uint8Array([1, 255])],
-    });
-    expect({ ...rows[0] }).toEqual({ a: 1, b: 0, c: null, d: '01FF' });
-    for (const value of [Number.NaN, Number.POSITIVE_INFINITY]) {
-      await expect(client.execute({ sql: 'SELECT ?', args: [value] })).rejects.toMatchObject({
-        code: 'VALUE_OUT_OF_RANGE',
-        isUnavailable: false,
-      });
-    }
+  test('fails permanently after one failed sync, while reads continue', async () => {
+    const { client, syncs, failures } = await setUp();
+    const outcomes = Promise.allSettled([client.execute(put('a')), client.execute(put('b'))]);
+    await until(() => syncs.length === 1);
+    syncs[0]?.fail(new Error('EIO'));
+    const failure = { status: 'rejected', reason: { code: 'SYNC_FAILED', isUnavailable: true } };
+    expect(await outcomes).toMatchObject([failure, failure]);
+    const later = [client.execute(put('c')), client.execute('DELETE FROM t'), client.exec('DELETE FROM t')];
+    expect(await Promise.allSettled(later)).toMatchObject([failure, failure, failure]);
+    expect(syncs).toHaveLength(1);
+    expect(failures).toEqual(['SYNC_FAILED']);
+    expect((await client.execute(count)).rows[0]?.n).toBe(2);
   });
 });
 
-describe('a group commit', () => {
+describe('the sync of the WAL', () => {
+  test.skipIf(process.platform !== 'linux').each([
+    ['the WAL of the database', (file: string) => file],
+    [
+      'the WAL of the target of a link, not a file beside the link',
+      (file: string) => {
+        const link = join(temporaryFolder(), 'link.db');
+        symlinkSync(file, link);
+        symlinkSync('/dev/null', `${link}-wal`);
+        return link;
+      },
+    ],
+  ])('syncs %s', async (_, pathOf) => {
+    const { client, file, syncs } = await openWithSyncs(undefined, { pathOf });
+    const writing = client.execute(put('a'));
+    await until(() => syncs.length === 1);
+    expect(readlinkSync(`/proc/self/fd/${syncs[0]?.descriptor}`)).toBe(`${realpathSync(file)}-wal`);
+    syncs[0]?.end();
+    await writing;
+  });
+
+  test('throws ENOENT when there is no WAL', () => {
+    expect(() => createWalSync(join(temporaryFolder(), 'none.db'))).toThrow('ENOENT');
+  });
+
+  test('calls fdatasync', async () => {
+    const path = join(temporaryFolder(), 'planning.db');
+    await Bun.write(path, '');
+    await Bun.write(`${path}-wal`, 'frames');
+    const wal = createWalSync(path);
+    await wal.synced();
+    await wal.close();
+    // Only a sync of a closed descriptor fails with EBADF.
+    await expect(wal.synced()).rejects.toMatchObject({ code: 'EBADF' });
+  });
+});
+
+async function openTemporary(encryptionKey?: string, folder = temporaryFolder()) {
+  const path = join(folder, 'planning.db');
+  await copyTemplate(path, encryptionKey);
+  const losses: string[] = [];
+  const checkpoints: (string | undefined)[] = [];
+  const db = await openServiceDatabase(
+    { url: `file:${path}`, timeoutMs: 5000, encryptionKey },
+    { onLoss: ({ code }) => losses.push(code), onCheckpointChange: (code) => checkpoints.push(code) },
+  );
+  return { path, losses, checkpoints, db };
+}
+
+/** Writes rows of a size into a table of its own. */
+async function fill({ $client }: Database, rows: number, bytes = 4000): Promise<void> {
+  await $client.execute('CREATE TABLE IF NOT EXISTS ballast (bytes)');
+  const insert = { sql: 'INSERT INTO ballast VALUES (randomblob(?))', args: [bytes] };
+  await Promise.all(Array.from({ length: rows }, () => $client.execute(insert)));
+}
+
+describe('a checkpoint', () => {
+  test('runs only in the checkpointer, and no writing connection checkpoints automatically', async () => {
+    const paths = [...new Glob('**/*.ts').scanSync(source)];
+    const texts = await Promise.all(paths.map((path) => Bun.file(join(source, path)).text()));
+    const pathsOf = (pattern: RegExp) => paths.filter((_, index) => pattern.test(texts[index] ?? '')).sort();
+    expect(pathsOf(/wal_checkpoint/i)).toEqual(['db/checkpointer.ts']);
+    expect(pathsOf(/wal_autocheckpoint/i)).toEqual(['db/checkpointer.ts']);
+    expect(pathsOf(/manualCheckpoints/)).toEqual(['db/checkpointer.ts', 'db/connection.ts']);
+    // These open a separate file, use no WAL, or do not write.
+    const others = ['backup', 'database-file', 'replica', 'replica-sync'].map((name) => `db/${name}.ts`);
+    expect(pathsOf(/\bnew (?:Async)?Connection\((?!':memory:')/)).toEqual(
+      [...others, 'db/checkpointer.ts', 'db/connection.ts'].sort(),
+    );
+    expect(pathsOf(/@libsql\/client\/sqlite3|bun:sqlite/)).toEqual(['db/errors.ts']);
+  });
+
   test.each([
-    ['one statement ends the transaction', "INSERT INTO ending VALUES ('x')"],
-    ['the commit fails', "INSERT INTO child VALUES ('no such parent')"],
-  ])('fails only the responsible write when %s, and stores the next one', async (_, sql) => {
-    const outcomes = await Promise.allSettled([
-      client.execute(put('a', 1)),
-      client.execute(sql),
-      client.execute(put('b', 2)),
+    ['a plain file', undefined],
+    ['an encrypted file', keys.right],
+  ])('bounds the WAL of %s, and continues after a reader blocked it', async (_, key) => {
+    const { path, db } = await openTemporary(key);
+    const wal = `${path}-wal`;
+    const maxIdleBytes = 16 * 1024 * 1024;
+    await fill(db, 150, 40_000);
+    await until(() => sizeOf(path) > 150 * 40_000);
+    // The next generation of the WAL overwrites the file.
+    await fill(db, 10, 40_000);
+    expect(sizeOf(wal)).toBeLessThanOrEqual(maxIdleBytes);
+    const reader = new Connection(path, { timeout: 0, ...encryptionOption(key) });
+    reader.exec('BEGIN; SELECT count(*) FROM users');
+    for (let round = 0; round < 3; round += 1) await fill(db, 150, 40_000);
+    expect(sizeOf(wal)).toBeGreaterThan(maxIdleBytes);
+    reader.exec('COMMIT');
+    reader.close();
+    await until(async () => {
+      await fill(db, 1);
+      return sizeOf(wal) <= maxIdleBytes;
+    });
+    expect((await db.$client.execute('SELECT count(*) AS n FROM ballast')).rows[0]?.n).toBeGreaterThanOrEqual(611);
+    expect((await db.$client.execute('PRAGMA integrity_check')).rows[0]?.integrity_check).toBe('ok');
+    await closeDatabase(db);
+  });
+
+  test.skipIf(disk === undefined)(
+    'on a full disk reports the first failure and the next success, and keeps the WAL',
+    async () => {
+      const { path, losses, checkpoints, db } = await openTemporary(undefined, disk?.folder);
+      await fill(db, 200);
+      disk?.fill();
+      for (const _ of ['first', 'second']) {
+        expect(await failureOf(db.$client.checkpoint?.())).toMatchObject({ code: 'SQLITE_FULL' });
+      }
+      disk?.free();
+      // Closes the connection of the statements after the failed checkpoints. The driver closes a connection with its
+      // last statement, which the garbage collector frees.
+      db.$client.reconnect();
+      for (let round = 0; round < 3; round += 1) {
+        await Bun.sleep(20);
+        Bun.gc(true);
+      }
+      expect(existsSync(`${path}-wal`)).toBeTrue();
+      await fill(db, 1);
+      expect([losses, checkpoints]).toEqual([[], ['SQLITE_FULL']]);
+      await db.$client.checkpoint?.();
+      expect(checkpoints).toEqual(['SQLITE_FULL', undefined]);
+      expect((await db.$client.execute('SELECT count(*) AS n FROM ballast')).rows[0]?.n).toBe(201);
+      expect(await closeDatabase(db)).toBeUndefined();
+    },
+  );
+
+  test('leaves the WAL where another connection reads when the database closes, and reports it', async () => {
+    const deployment = await createDeployment({ DATABASE_TIMEOUT_MS: '500' });
+    const { databasePath } = deployment;
+    const service = await deployment.start();
+    const reader = new Connection(databasePath);
+    reader.exec('BEGIN; SELECT count(*) FROM users');
+    const history = createSaveHistory();
+    await saveMany(service.call, history, 20);
+    expect(await service.stop()).toBe(0);
+    const keepLog = 'keep the -wal file with the database file';
+    const warning = { level: 'warn', code: 'SQLITE_BUSY', database: databasePath };
+    expect(service.logLines()).toContainEqual(
+      expect.objectContaining({ ...warning, msg: expect.stringContaining(keepLog) }),
+    );
+    const copy = join(temporaryFolder(), 'copy.db');
+    copyFileSync(databasePath, copy);
+    // A checkpoint stops where the oldest reader began.
+    expect(history.faultsOf(copy)).not.toEqual([]);
+    const seeded = await deployment.planning('seed');
+    expect(seeded).toMatchObject({ exitCode: 0, stderr: expect.stringContaining(keepLog) });
+    reader.exec('COMMIT');
+    reader.close();
+    const again = await deployment.planning('seed');
+    expect(again).toMatchObject({ exitCode: 0, stderr: expect.not.stringContaining(keepLog) });
+    copyFileSync(databasePath, copy);
+    expect(history.faultsOf(copy)).toEqual([]);
+  });
+});
+
+test('a command leaves its rows in the database file, and removes the WAL', async () => {
+  const { planning, databasePath } = await createDeployment();
+  expect(await planning('seed')).toMatchObject({ exitCode: 0 });
+  expect(existsSync(`${databasePath}-wal`)).toBeFalse();
+});
+
+describe('an I/O error', () => {
+  const failure = (code: string) => new DatabaseError(code, true);
+  const setUp = () => {
+    const losses: string[] = [];
+    const checkpoints: (string | undefined)[] = [];
+    let nowMs = 0;
+    const detector = createLossDetector({
+      onLoss: ({ code }) => losses.push(code),
+      onCheckpointChange: (code) => checkpoints.push(code),
+      rescue: () => Promise.reject(new Error('not rescuable')),
+      monotonicMs: () => nowMs,
+    });
+    return {
+      ...{ detector, losses, checkpoints },
+      failAt(ms: number, kind: 'read' | 'write' | 'checkpoint') {
+        nowMs = ms;
+        detector.failed(kind, failure('SQLITE_IOERR'));
+      },
+    };
+  };
+
+  test.each(['read', 'write', 'checkpoint'] as const)(
+    'marks the database as lost when it recurs after ten seconds: %s',
+    (kind) => {
+      const { failAt, losses, detector } = setUp();
+      failAt(1_000, kind);
+      failAt(11_000, kind);
+      expect([losses, detector.isLost]).toEqual([[], false]);
+      failAt(11_001, kind);
+      expect([losses, detector.isLost]).toEqual([['SQLITE_IOERR'], true]);
+      expect(() => detector.check()).toThrow('SQLITE_IOERR');
+    },
+  );
+
+  test('is forgotten after a success of the same kind, and after ten minutes', () => {
+    const { failAt, losses, detector } = setUp();
+    failAt(0, 'write');
+    failAt(0, 'checkpoint');
+    detector.succeeded('write');
+    failAt(20_000, 'write');
+    failAt(650_000, 'checkpoint');
+    expect(losses).toEqual([]);
+    failAt(661_000, 'checkpoint');
+    expect(losses).toEqual(['SQLITE_IOERR']);
+  });
+
+  test('of a checkpoint is reported once, and so is the next success', () => {
+    const { failAt, checkpoints, detector } = setUp();
+    failAt(0, 'checkpoint');
+    failAt(5, 'checkpoint');
+    detector.succeeded('checkpoint');
+    detector.succeeded('checkpoint');
+    expect(checkpoints).toEqual(['SQLITE_IOERR', undefined]);
+  });
+});
+
+/** Saves as four users until `count` more saves are acknowledged. */
+async function saveMany(call: Call, history: ReturnType<typeof createSaveHistory>, count: number): Promise<void> {
+  const total = history.acknowledged.length + count;
+  const save = async (as: string) => {
+    for (let value = 1; history.acknowledged.length < total; value += 1) {
+      const response = await call('POST', ltc, { as, body: { careCosts: value } });
+      expect(response.status).toBe(200);
+      history.note(as, response);
+    }
+  };
+  await Promise.all(['ada', 'bob', 'eve', 'joe'].map(save));
+}
+
+interface FileFault {
+  readonly what: string;
+  readonly harm: (path: string) => void;
+  readonly code: string;
+  readonly reason: string;
+  readonly isRescued?: boolean;
+}
+
+const removed = 'the database file was removed or moved';
+const walRemoved = 'the write-ahead log (-wal) was removed, moved or replaced';
+const walTruncated = 'the write-ahead log (-wal) was truncated or overwritten';
+
+/** Changes to the files of an open database, with the code and the reason in the log. */
+const fileFaults: readonly FileFault[] = [
+  { what: 'the file is removed', harm: rmSync, code: 'FILE_REMOVED', reason: removed, isRescued: true },
+  {
+    what: 'the file is moved',
+    harm: (path) => renameSync(path, `${path}.moved`),
+    code: 'FILE_REMOVED',
+    reason: removed,
+    isRescued: true,
+  },
+  {
+    what: 'another file replaces it',
+    harm: (path) => renameSync(`${path}.older`, path),
+    code: 'FILE_REPLACED',
+    reason: 'the database file was replaced by another file',
+    isRescued: true,
+  },
+  {
+    what: 'the WAL is removed',
+    harm: (path) => rmSync(`${path}-wal`),
+    code: 'WAL_REMOVED',
+    reason: walRemoved,
+    isRescued: true,
+  },
+  {
+    what: 'the WAL is moved',
+    harm: (path) => renameSync(`${path}-wal`, `${path}-wal.moved`),
+    code: 'WAL_REMOVED',
+    reason: walRemoved,
+    isRescued: true,
+  },
+  {
+    what: 'the index of the WAL is removed',
+    harm: (path) => rmSync(`${path}-shm`),
+    code: 'WAL_INDEX_REMOVED',
+    reason: 'the index of the write-ahead log (-shm) was removed or replaced',
+    isRescued: true,
+  },
+  {
+    what: 'the WAL is truncated',
+    harm: (path) => truncateSync(`${path}-wal`, 0),
+    code: 'WAL_TRUNCATED',
+    reason: walTruncated,
+  },
+  {
+    what: 'a part of the WAL is cut off',
+    harm: (path) => truncateSync(`${path}-wal`, 5000),
+    code: 'WAL_TRUNCATED',
+    reason: walTruncated,
+  },
+  {
+    what: 'the file is truncated',
+    harm: (path) => truncateSync(path, 8192),
+    code: 'FILE_TRUNCATED',
+    reason: 'the database file was truncated',
+  },
+  {
+    what: 'a backup is copied over the file',
+    harm: (path) => copyFileSync(`${path}.older`, path),
+    code: 'FILE_OVERWRITTEN',
+    reason: 'another program wrote to the database file',
+  },
+];
+
+type Deployment = Awaited<ReturnType<typeof createDeployment>>;
+type Started = Awaited<ReturnType<Deployment['start']>>;
+
+/** Checks that saves and readiness get 503, with one fatal line, and that the liveness probe succeeds. */
+async function expectLost({ call, health, logLines }: Started, reason: string, code: string): Promise<void> {
+  for (const careCosts of [2, 3]) {
+    const response = await call('POST', ltc, { as: 'ada', body: { careCosts } });
+    expect(response).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable' } });
+  }
+  const ready = await call('GET', '/health/ready');
+  expect(ready).toMatchObject({ status: 503, body: { detail: expect.stringContaining(reason) } });
+  expect(await health('live')).toBe(200);
+  const fatal = logLines().filter(({ level }) => level === 'fatal');
+  const words = `${reason}: no save is acknowledged until the service is restarted.`;
+  expect(fatal).toHaveLength(1);
+  expect(fatal[0]?.errors).toEqual(expect.arrayContaining([expect.objectContaining({ code })]));
+  expect(fatal[0]?.msg).toStartWith(words);
+}
+
+const rescuedLine = ({ logLines }: Started) => logLines().find(({ rescued }) => rescued !== undefined);
+
+/** A running service with acknowledged saves, and an older copy beside its file. */
+async function startWithSaves(environment: Record<string, string> = {}) {
+  const deployment = await createDeployment(environment);
+  const { databasePath: path } = deployment;
+  copyFileSync(path, `${path}.older`);
+  const service = await deployment.start();
+  const history = createSaveHistory();
+  await saveMany(service.call, history, 20);
+  return { deployment, path, service, history };
+}
+
+describe('a running service', () => {
+  test.each(fileFaults)(
+    'acknowledges no save, is not ready and keeps serving reads when $what',
+    async ({ harm, code, reason, isRescued = false }) => {
+      const { path, service, history } = await startWithSaves();
+      harm(path);
+      await expectLost(service, reason, code);
+      expect((await service.call('GET', '/v2/private/user', { as: 'ada' })).status).toBe(200);
+      if (isRescued) await until(() => rescuedLine(service) !== undefined);
+      const copy = String(rescuedLine(service)?.rescued);
+      if (isRescued) {
+        expect(copy).toStartWith(`${path}.rescued-`);
+        expect(statSync(copy).mode & 0o777).toBe(0o600);
+        const ready = await service.call('GET', '/health/ready');
+        expect(ready).toMatchObject({ status: 503, body: { detail: expect.stringContaining('the rescued copy') } });
+      }
+      expect(await service.stop()).toBe(0);
+      if (isRescued) expect(history.faultsOf(copy)).toEqual([]);
+      // The service created no other file in its place.
+      expect(existsSync(path)).toBe(reason !== removed);
+    },
+  );
+
+  test('rescues an encrypted file, which planning restore puts in its place', async () => {
+    const { deployment, path, service, history } = await startWithSaves({ DATABASE_ENCRYPTION_KEY: keys.right });
+    rmSync(path);
+    await expectLost(service, removed, 'FILE_REMOVED');
+    await until(() => rescuedLine(service) !== undefined);
+    expect(await service.stop()).toBe(0);
+    for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
+    const restored = await deployment.planning('restore', String(rescuedLine(service)?.rescued), '--yes');
+    expect(restored).toMatchObject({ exitCode: 0 });
+    expect(await deployment.planning('rekey', '--decrypt', '--yes')).toMatchObject({ exitCode: 0 });
+    expect(history.faultsOf(path)).toEqual([]);
+  });
+
+  test('waits for the rescue when it stops before it has noticed the loss', async () => {
+    const { path, service, history } = await startWithSaves();
+    rmSync(path);
+    expect(await service.stop()).toBe(0);
+    expect(history.faultsOf(String(rescuedLine(service)?.rescued))).toEqual([]);
+  });
+
+  test('returns 503 for saves, serves reads and recovers by itself while another connection holds the write lock', async () => {
+    const deployment = await createDeployment({ DATABASE_TIMEOUT_MS: '500' });
+    const { databasePath: database } = deployment;
+    const { call, logLines } = await deployment.start();
+    const save = (as: string, careCosts: number) => call('POST', ltc, { as, body: { careCosts } });
+    const users = Array.from({ length: 8 }, (_, index) => `saver-${index}`);
+    expect((await save('reader', 1)).status).toBe(200);
+    const holder = new Connection(database);
+    holder.exec('BEGIN IMMEDIATE');
+    for (const response of await Promise.all(users.map((as) => save(as, 1)))) {
+      expect(response).toMatchObject({ status: 503, body: { type: '/problems/database-unavailable', code: 301 } });
+      expect(Number(response.headers.get('retry-after'))).toBeGreaterThan(0);
+    }
+    const ready = async () => (await call('GET', '/health/ready')).body;
+    await until(async () =>
+      Bun.deepEquals(await ready(), { status: 'ready', writes: 'unavailable', reason: 'SQLITE_BUSY' }),
+    );
+    for (const path of ['/v2/private/user', '/v2/private/healthAndCare/', '/v2/private/cemetery/all', '/health/live']) {
+      expect([path, (await call('GET', path, { as: 'reader' })).status]).toEqual([path, 200]);
+    }
+    const reason = 'another process holds the write lock';
+    expect(await deployment.planning('doctor')).toMatchObject({
+      exitCode: 1,
+      stdout: expect.stringContaining(`${database}: ${reason} (SQLITE_BUSY). Wait for that process, or stop it.`),
+    });
+    holder.exec('ROLLBACK');
+    holder.close();
+    expect((await Promise.all(users.map((as) => save(as, 2)))).map(({ status }) => status)).toEqual(Array(8).fill(200));
+    await until(async () => Bun.deepEquals(await ready(), { status: 'ready', writes: 'available' }));
+    for (const as of users) {
+      const { body } = await call('GET', '/v2/private/user', { as });
+      expect(body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 2 } } } });
+    }
+    const busy = `the database takes no writes: ${reason}. Wait for that process, or stop it.`;
+    expect(logLines().filter(({ msg }) => msg.startsWith('the database takes '))).toMatchObject([
+      { level: 'error', code: 'SQLITE_BUSY', database, msg: busy },
+      { level: 'info', msg: 'the database takes writes again' },
     ]);
-    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
-    expect([await get('a'), await get('b')]).toEqual([1, 2]);
-    await client.execute(put('c', 3));
-    const third = createClient({ url });
-    expect((await third.execute('SELECT id FROM t')).rows.map(({ id }) => id)).toEqual(['a', 'b', 'c']);
-    await third.execute("INSERT INTO t VALUES ('by another', 1, '')");
-    third.close();
-    expect(await get('by another')).toBe(1);
+  });
+});
+
+describe('the client of a file', () => {
+  test('notices a removed file when nothing is written', async () => {
+    const path = join(temporaryFolder(), 'planning.db');
+    await copyTemplate(path);
+    const losses: string[] = [];
+    const settings = { path, timeoutMs: 2000, onLoss: ({ code }: { code: string }) => losses.push(code) };
+    const client = await openFileClient({ ...settings, checkIntervalMs: 10 });
+    rmSync(path);
+    await until(() => losses.length > 0);
+    expect(losses).toEqual(['FILE_REMOVED']);
+    client.close();
+  });
+
+  test('changes no file when it closes after a loss, even when another WAL has the name', async () => {
+    const { path, db } = await openTemporary();
+    await fill(db, 5);
+    renameSync(`${path}-wal`, `${path}-wal.moved`);
+    writeFileSync(`${path}-wal`, 'the log of another process');
+    const files = [path, `${path}-wal`, `${path}-wal.moved`];
+    const before = files.map((file) => readFileSync(file, 'base64'));
+    expect(await closeDatabase(db)).toBe('WAL_REMOVED');
+    expect(files.map((file) => readFileSync(file, 'base64'))).toEqual(before);
+  });
+
+  test.skipIf(!hasSqlite)('accepts a checkpoint, an erasure, a VACUUM and a backup by other programs', async () => {
+    const { path, db, losses } = await openTemporary();
+    const run = (...sql: string[]) => expect(Bun.spawnSync(['sqlite3', path, ...sql]).exitCode).toBe(0);
+    await fill(db, 50);
+    run('PRAGMA wal_checkpoint(TRUNCATE)');
+    await fill(db, 50);
+    run('DELETE FROM ballast', 'VACUUM', 'PRAGMA wal_checkpoint(TRUNCATE)');
+    await fill(db, 1);
+    run(`VACUUM INTO '${path}.backup'`);
+    run('PRAGMA wal_checkpoint(PASSIVE)', 'INSERT INTO ballast VALUES (1)');
+    await fill(db, 1);
+    await db.$client.checkpoint?.();
+    await fill(db, 1);
+    expect(losses).toEqual([]);
+    await closeDatabase(db);
+    expect(sizeOf(`${path}-wal`)).toBe(0);
+  });
+});
+
+/** A deployment as a killed service leaves it: the WAL has saves that the file lacks. */
+async function createKilledDeployment() {
+  const { path, service, history } = await startWithSaves();
+  const deployment = await createDeployment({}, { isEmpty: true });
+  const folder = join(deployment.cwd, 'data');
+  mkdirSync(folder);
+  for (const suffix of ['', '-wal', '-shm']) copyFileSync(`${path}${suffix}`, `${deployment.databasePath}${suffix}`);
+  await service.stop();
+  return { ...deployment, folder, history };
+}
+
+/** Each file of a folder with its content. */
+const contentsOf = (folder: string) =>
+  Object.fromEntries(readdirSync(folder).map((name) => [name, Bun.hash(readFileSync(join(folder, name)))]));
+
+describe('a WAL without its database file', () => {
+  test.each([
+    ['missing', (path: string) => rmSync(path)],
+    ['empty (0 bytes)', (path: string) => truncateSync(path)],
+  ])('stays unchanged under every command and every start when the file is %s', async (state, harm) => {
+    const { history, databasePath: path, folder, planning, write, settings, cwd } = await createKilledDeployment();
+    copyFileSync(path, join(cwd, 'kept.db'));
+    harm(path);
+    const before = contentsOf(folder);
+    const refusal = `The WAL ${path}-wal belongs to a database file that is ${state}: put the file back beside its WAL.`;
+    await write('rows.csv', 'id;name\n');
+    for (const command of [
+      ['migrate'],
+      ['migrate', '--dry-run'],
+      ['seed'],
+      ['import', 'cemeteries', 'rows.csv'],
+      ['applications', 'list'],
+      ['backup', 'backup.db'],
+      ['restore', 'kept.db', '--yes'],
+      ['copy', '--to', `file:${cwd}/copy.db`],
+      ['rekey', '--decrypt'],
+    ]) {
+      const { exitCode, stderr } = await planning(...command);
+      expect({ command, exitCode, stderr }).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('its WAL') });
+      expect(stderr).not.toContain('planning migrate');
+    }
+    const { exitCode, stdout } = await planning('doctor');
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: expect.stringContaining(refusal) });
+    expect(stdout).not.toContain('planning migrate');
+    for (const NODE_ENV of ['production', 'development']) {
+      expect(await refusedStart({ ...settings, NODE_ENV })).toContain(refusal);
+    }
+    expect(contentsOf(folder)).toEqual(before);
+    renameSync(join(cwd, 'kept.db'), path);
+    expect((await planning('doctor', '--deep')).stdout).toMatch(/ok +pages /);
+    expect(history.faultsOf(path)).toEqual([]);
+  });
+
+  test('stays unchanged under migrate while a service has the moved file open', async () => {
+    const { deployment, path, service, history } = await startWithSaves();
+    renameSync(path, `${path}.moved`);
+    const inode = statSync(`${path}-wal`).ino;
+    const { exitCode, stderr } = await deployment.planning('migrate');
+    expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringContaining('put the file back') });
+    expect([existsSync(path), statSync(`${path}-wal`).ino]).toEqual([false, inode]);
+    await service.stop();
+    renameSync(`${path}.moved`, path);
+    expect(history.faultsOf(path)).toEqual([]);
+  });
+
+  test('is named with the remedy by a start when it may belong to another file', async () => {
+    const { databasePath: path, refusedStart } = await createKilledDeployment();
+    writeFileSync(path, 'not a database '.repeat(1000));
+    const message = await refusedStart();
+    expect(message).toContain(`The WAL ${path}-wal may belong to another file`);
+    expect(message).toContain('doctor --deep');
+  });
+});
+
+/** Inverts the first page of a table, so that SQLite does not recognise its type. */
+function corrupt(path: string, table: string): void {
+  const file = new SqliteDatabase(path, { readonly: true });
+  const query = file.query<{ rootpage: number }, [string]>('SELECT rootpage FROM sqlite_schema WHERE name = ?');
+  const { rootpage } = query.get(table) ?? { rootpage: 0 };
+  file.close();
+  const bytes = readFileSync(path);
+  const pageStart = (rootpage - 1) * 4096;
+  for (let at = pageStart; at < pageStart + 4096; at += 1) bytes.writeUInt8(bytes.readUInt8(at) ^ 0xff, at);
+  writeFileSync(path, bytes);
+}
+
+const tables = (() => {
+  const file = new SqliteDatabase(':memory:');
+  for (const { sql } of readMigrationFiles({ migrationsFolder })) for (const statement of sql) file.run(statement);
+  const rows = file.query<{ name: string }, []>("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
+  file.close();
+  return rows.map(({ name }) => name).filter((name) => !name.startsWith('sqlite_'));
+})();
+
+describe('a corrupt page', () => {
+  test('of the users table makes the service not ready, and doctor names it', async () => {
+    const deployment = await createDeployment();
+    const before = await deployment.start();
+    expect((await before.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } })).status).toBe(200);
+    await before.stop();
+    corrupt(deployment.databasePath, 'users');
+    const service = await deployment.start();
+    await expectLost(service, 'the database file is corrupt', 'SQLITE_CORRUPT');
+    expect(await service.call('GET', '/v2/private/user', { as: 'ada' })).toMatchObject({ status: 503 });
+    expect(await service.call('GET', '/v2/private/cemetery/all', { as: 'ada' })).toMatchObject({ status: 200 });
+    const { exitCode, stdout } = await deployment.planning('doctor', '--deep');
+    expect(exitCode).toBe(1);
+    expect(stdout).toMatch(/failed +pages .*corrupt/);
+  });
+
+  test.each(tables)('stops every later write, while reads of other tables continue: %s', async (table) => {
+    const path = join(temporaryFolder(), 'planning.db');
+    await copyTemplate(path);
+    corrupt(path, table);
+    const losses: string[] = [];
+    const settings = { path, timeoutMs: 2000, onLoss: ({ code }: { code: string }) => losses.push(code) };
+    const client = toDatabase(await openFileClient(settings)).$client;
+    const outcomeOf = (sql: string) => client.execute(sql).catch((error: unknown) => error);
+    expect(await outcomeOf(`SELECT * FROM ${table}`)).toMatchObject({ code: 'SQLITE_CORRUPT', isUnavailable: true });
+    expect(await outcomeOf("DELETE FROM users WHERE id = ''")).toMatchObject({ code: 'SQLITE_CORRUPT' });
+    expect(losses).toEqual(['SQLITE_CORRUPT']);
+    const other = table === 'leases' ? 'users' : 'leases';
+    expect(await outcomeOf(`SELECT count(*) FROM ${other}`)).toMatchObject({ rows: [expect.anything()] });
+    client.close();
+  });
+
+  test('does not exist in a sound database, of which doctor --deep shows the SQLite version and the WAL', async () => {
+    const { planning } = await createDeployment();
+    const { stdout } = await planning('doctor', '--deep');
+    expect(stdout).toMatch(/ok +pages +no errors in \d+ tables/);
+    expect(stdout).toMatch(/ok +sqlite +3\.\d+\.\d+ in the driver/);
+    expect(stdout).toMatch(/ok +log +0\.0 MB/);
   });
 });

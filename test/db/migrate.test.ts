@@ -1,92 +1,112 @@
 import { describe, expect, test } from 'bun:test';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { eq } from 'drizzle-orm';
+import Connection from 'libsql';
+import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json';
+import { copyDatabase, examineCopy } from '../../src/db/backup';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
-import { referenceOptions } from '../../src/db/schema/lists';
+import { countParts } from '../../src/db/queries';
+import { applications } from '../../src/db/schema/people';
 import { schemaState } from '../../src/db/schema-check';
-import { programOf } from '../support/artifacts';
-import { earlierMigrations, journalFolder, temporaryDatabase } from '../support/database';
-import { runWorker } from '../support/processes';
+import { createAuditStore } from '../../src/modules/audit/store';
+import { findDemoTraces } from '../../src/seed';
+import { createTestApp } from '../support/app';
+import {
+  addEarlierRows,
+  earlierMigrations,
+  expectMigratedOnce,
+  explainFirst,
+  fillEvents,
+  journalFolder,
+  temporaryDatabase,
+} from '../support/database';
+import { createSaveHistory } from '../support/disks';
+import { createDeployment } from '../support/processes';
 import { amount, temporaryFolder } from '../support/resources';
-import { hasSqld, startSqld } from '../support/servers';
 
-const cli = await programOf('src/cli/main');
-const seededOptions = await (await temporaryDatabase()).db.$count(referenceOptions);
+const openNew = () => openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 10_000 });
 
-async function migrateAtOnce(databaseUrl: string, count: number) {
-  const cwd = temporaryFolder();
-  const starters = Array.from({ length: count }, () =>
-    Bun.spawn(['bun', cli, 'migrate'], {
-      cwd,
-      env: { PATH: process.env.PATH, NODE_ENV: 'development', DATABASE_URL: databaseUrl },
-      stdout: 'ignore',
-      stderr: 'pipe',
-    }),
-  );
-  const codes = await Promise.all(starters.map(({ exited }) => exited));
-  const errors = await Promise.all(starters.map(({ stderr }) => new Response(stderr).text()));
-  return { codes, errors: errors.filter((text) => text !== '') };
-}
+describe('planning migrate', () => {
+  test('lists the pending migrations, then the applied ones, then that there is nothing to do', async () => {
+    const { planning, cwd } = await createDeployment({}, { isEmpty: true });
+    const all = journal.entries.map(({ tag }) => tag);
+    const dryRun = await planning('migrate', '--dry-run', '--json');
+    expect(JSON.parse(dryRun.stdout)).toEqual({ pending: all, differences: [] });
+    expect(dryRun.exitCode).toBe(2);
+    expect(existsSync(join(cwd, 'data'))).toBe(false);
+    const migrated = await planning('migrate');
+    expect([...migrated.stdout.matchAll(/^Applied (\w+) in \d+ ms\.$/gm)].map(([, name]) => name ?? '')).toEqual(all);
+    expect(await planning('migrate')).toMatchObject({ exitCode: 0, stdout: expect.stringContaining('Nothing to do') });
+    const again = await planning('migrate', '--dry-run', '--json');
+    expect([again.exitCode, JSON.parse(again.stdout)]).toEqual([0, { pending: [], differences: [] }]);
+  });
 
-async function appliedOnce(databaseUrl: string) {
-  const db = await openDatabase({ url: databaseUrl, timeoutMs: 2000 });
-  const { rows } = await db.$client.execute('SELECT created_at FROM __drizzle_migrations ORDER BY created_at');
-  expect(rows.map(({ created_at }) => Number(created_at))).toEqual(journal.entries.map(({ when }) => when));
-  expect(await db.$count(referenceOptions)).toBe(seededOptions);
-  db.$client.close();
-}
+  test('upgrades a database with an earlier form of a migration, after a repair if that form created less', async () => {
+    const { planning, databasePath, write } = await createDeployment({}, { isEmpty: true });
+    await write('data/planning.db', '');
+    const db = await openDatabase({ url: `file:${databasePath}`, timeoutMs: 2000 });
+    await migrateDatabase(db, await earlierMigrations(11));
+    db.$client.close();
+    const setHash = (index: number, hash: string) =>
+      `UPDATE __drizzle_migrations SET hash = '${hash}' WHERE created_at = ${journal.entries[index]?.when};`;
+    const file = new Connection(databasePath);
+    file.exec(
+      `${setHash(7, '36fbf6ce95c524d797a73cff82ceae30e103f8049383ca07c66741fbfe106af5')}
+      ${setHash(10, 'c3272e55bfc63c8d1d4f4f9287f1e27a527bfa4d399872f58335558da199f1fd')}
+      DROP TRIGGER applications_count_added; DROP TRIGGER applications_count_moved; DROP TRIGGER applications_count_removed;
+      ALTER TABLE applications DROP COLUMN abandoned_at; ALTER TABLE applications DROP COLUMN reconcile_at;
+      DROP INDEX applications_by_number; CREATE UNIQUE INDEX applications_by_number ON applications (application_number, carrier);
+      DROP TRIGGER users_newest_answers_audited`,
+    );
+    file.close();
+    expect(await planning('migrate')).toMatchObject({
+      exitCode: 1,
+      stderr: expect.stringMatching(
+        /trigger users_newest_answers_audited is missing; .*column applications.abandoned_at is missing/,
+      ),
+    });
+    const repaired = await planning('migrate', '--repair');
+    expect(repaired).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(repaired.stdout).toContain('Restored column applications.abandoned_at.');
+    expect(repaired.stdout).toContain('Applied 0011_development_mark');
+    const { stdout } = await planning('doctor');
+    expect(stdout).toMatch(/ok +schema +compatible with this build/);
+  });
+});
 
-/** A release may start this many instances at once. */
-const starters = amount({ long: 10, short: 4 });
-
-describe('migrate', () => {
-  test.each([
-    { place: 'a file', open: async () => `file:${join(temporaryFolder(), 'planning.db')}` },
-    ...(hasSqld ? [{ place: 'a libSQL server', open: async () => (await startSqld()).url }] : []),
-  ])(
-    'applies each migration to $place once when many processes run it, with and without rows',
-    async ({ open }) => {
-      const empty = await open();
-      expect(await migrateAtOnce(empty, starters)).toEqual({ codes: Array(starters).fill(0), errors: [] });
-      await appliedOnce(empty);
-
-      const filled = await open();
-      const db = await openDatabase({ url: filled, timeoutMs: 10_000 });
-      await migrateDatabase(db, await earlierMigrations(2));
-      const people = Array.from({ length: 500 }, (_, id) => `('person-${id}', 1, ${id}, ${id})`).join();
-      await db.$client.execute(`INSERT INTO users (id, version, created_at, updated_at) VALUES ${people}`);
-      expect(await migrateAtOnce(filled, starters)).toEqual({ codes: Array(starters).fill(0), errors: [] });
-      await appliedOnce(filled);
-      const { rows } = await db.$client.execute('SELECT count(*), sum(created_at) FROM users WHERE version = 1');
-      expect([rows[0]?.[0], rows[0]?.[1]]).toEqual([500, (499 * 500) / 2]);
-      db.$client.close();
-    },
-    120_000,
-  );
-
-  test('changes data once when four processes run it, on a file and on a server', async () => {
-    const statements = [
-      // Identifies a database of this service.
-      'CREATE TABLE IF NOT EXISTS reference_lists (id)',
-      'CREATE TABLE IF NOT EXISTS counter (n integer)',
-      'INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter)',
-      'UPDATE counter SET n = n + 1',
-    ];
-    const folder = await journalFolder(statements.join(';--> statement-breakpoint '));
-    const urls = [`file:${join(temporaryFolder(), 'planning.db')}`, ...(hasSqld ? [(await startSqld()).url] : [])];
-    for (const url of urls) {
-      const db = await openDatabase({ url, timeoutMs: 2000 });
-      const outputs = await Promise.all([1, 2, 3, 4].map(() => runWorker(url, 'migrate', folder)));
-      expect(outputs).toEqual(['1', '1', '1', '1']);
-      expect((await db.$client.execute('SELECT n FROM counter')).rows[0]?.n).toBe(1);
-      expect((await db.$client.execute('SELECT * FROM __drizzle_migrations')).rows).toHaveLength(1);
-      db.$client.close();
-    }
-  }, 30_000);
+describe('migrateDatabase', () => {
+  test('applies each migration and changes data once when four connections run it at once', async () => {
+    const folder = await journalFolder(
+      [
+        // Identifies a database of this service.
+        'CREATE TABLE IF NOT EXISTS reference_lists (id)',
+        'CREATE TABLE IF NOT EXISTS counter (n integer)',
+        'INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter)',
+        'UPDATE counter SET n = n + 1',
+      ].join(';--> statement-breakpoint '),
+    );
+    const [counter, full] = [join(temporaryFolder(), 'planning.db'), join(temporaryFolder(), 'planning.db')];
+    const migrateAtOnce = (path: string, folder?: string) =>
+      Promise.all(
+        [1, 2, 3, 4].map(async () => {
+          const db = await openDatabase({ url: `file:${path}`, timeoutMs: 10_000 });
+          await migrateDatabase(db, folder);
+          return db;
+        }),
+      );
+    const [db, ...others] = await migrateAtOnce(counter, folder);
+    expect((await db?.$client.execute('SELECT n FROM counter'))?.rows[0]?.n).toBe(1);
+    expect((await db?.$client.execute('SELECT * FROM __drizzle_migrations'))?.rows).toHaveLength(1);
+    const [whole, ...more] = await migrateAtOnce(full);
+    if (whole !== undefined) await expectMigratedOnce(whole);
+    for (const each of [db, whole, ...others, ...more]) each?.$client.close();
+  });
 
   test('changes nothing when run again, and leaves an empty database empty until then', async () => {
-    const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
+    const db = await openNew();
     expect(await schemaState(db.$client)).toBe('empty');
     await migrateDatabase(db);
     await migrateDatabase(db);
@@ -95,10 +115,128 @@ describe('migrate', () => {
   });
 
   test('fails without a retry when a table of another schema exists', async () => {
-    const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 });
+    const db = await openNew();
     await db.$client.execute('CREATE TABLE users (id text)');
     await expect(migrateDatabase(db)).rejects.toThrow();
     expect(await schemaState(db.$client)).toBe('foreign');
     db.$client.close();
+  });
+
+  test('marks a database for development by its first migration, and never later', async () => {
+    const isMarked = async (applied: number) => {
+      const db = await openNew();
+      if (applied > 0) await migrateDatabase(db, await earlierMigrations(applied));
+      await migrateDatabase(db, undefined, { forDevelopment: true });
+      const { isMarked } = await findDemoTraces(db);
+      db.$client.close();
+      return isMarked;
+    };
+    expect([await isMarked(0), await isMarked(11)]).toEqual([true, false]);
+  });
+
+  test('keeps an application in a state of the previous build, which may settle an abandoned one', async () => {
+    const db = await openNew();
+    await migrateDatabase(db, await earlierMigrations(8));
+    await addEarlierRows(db);
+    await migrateDatabase(db);
+    const counts = async () =>
+      Object.fromEntries(Object.entries(await countParts(db, 'applications')).filter(([, count]) => count !== 0));
+    expect(await counts()).toEqual({ submitted: 1, unknown: 1 });
+    await db.update(applications).set({ abandonedAt: 9 }).where(eq(applications.id, 'open'));
+    expect(await counts()).toEqual({ submitted: 1, abandoned: 1 });
+    const earlierStates = v.picklist(['submitting', 'submitted', 'declined', 'unknown']);
+    const { rows } = await db.$client.execute('SELECT state FROM applications');
+    for (const { state } of rows) expect(v.is(earlierStates, state)).toBe(true);
+    await db.$client.execute(
+      "UPDATE applications SET state = 'submitting', attempt = attempt + 1 WHERE state = 'unknown'",
+    );
+    expect(await counts()).toEqual({ submitted: 1, abandoned: 1 });
+    await db.$client.execute("UPDATE applications SET state = 'submitted', application_number = 5 WHERE id = 'open'");
+    expect(await counts()).toEqual({ submitted: 2 });
+    db.$client.close();
+  });
+});
+
+describe('the audit events of a user', () => {
+  test('come from an index, newest first, each once across pages', async () => {
+    const { db } = await temporaryDatabase();
+    const rows = amount({ long: 50_000, short: 3_500 });
+    await fillEvents(db, rows, 'value / 3');
+    const store = createAuditStore(db);
+    const read = async (which?: { sinceMs?: number; limit?: number }) =>
+      (await Array.fromAsync(store.pages({ userId: 'ada', ...which }))).flat();
+    const all = await read();
+    expect(all).toHaveLength(rows / 2);
+    expect(all).toEqual(all.toSorted((a, b) => b.occurredAt - a.occurredAt || b.id - a.id));
+    expect(await read({ limit: 1_700 })).toEqual(all.slice(0, 1_700));
+    const sinceMs = all[1_200]?.occurredAt ?? 0;
+    expect(await read({ sinceMs })).toEqual(all.filter(({ occurredAt }) => occurredAt >= sinceMs));
+    const plan = await explainFirst(db, (watched) =>
+      createAuditStore(watched).pages({ userId: 'ada', sinceMs: 1 }).next(),
+    );
+    expect(plan).toEqual(['SEARCH audit_events USING INDEX audit_events_by_user (user_id=? AND occurred_at>?)']);
+  });
+
+  test('are one for each version when two flows answer one question in turn', async () => {
+    const { call, db, url } = await createTestApp();
+    const history = createSaveHistory();
+    const flows = [
+      { path: '/v2/private/ltc/lifetimeCare', section: 'ltc.lifetimeCare', kind: 'inHome', safety: 2 },
+      { path: '/v2/private/deepDives/lifetimeCare', section: 'lifetimeCare', kind: 'nursingHome', safety: 4 },
+    ];
+    const expected: string[] = [];
+    for (const headers of [{}, { 'if-match': '*' }]) {
+      const changed = Object.keys(headers).length;
+      // The second turn repeats the answers of the first: it changes the newest answers alone. The third changes both.
+      for (const careSafety of [undefined, undefined, changed, 'alone']) {
+        for (const { path, section, kind, safety } of flows) {
+          const answers = { careFacilityType: kind, careSafety: typeof careSafety === 'number' ? careSafety : safety };
+          const body = careSafety === 'alone' ? { careSafety: safety } : answers;
+          const response = await call('POST', path, { as: 'ada', body, headers });
+          expect(response.status).toBe(200);
+          history.note('ada', response);
+          expected.push(`${section} ${response.headers.get('x-request-id')} person`);
+        }
+      }
+    }
+    expect(history.faultsOf(url.slice('file:'.length))).toEqual([]);
+    const { rows } = await db.$client.execute('SELECT section, request_id, actor FROM audit_events ORDER BY id');
+    expect(rows.map(({ section, request_id, actor }) => `${section} ${request_id} ${actor}`)).toEqual(expected);
+  });
+
+  test('remain in a backup, which also refuses changes', async () => {
+    const { db, url } = await temporaryDatabase();
+    await fillEvents(db, 1, String(Date.now()));
+    const copy = join(temporaryFolder(), 'copy.db');
+    await Bun.write(copy, '');
+    await copyDatabase(url.slice('file:'.length), copy, undefined);
+    expect((await examineCopy(copy, undefined)).schema).not.toBeUndefined();
+    const restored = new Connection(copy);
+    expect(restored.prepare('SELECT user_id FROM audit_events').all()).toEqual([{ user_id: 'bob' }]);
+    expect(() => restored.exec('DELETE FROM audit_events')).toThrow('An audit event is kept');
+    restored.close();
+  });
+});
+
+describe('the schema', () => {
+  test('accepts NULL in each JSON check on a nullable column, also where json_valid(NULL) is 0', async () => {
+    const { db } = await temporaryDatabase();
+    const { rows } = await db.$client.execute(`SELECT t.name || '.' || c.name AS place, c.name AS name, t.sql AS sql
+      FROM sqlite_schema AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table' AND NOT c."notnull" AND NOT c.pk`);
+    const checksOf = ({ name, sql }: Record<string, unknown>) =>
+      String(sql).match(new RegExp(`.*json_valid\\("\\w+"\\."${name}"\\).*`, 'g')) ?? [];
+    const checked = rows.filter((row) => checksOf(row).length > 0);
+    expect(checked).toHaveLength(7);
+    const refusing = checked.filter((row) =>
+      checksOf(row).some((check) => !check.includes(`."${row.name}" IS NULL OR `)),
+    );
+    expect(refusing.map(({ place }) => place)).toEqual([]);
+  });
+
+  test('has each trigger on one line, since the loader of a dump ends a statement at a semicolon that ends a line', async () => {
+    const { db } = await temporaryDatabase();
+    const { rows } = await db.$client.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'");
+    expect(rows.length).toBeGreaterThan(10);
+    expect(rows.filter(({ sql }) => String(sql).includes('\n')).map(({ name }) => name)).toEqual([]);
   });
 });

@@ -1,6 +1,9 @@
 import { describe, expect, test } from 'bun:test';
-import type { ResultSet } from '@libsql/client';
+import { LibsqlError, type ResultSet } from '@libsql/client';
+import { DatabaseError } from '../../src/db/errors';
+import { groupWrites } from '../../src/db/remote-client';
 import { createWriteQueue, type WriteBatch } from '../../src/db/write-queue';
+import { temporaryDatabase } from '../support/database';
 
 function result(text: string): ResultSet {
   const rows: ResultSet['rows'] = [];
@@ -65,12 +68,6 @@ describe('the write queue', () => {
     await first;
     await Promise.all(later);
     expect(groups).toEqual([['alone'], ['a', 'b']]);
-  });
-
-  test('fails only the batch with the error', async () => {
-    const { add } = setUp();
-    const outcomes = await Promise.allSettled([add('a'), add('bad', 'x'), add('b')]);
-    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
   });
 
   test('fails the whole group when the commit fails, and then continues', async () => {
@@ -147,3 +144,24 @@ describe('the write queue', () => {
     expect(await add('d')).toEqual(['d']);
   });
 });
+
+test.each([
+  ['an unreadable response', new SyntaxError('cut off'), 1],
+  ['a number out of range', new RangeError('too large'), 1],
+  ['a deadline', new DatabaseError('DEADLINE_EXCEEDED', true), 1],
+  ['a refusal of the whole group', new LibsqlError('no', 'RESPONSE_TOO_LARGE'), 4],
+])(
+  'a group that a server fails with %s is sent again only when nothing can have been stored',
+  async (_, error, sent) => {
+    const { db } = await temporaryDatabase();
+    let batches = 0;
+    const write = () => {
+      batches += 1;
+      return Promise.reject(error);
+    };
+    const grouped = groupWrites({ ...db.$client, write }, { timeoutMs: 1000 });
+    const outcomes = await Promise.allSettled(['a', 'b', 'c'].map((sql) => grouped.write([{ sql }])));
+    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+    expect(batches).toBe(sent);
+  },
+);

@@ -88,7 +88,8 @@ function collectText() {
   return { stream, read: () => text };
 }
 
-async function runInProcess(surroundings: Pick<Context, 'env' | 'cwd'>, args: string[]): Promise<EndedProcess> {
+/** Runs a command in this process. */
+export async function runInProcess(surroundings: Pick<Context, 'env' | 'cwd'>, args: string[]): Promise<EndedProcess> {
   const { context, stdout, stderr } = createTestContext(surroundings);
   const exitCode = await runCommand(context, args);
   return { exitCode, stdout: stdout(), stderr: stderr() };

@@ -14,9 +14,11 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { asc, eq } from 'drizzle-orm';
+import fc from 'fast-check';
 import journal from '../../drizzle/meta/_journal.json';
 import { withExclusiveLock } from '../../src/db/backup';
 import { closeDatabase, type Database, openDatabase, openServiceDatabase, toDatabase } from '../../src/db/client';
+import { findDatabaseError } from '../../src/db/errors';
 import { migrateDatabase } from '../../src/db/migrate';
 import { auditEvents } from '../../src/db/schema/people';
 import type { SqlStatement } from '../../src/db/sql-client';
@@ -118,6 +120,77 @@ export async function earlierMigrations(count: number): Promise<string> {
   const entries = journal.entries.slice(0, count);
   await Bun.write(join(folder, 'meta/_journal.json'), JSON.stringify({ ...journal, entries }));
   return folder;
+}
+
+/** A row in every table that the ninth migration rebuilds or that refers to one of them, by the schema before it. */
+const earlierRows = `
+  INSERT INTO staff (id, role, first_name, last_name, created_at, updated_at, version) VALUES
+    ('boss', 'salesManager', 'Grace', 'Hopper', 0, 0, 1);
+  UPDATE users SET counselor_id = 'boss', request_id = 'request-1', request_version = version, requested_at = 5;
+  INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state, attempt, attempt_started_at,
+    created_at) VALUES ('open', 'old', 'life', 'hash', 0, '{}', 'unknown', 2, 7, 8);
+  INSERT INTO application_attempts VALUES ('old-application', 1, 1, 2, 'submitted', '{}'), ('open', 1, 3, 4, 'unavailable', '');
+  INSERT INTO idempotency_keys VALUES ('old', '/v2/private/life/totalCoverage', 'key', 'hash', 9);
+  INSERT INTO cemeteries VALUES ('0123456789abcdef01234567', 'c-1', 'Rest', 'rest', '', 'Salem', 'OR', '', 'operator', 1, 1, 0);
+  INSERT INTO activities VALUES ('a-1', 'boss', 'boss', 'monthlyPlan', 100, 1, 1, 1, 1);
+  INSERT INTO leases VALUES ('reconciler', 'me', 1);
+  INSERT INTO audit_events (occurred_at, user_id, actor, action) VALUES (1, 'old', 'person', 'read');`;
+
+/** Inserts the users and the application of the oldest builds. */
+export async function addOldestRows(db: Database): Promise<void> {
+  for (const name of ['users-0000', 'applications-0002']) {
+    await runScript(db, await Bun.file(join(import.meta.dirname, `../fixtures/${name}.sql`)).text());
+  }
+}
+
+/** Inserts rows into a database with the first eight migrations. */
+export async function addEarlierRows(db: Database): Promise<void> {
+  await addOldestRows(db);
+  await runScript(db, earlierRows);
+}
+
+/** @throws Error unless each migration of this build is recorded once, in order */
+export async function expectMigratedOnce({ $client }: Database): Promise<void> {
+  const { rows } = await $client.execute('SELECT created_at FROM __drizzle_migrations ORDER BY created_at');
+  const applied = rows.map(({ created_at }) => Number(created_at));
+  const expected = journal.entries.map(({ when }) => when);
+  if (!Bun.deepEquals(applied, expected)) throw new Error(`Applied are ${applied}, and not ${expected}`);
+}
+
+/**
+ * Sends groups of writes at once, some of which violate a constraint, and compares the outcome of each and the table with a
+ * model: a write fails alone, and the others are stored in their order.
+ */
+export async function expectConcurrentWritesMatchModel({ $client }: Database): Promise<void> {
+  await $client.execute('CREATE TABLE model (id TEXT PRIMARY KEY, v INTEGER CHECK (v < 1000))');
+  const sql = 'INSERT INTO model VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
+  const write = fc.record({ id: fc.constantFrom('a', 'b', 'c'), v: fc.integer({ min: 0, max: 1100 }) });
+  const batches = fc.array(fc.array(write, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 64 });
+  const check = fc.asyncProperty(batches, async (groups) => {
+    await $client.execute('DELETE FROM model');
+    const stored = new Map<string, number>();
+    const expected = groups.map((writes) => {
+      if (writes.some(({ v }) => v >= 1000)) return 'SQLITE_CONSTRAINT';
+      for (const { id, v } of writes) stored.set(id, v);
+      return writes;
+    });
+    const send = async (writes: readonly { id: string; v: number }[]) => {
+      try {
+        const results = await $client.batch(
+          writes.map(({ id, v }) => ({ sql, args: [id, v] })),
+          'write',
+        );
+        return results.map(({ rows }) => ({ ...rows[0] }));
+      } catch (error) {
+        return findDatabaseError(error)?.code;
+      }
+    };
+    const outcomes = await Promise.all(groups.map(send));
+    const { rows } = await $client.execute('SELECT id, v FROM model');
+    const found = new Map(rows.map(({ id, v }) => [String(id), Number(v)]));
+    return Bun.deepEquals([outcomes, found], [expected, stored]);
+  });
+  await fc.assert(check, { numRuns: 40 });
 }
 
 /** Two keys with a common prefix that is longer than a 32-byte key. */

@@ -1,6 +1,9 @@
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { signToken } from '../../src/auth/signing';
+import { describeConfigError } from '../../src/config/env-files';
+import { ConfigError } from '../../src/config/settings';
+import { OperatorError } from '../../src/errors';
 import { openService } from '../../src/main';
 import { lazy } from '../../src/shared/async';
 import { type Call, callerOf, startSandbox } from './app';
@@ -155,11 +158,11 @@ function parseLog(text: string): v.InferOutput<typeof LogLine>[] {
   });
 }
 
-/** Starts the service in this process, in production mode on a free port. */
-export async function startInProcess(environment: Record<string, string>) {
+/** Opens the service in this process, in production mode on a free port. */
+export async function openInProcess(environment: Record<string, string>, args: readonly string[] = []) {
   let log = '';
   const service = await openService({
-    args: [],
+    args,
     environment: { ...productionSettings, PORT: '0', ...environment },
     output: {
       write(line) {
@@ -168,10 +171,53 @@ export async function startInProcess(environment: Record<string, string>) {
       flush: async () => undefined,
     },
   });
-  await service.listen();
   const stop = lazy(() => service.stop(0, 0));
   atEnd(stop);
-  return { logLines: () => parseLog(log), stop };
+  return { service, stop, logLines: () => parseLog(log) };
+}
+
+/** Starts the service in this process, in production mode on a free port. */
+export async function startInProcess(environment: Record<string, string>, args: readonly string[] = []) {
+  const { service, stop, logLines } = await openInProcess(environment, args);
+  await service.listen();
+  const address = String(logLines().find(({ msg }) => msg === 'listening')?.address);
+  return { address, logLines, stop, reloadSecrets: service.reloadSecrets, ...requestsTo(address) };
+}
+
+/** The message of a start in this process that fails; `the service is open` for one that does not. */
+export async function refusedStart(environment: Record<string, string>, args: readonly string[] = []): Promise<string> {
+  try {
+    await (await openInProcess(environment, args)).stop();
+    return 'the service is open';
+  } catch (error) {
+    if (error instanceof ConfigError) return describeConfigError(error);
+    if (error instanceof OperatorError) return error.message;
+    throw error;
+  }
+}
+
+/** A deployment like that of `createProduction`, whose commands and services run in this process. */
+export async function createDeployment(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
+  const line = await createCommandLine({ ...productionSettings, ...environment }, { isEmpty });
+  const settings = { ...productionSettings, DATABASE_URL: line.databaseUrl, ...environment };
+  return {
+    ...line,
+    settings,
+    databasePath: join(line.cwd, 'data/planning.db'),
+    start: () => startInProcess(settings),
+    refusedStart: () => refusedStart(settings),
+  };
+}
+
+/** Requests to a production service with tokens of `productionSettings`. */
+function requestsTo(address: string) {
+  const send = callerOf(address);
+  const call: Call = async (method, path, { as, roles, headers, ...options } = {}) => {
+    const token = as === undefined ? {} : { authorization: `Bearer ${await productionToken(as, roles)}` };
+    return send(method, path, { ...options, headers: { ...token, ...headers } });
+  };
+  const health = async (path: 'live' | 'ready' = 'ready') => (await fetch(`${address}/health/${path}`)).status;
+  return { call, health };
 }
 
 export interface Production extends Service {
@@ -223,16 +269,7 @@ export async function createProduction(
         ...start,
         environment: { ...settings, ...start.environment },
       });
-      const call = callerOf(service.address);
-      return {
-        ...service,
-        async call(method, path, { as, roles, headers, ...options } = {}) {
-          const token = as === undefined ? {} : { authorization: `Bearer ${await productionToken(as, roles)}` };
-          return call(method, path, { ...options, headers: { ...token, ...headers } });
-        },
-        logLines: () => parseLog(service.output()),
-        health: async (path = 'ready') => (await fetch(`${service.address}/health/${path}`)).status,
-      };
+      return { ...service, ...requestsTo(service.address), logLines: () => parseLog(service.output()) };
     },
   };
 }

@@ -19,7 +19,7 @@ const many = (count: number, item: unknown) => Array(count).fill(item);
 const long = 'must have at most 100 items';
 
 describe('validation errors', () => {
-  test.each([
+  test.each<[string, unknown, string[]]>([
     [ltc, { selections: many(101, 1), careCosts: 'x' }, [`/selections ${long}`, '/careCosts must be a number']],
     [
       ltc,
@@ -65,11 +65,11 @@ describe('validation errors', () => {
     [ltc, [], [' must be a JSON object']],
     ['/v2/private/ltc/totalCoverage', [], [' must be a JSON object']],
     ['/v2/private/engine/matches', many(9_000, 1), [' must be a JSON object']],
-  ])('G7 appear beside a list that is too long or in the wrong place: %s, case %#', async (path, body, expected) => {
+  ])('appear beside a list that is too long or in the wrong place: %s, case %#', async (path, body, expected) => {
     expect((await errorsOf(path, body)).sort()).toEqual([...expected].sort());
   });
 
-  test('G7 have an upper limit', async () => {
+  test('have an upper limit', async () => {
     const keys = Object.fromEntries(Array.from({ length: 190 }, (_, index) => [`u${index}`, 1]));
     const bad = many(15, keys);
     expect(await errorsOf(lifeInsurance, { selections: bad, customSelections: bad, policySupport: bad })).toHaveLength(
@@ -87,30 +87,27 @@ describe('a birth date', async () => {
     return opened;
   };
 
-  test.each(['ltc', 'life'])(
-    'G11 must be in the past in the reporting time zone for an applicant: %s',
-    async (flow) => {
-      const path = `/v2/private/${flow}/totalCoverage`;
-      const west = await open('America/Los_Angeles', '2026-03-11T05:00:00Z');
-      const born = { ...applicant, dateOfBirth: '2026-03-10' };
-      expect(await west.call('POST', path, { as: 'early', body: born })).toMatchObject({
-        status: 422,
-        body: { type: '/problems/invalid-input', errors: [{ pointer: '/dateOfBirth', rule: 'past_date' }] },
-      });
-      expect(await west.db.$count(applications)).toBe(0);
-      const east = await open('Pacific/Kiritimati', '2026-03-10T12:00:00Z');
-      expect(await east.call('POST', path, { as: 'late', body: born })).toMatchObject({
-        status: 422,
-        body: { type: '/problems/carrier-declined' },
-      });
-      // The 121st birthday in UTC; in the west it is one day earlier, and in the east one day later.
-      const oldest = { ...applicant, dateOfBirth: '1905-03-11' };
-      expect(await west.call('POST', path, { as: 'old', body: oldest })).toMatchObject({
-        body: { type: '/problems/carrier-declined' },
-      });
-      expect(await east.call('POST', path, { as: 'older', body: oldest })).toMatchObject({
-        body: { type: '/problems/invalid-input' },
-      });
-    },
-  );
+  test.each(['ltc', 'life'])('must be in the past in the reporting time zone for an applicant: %s', async (flow) => {
+    const path = `/v2/private/${flow}/totalCoverage`;
+    const west = await open('America/Los_Angeles', '2026-03-11T05:00:00Z');
+    const born = { ...applicant, dateOfBirth: '2026-03-10' };
+    expect(await west.call('POST', path, { as: 'early', body: born })).toMatchObject({
+      status: 422,
+      body: { type: '/problems/invalid-input', errors: [{ pointer: '/dateOfBirth', rule: 'past_date' }] },
+    });
+    expect(await west.db.$count(applications)).toBe(0);
+    const east = await open('Pacific/Kiritimati', '2026-03-10T12:00:00Z');
+    expect(await east.call('POST', path, { as: 'late', body: born })).toMatchObject({
+      status: 422,
+      body: { type: '/problems/carrier-declined' },
+    });
+    // The 121st birthday in UTC; in the west it is one day earlier, and in the east one day later.
+    const oldest = { ...applicant, dateOfBirth: '1905-03-11' };
+    expect(await west.call('POST', path, { as: 'old', body: oldest })).toMatchObject({
+      body: { type: '/problems/carrier-declined' },
+    });
+    expect(await east.call('POST', path, { as: 'older', body: oldest })).toMatchObject({
+      body: { type: '/problems/invalid-input' },
+    });
+  });
 });
