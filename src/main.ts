@@ -208,10 +208,8 @@ async function openDependencies(
   const telemetry = await openTelemetry(config, log);
   const { metrics, tracing } = telemetry;
   const { databaseToken } = secrets;
-  const watch = {
-    ...watchDatabase(config.database.url, log, lifecycle),
-    observers: telemetry.databaseObservers('primary'),
-  };
+  const observers = telemetry.databaseObservers('primary');
+  const watch = { ...watchDatabase(config.database.url, log, lifecycle), observers };
   const origin = { now: clock(), isDemo: demo !== undefined };
   const db = await openPreparedDatabase(config, log, origin, { ...watch, databaseToken });
   const { reads, replica } = await openConfiguredReplica(config, db, log, { ...telemetry, databaseToken }, environment);
