@@ -330,10 +330,7 @@ describe('a command', () => {
     copy: ['--to', `file:${cwd}/copied.db`],
     rekey: ['--new-key-file', join(cwd, 'key'), '--yes'],
   });
-  /** In an order in which each can run after the ones before. */
-  const names = Object.keys(partsOf)
-    .filter((name): name is CommandName => name in partsOf)
-    .sort((a, b) => Number(a === 'user erase') - Number(b === 'user erase'));
+  const names = Object.keys(partsOf).filter((name): name is CommandName => name in partsOf);
 
   test('runs in production with only the settings that it uses, beside invalid ones that it does not use', async () => {
     const { cwd, write, databaseUrl } = await createCommandLine();
@@ -346,10 +343,14 @@ describe('a command', () => {
     await write('person.json', '{}');
     await write('key', 'Vq3xN8mZ0tB6yK1rL9dW4sH7jF2pG5cA\n');
     const insertUser = "INSERT INTO users (id, version, created_at, updated_at) VALUES ('ada', 1, 0, 0)";
-    await changeRows(join(cwd, 'data/planning.db'), insertUser);
-    await copyTemplate(join(cwd, 'rekeyed.db'));
-    // These two need a file that no connection has open.
-    const ownFiles: Partial<Record<string, string>> = { restore: 'restored.db', rekey: 'rekeyed.db' };
+    for (const name of ['erased.db', 'rekeyed.db']) await copyTemplate(join(cwd, name));
+    for (const name of ['data/planning.db', 'erased.db']) await changeRows(join(cwd, name), insertUser);
+    // These need a file that no connection of an earlier command has open.
+    const ownFiles: Partial<Record<string, string>> = {
+      restore: 'restored.db',
+      rekey: 'rekeyed.db',
+      'user erase': 'erased.db',
+    };
     const goodFor = (name: CommandName): Readonly<Record<string, string>> => {
       const own = ownFiles[name];
       return { ...productionSettings, DATABASE_URL: own === undefined ? databaseUrl : `file:${join(cwd, own)}` };
