@@ -16,6 +16,7 @@ interface Watched {
   readonly receiver?: Pick<Receiver, 'url'>;
   readonly ratio?: number;
   readonly carrierUrl?: string;
+  readonly carrierSettings?: Partial<typeof testCarrier>;
   readonly databaseTimeoutMs?: number;
   readonly overrides?: Partial<AppDeps>;
 }
@@ -50,7 +51,13 @@ export async function createWatchedApp(options: Watched = {}): Promise<WatchedAp
   const { carrierObservers: observers } = telemetry;
   const carrierUrl = options.carrierUrl ?? sandbox.url;
   const testApp = await createTestApp({
-    carrier: createHttpCarrier({ ...testCarrier, url: carrierUrl, apiKey: 'test-key', observers }),
+    carrier: createHttpCarrier({
+      ...testCarrier,
+      ...options.carrierSettings,
+      url: carrierUrl,
+      apiKey: 'test-key',
+      observers,
+    }),
     config: { ...testConfig, metricsToken },
     db,
     log: createLog('debug', {

@@ -403,6 +403,7 @@ describe('a hint', () => {
     ['ltcLifetimeCare', { relationshipStatus: 'm'.repeat(200_000) }],
     ['lifeInsurance', { billsAndDebt: ['xy'] }],
     ['profile', { state: 'Ontario-canary' }],
+    ['profile', { state: 'Massachxxxtts' }],
     ['profile', { gender: 'x' }],
   ])('does not appear when no value is near, nor does the sent value: %s %#', (section, body) => {
     const errors = errorsOf(section, body);

@@ -295,7 +295,7 @@ describe('a series of random saves', () => {
           expect(preview.status).toBe(200);
           expect((await testApp.call('GET', user, { as })).text).toBe(saved.text);
         }),
-        { numRuns: amount({ long: 500, short: 40 }) },
+        { numRuns: amount({ long: 500, short: 25 }) },
       );
     },
   );
