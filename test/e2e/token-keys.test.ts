@@ -40,7 +40,8 @@ const createService = (url: string, environment: Record<string, string> = {}) =>
 
 test('a service without token keys is not ready, and SIGHUP applies the published keys at once', async () => {
   const issuer = startIssuer();
-  const service = await (await createService(issuer.url)).start();
+  const url = issuer.url.replace('//', '//sesame-user:sesame-password@');
+  const service = await (await createService(`${url}?key=sesame-query`)).start();
   const get = (path: string, token: string) =>
     fetch(`${service.address}${path}`, { headers: { authorization: `Bearer ${token}` } });
   const lists = '/v2/private/healthAndCare/';
@@ -70,6 +71,8 @@ test('a service without token keys is not ready, and SIGHUP applies the publishe
     { level: 'error', setting: 'AUTH_JWKS_URL', reason: 'status-503' },
     { level: 'info', msg: 'the JWKS is fetched again' },
   ]);
+  // The log shows no credentials of the address.
+  expect(service.output()).not.toContain('sesame');
 });
 
 const certificateAuthority = `[ca]
