@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'bun:test';
-import { CallFailure, type ClientSettings, createClient, dataOf } from '../../src/client';
+import { CallFailure, type ClientError, type ClientSettings, createClient, dataOf } from '../../src/client';
 import { problemKinds } from '../../src/shared/problems';
 import { applicant, createTestApp } from '../support/app';
 import { excludeFromChecks } from '../support/conformance';
-import { atEnd } from '../support/resources';
+import { atEnd, until } from '../support/resources';
 
 interface Arrived {
   readonly method: string;
@@ -11,143 +11,129 @@ interface Arrived {
   readonly headers: Headers;
   readonly body: string;
 }
-
-type Reply = Response | 'never' | 'broken';
+type Reply = (request: Arrived) => Response | Promise<Response>;
+type Slug = keyof typeof problemKinds;
 
 /** A service with scripted replies: each request gets the next one, and the last one is repeated. */
-function scriptedService(...replies: (() => Reply)[]) {
+function scriptedService(...replies: readonly Reply[]) {
   const arrived: Arrived[] = [];
   const fetch = async (url: string, init: RequestInit): Promise<Response> => {
     const { pathname, search } = new URL(url);
-    const request = { method: String(init.method), path: pathname + search, body: String(init.body ?? '') };
-    arrived.push({ ...request, headers: new Headers(init.headers) });
-    const reply = replies[Math.min(arrived.length, replies.length) - 1]?.() ?? 'broken';
-    if (reply === 'never') return new Promise(() => undefined);
-    if (reply === 'broken') throw new TypeError('fetch failed');
-    return reply;
+    const request = {
+      method: String(init.method),
+      path: pathname + search,
+      headers: new Headers(init.headers),
+      body: String(init.body ?? ''),
+    };
+    arrived.push(request);
+    const reply = replies[Math.min(arrived.length, replies.length) - 1];
+    return reply === undefined ? broken() : reply(request);
   };
   const client = (settings: Partial<ClientSettings> = {}) =>
     createClient({ baseUrl: 'http://service.test', token: 'token', fetch, ...settings });
   return { arrived, client };
 }
 
-const baseUrlRule = 'baseUrl must be an address, such as https://planning.example';
 const user = { user: { id: 'ada' } };
 const ok = () => Response.json(user, { headers: { etag: '"1-1"', 'x-request-id': 'given-by-service' } });
+const silent = () => new Promise<never>(() => undefined);
+const broken = () => Promise.reject<Response>(new TypeError('fetch failed'));
+const page = (status: number) => () => new Response('<h1>x</h1>', { status, headers: { 'content-type': 'text/html' } });
 const problem =
-  (slug: keyof typeof problemKinds | 'newer-kind', headers: Record<string, string> = {}, status?: number) =>
+  (slug: Slug | 'newer-kind', headers: Record<string, string> = {}, status?: number) =>
   () => {
     const kind = slug === 'newer-kind' ? { status: 418, code: 999, title: '' } : problemKinds[slug];
-    const body = { type: `/problems/${slug}`, title: kind.title, status: kind.status, code: kind.code };
-    const more = { detail: 'what happened', instance: '/', http_code: kind.status, requestId: 'an-id' };
-    return Response.json(
-      { ...body, ...more },
-      { status: status ?? kind.status, headers: { 'content-type': 'application/problem+json', ...headers } },
-    );
+    const { code, title } = kind;
+    const body = {
+      type: `/problems/${slug}`,
+      title,
+      status: kind.status,
+      code,
+      detail: 'what happened',
+      instance: '/',
+    };
+    const init = { status: status ?? kind.status, headers: { 'content-type': 'application/problem+json', ...headers } };
+    return Response.json(body, init);
   };
-const page =
-  (status: number, headers = {}) =>
-  () =>
-    new Response('<h1>Bad gateway</h1>', { status, headers: { 'content-type': 'text/html', ...headers } });
+const retryNow = { 'retry-after': '0' };
+const unavailable = problem('database-unavailable', retryNow);
+
+const slugs = Object.keys(problemKinds).filter((slug): slug is Slug => slug in problemKinds);
+const failures: Record<string, Reply> = {
+  ...Object.fromEntries(slugs.map((slug) => [slug, problem(slug, retryNow)])),
+  ...Object.fromEntries([400, 404, 429, 500, 502, 503, 504].map((status) => [`a page with ${status}`, page(status)])),
+  'a broken connection': broken,
+};
+const temporary = [
+  ...slugs.filter((slug) => [408, 409, 429, 502, 503, 504].includes(problemKinds[slug].status)),
+  ...[429, 502, 503, 504].map((status) => `a page with ${status}`),
+  'a broken connection',
+];
+
+/** The names of the failures after which a second request with the same `If-Match` is sent. */
+async function retried(ifMatch?: string): Promise<string[]> {
+  const attempts = Object.entries(failures).map(async ([name, reply]) => {
+    const { arrived, client } = scriptedService(reply, ok);
+    const { error } = await client().saveProfile({}, { ifMatch });
+    const ifMatches = arrived.map(({ headers }) => headers.get('if-match'));
+    expect([name, ifMatches]).toEqual([name, Array(error === undefined ? 2 : 1).fill(ifMatch ?? null)]);
+    if (error !== undefined && name in problemKinds) expect(error.slug).toBe(name);
+    return error === undefined ? [name] : [];
+  });
+  return (await Promise.all(attempts)).flat();
+}
 
 describe('retry', () => {
-  const passing = ['application-in-progress', 'database-unavailable', 'carrier-timeout', 'carrier-bad-answer'] as const;
-
-  test.each(passing)('follows %s', async (slug) => {
-    const { arrived, client } = scriptedService(problem(slug, { 'retry-after': '0' }), ok);
-    expect(await client().saveProfile({})).toMatchObject({ data: user, error: undefined });
-    expect(arrived.length).toBe(2);
+  test('follows temporary problems, proxy pages and broken connections only', async () => {
+    expect(await retried()).toEqual(Object.keys(failures).filter((name) => temporary.includes(name)));
   });
 
-  test.each([429, 502, 503, 504])('follows a proxy page with status %d', async (status) => {
-    const { arrived, client } = scriptedService(page(status), ok);
+  test('follows a save with If-Match only when the first attempt cannot have been applied', async () => {
+    expect((await retried('"1-1"')).toSorted()).toEqual(['auth-keys-unavailable', 'rate-limited', 'request-timeout']);
+  });
+
+  test('waits for Retry-After', async () => {
+    const { client } = scriptedService(problem('database-unavailable', { 'retry-after': '1' }), ok);
+    const startedAtMs = performance.now();
     expect((await client().getUser()).error).toBeUndefined();
-    expect(arrived.length).toBe(2);
+    expect(performance.now() - startedAtMs).toBeGreaterThan(950);
   });
 
-  test('follows a broken connection', async () => {
-    const { arrived, client } = scriptedService(() => 'broken', ok);
-    expect((await client().matchProducts()).error).toBeUndefined();
-    expect(arrived.length).toBe(2);
-  });
-
-  test('does not follow permanent errors', async () => {
-    const passed: readonly string[] = Object.keys(problemKinds).filter((slug) => {
-      const { status } = problemKinds[slug as keyof typeof problemKinds];
-      return [408, 409, 429, 502, 503, 504].includes(status);
-    });
-    for (const slug of Object.keys(problemKinds) as (keyof typeof problemKinds)[]) {
-      if (passed.includes(slug)) continue;
-      const { arrived, client } = scriptedService(problem(slug), ok);
-      expect((await client().saveProfile({})).error?.slug).toBe(slug);
-      expect(arrived.length).toBe(1);
-    }
-    const { arrived, client } = scriptedService(page(500), ok);
-    expect((await client().getUser()).error).toMatchObject({ slug: 'unexpected-answer', status: 500 });
-    expect(arrived.length).toBe(1);
-  });
-
-  test('waits for Retry-After in seconds or as a date', async () => {
-    const later = () => new Date(Date.now() + 2000).toUTCString();
-    const waits = ['1', later()].map(async (header) => {
-      const { client } = scriptedService(problem('database-unavailable', { 'retry-after': header }), ok);
-      const startedAtMs = performance.now();
-      expect((await client().getUser()).error).toBeUndefined();
-      return performance.now() - startedAtMs;
-    });
-    for (const waitMs of await Promise.all(waits)) expect(waitMs).toBeGreaterThan(950);
-  });
-
-  test('does not start when Retry-After exceeds the deadline', async () => {
-    const { arrived, client } = scriptedService(problem('carrier-timeout', { 'retry-after': '3600' }), ok);
+  test.each([
+    ['in seconds', '3600'],
+    ['as a date', new Date(Date.now() + 3_600_000).toUTCString()],
+  ])('does not start when Retry-After %s exceeds the deadline', async (_, header) => {
+    const { arrived, client } = scriptedService(problem('carrier-timeout', { 'retry-after': header }), ok);
     const { error } = await client().startLtcApplication(applicant);
-    expect(error).toMatchObject({ slug: 'carrier-timeout', retryAfterSeconds: 3600 });
+    expect(error?.slug === 'carrier-timeout' && error.retryAfterSeconds).toBeWithin(3500, 3601);
     expect(arrived.length).toBe(1);
   });
 
   test('stops at the configured number of attempts', async () => {
-    const always = () => scriptedService(problem('database-unavailable', { 'retry-after': '0' }));
-    const [usual, set, once] = [always(), always(), always()];
-    expect((await usual.client().getUser()).error?.slug).toBe('database-unavailable');
-    await set.client({ attempts: 2 }).getUser();
-    await once.client({ attempts: 2 }).getUser({ attempts: 1 });
-    expect([usual, set, once].map(({ arrived }) => arrived.length)).toEqual([4, 2, 1]);
+    const runs = [
+      [{}, {}, 4],
+      [{ attempts: 2 }, {}, 2],
+      [{ attempts: 2 }, { attempts: 1 }, 1],
+    ] as const;
+    const counts = runs.map(async ([settings, options]) => {
+      const { arrived, client } = scriptedService(unavailable);
+      expect((await client(settings).getUser(options)).error?.slug).toBe('database-unavailable');
+      return arrived.length;
+    });
+    expect(await Promise.all(counts)).toEqual(runs.map(([, , count]) => count));
   });
 
   test('has the same body, request id and Idempotency-Key', async () => {
-    const { arrived, client } = scriptedService(() => 'broken', problem('carrier-timeout', { 'retry-after': '0' }), ok);
+    const { arrived, client } = scriptedService(broken, unavailable, ok);
     await client().startLifeApplication(applicant);
+    const id = expect.stringMatching(/^[\w-]{8,64}$/);
     const sent = arrived.map(({ body, headers }) => [
       body,
       headers.get('x-request-id'),
       headers.get('idempotency-key'),
     ]);
-    expect(sent.length).toBe(3);
-    expect(new Set(sent.map(String)).size).toBe(1);
-    expect(sent[0]).toEqual([
-      JSON.stringify(applicant),
-      expect.stringMatching(/^[\w-]{8,64}$/),
-      expect.stringMatching(/^[\w-]{8,64}$/),
-    ]);
-  });
-
-  test('follows a save with If-Match only when the first attempt cannot have been applied', async () => {
-    const refused = [
-      ['network-failure', () => 'broken' as const],
-      ['database-unavailable', problem('database-unavailable', { 'retry-after': '0' })],
-      ['carrier-timeout', problem('carrier-timeout', { 'retry-after': '0' })],
-      ['unexpected-answer', page(502)],
-    ] as const;
-    for (const [slug, reply] of refused) {
-      const { arrived, client } = scriptedService(reply, ok);
-      expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error?.slug).toBe(slug);
-      expect(arrived.length).toBe(1);
-    }
-    for (const slug of ['auth-keys-unavailable', 'rate-limited', 'request-timeout'] as const) {
-      const { arrived, client } = scriptedService(problem(slug, { 'retry-after': '0' }), ok);
-      expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).error).toBeUndefined();
-      expect(arrived.map(({ headers }) => headers.get('if-match'))).toEqual(['"1-1"', '"1-1"']);
-    }
+    expect(sent[0]).toEqual([JSON.stringify(applicant), id, id]);
+    expect(sent).toEqual(Array(3).fill(sent[0]));
   });
 });
 
@@ -159,50 +145,42 @@ describe('abort', () => {
     expect(arrived).toEqual([]);
   });
 
-  test('ends a pending call without a retry, also when fetch ignores the signal', async () => {
-    const { arrived, client } = scriptedService(() => 'never');
+  test.each<[string, Reply, Partial<ClientSettings>, number]>([
+    ['a pending request whose fetch ignores the signal', silent, {}, 1],
+    ['a retry delay', problem('database-unavailable', { 'retry-after': '20' }), {}, 1],
+    ['a pending token', ok, { token: silent }, 0],
+  ])('ends %s without a retry', async (_, reply, settings, requests) => {
+    const { arrived, client } = scriptedService(reply, ok);
     const controller = new AbortController();
-    const call = client().getUser({ signal: controller.signal });
-    await Promise.resolve();
+    const call = client(settings).getUser({ signal: controller.signal });
+    await Bun.sleep(5);
     controller.abort();
     expect((await call).error?.slug).toBe('aborted');
-    expect(arrived.length).toBe(1);
-  });
-
-  test('ends a retry delay and a pending token', async () => {
-    const { arrived, client } = scriptedService(problem('database-unavailable', { 'retry-after': '20' }), ok);
-    const controller = new AbortController();
-    const waiting = client().getUser({ signal: controller.signal });
-    const asking = client({ token: () => new Promise(() => undefined) }).getUser({ signal: controller.signal });
-    await Bun.sleep(20);
-    controller.abort();
-    expect((await waiting).error?.slug).toBe('aborted');
-    expect((await asking).error?.slug).toBe('aborted');
-    expect(arrived.length).toBe(1);
+    expect(arrived.length).toBe(requests);
   });
 
   test('leaves no listener on the signal after a call', async () => {
-    const controller = new AbortController();
+    const { signal } = new AbortController();
+    const [add, remove] = [signal.addEventListener, signal.removeEventListener];
     let listeners = 0;
-    const { addEventListener, removeEventListener } = controller.signal;
-    controller.signal.addEventListener = (...args: Parameters<typeof addEventListener>) => {
+    signal.addEventListener = (...args: Parameters<typeof add>) => {
       listeners += 1;
-      addEventListener.apply(controller.signal, args);
+      add.apply(signal, args);
     };
-    controller.signal.removeEventListener = (...args: Parameters<typeof removeEventListener>) => {
+    signal.removeEventListener = (...args: Parameters<typeof remove>) => {
       listeners -= 1;
-      removeEventListener.apply(controller.signal, args);
+      remove.apply(signal, args);
     };
-    await scriptedService(ok).client().getUser({ signal: controller.signal });
+    await scriptedService(ok).client().getUser({ signal });
     expect(listeners).toBe(0);
   });
 });
 
 describe('timeout', () => {
   test('ends a pending call with the error timed-out', async () => {
-    const silent = scriptedService(() => 'never').client({ timeoutMs: 30 });
-    expect((await silent.getUser()).error).toEqual({ slug: 'timed-out', timeoutMs: 30 });
-    expect((await silent.saveProfile({}, { timeoutMs: 20 })).error).toEqual({ slug: 'timed-out', timeoutMs: 20 });
+    const client = scriptedService(silent).client({ timeoutMs: 30 });
+    expect((await client.getUser()).error).toEqual({ slug: 'timed-out', timeoutMs: 30 });
+    expect((await client.saveProfile({}, { timeoutMs: 20 })).error).toEqual({ slug: 'timed-out', timeoutMs: 20 });
   });
 
   test('has no effect when it is infinite', async () => {
@@ -212,60 +190,146 @@ describe('timeout', () => {
   });
 
   test('covers all attempts', async () => {
-    const { arrived, client } = scriptedService(problem('database-unavailable', { 'retry-after': '0' }), () => 'never');
-    const { error } = await client({ timeoutMs: 1000 }).getUser();
-    expect(error?.slug).toBe('timed-out');
+    const { arrived, client } = scriptedService(unavailable, silent);
+    expect((await client({ timeoutMs: 400 }).getUser()).error?.slug).toBe('timed-out');
     expect(arrived.length).toBe(2);
   });
 });
 
 describe('token', () => {
-  test('refreshes once after a 401', async () => {
-    const requested: boolean[] = [];
+  /** A session with an expired token; the test settles each refresh. */
+  function session(settings: Partial<ClientSettings> = {}) {
+    const accepted = ({ headers }: Arrived) => headers.get('authorization') === 'Bearer fresh';
+    const service = scriptedService((request) => (accepted(request) ? ok() : problem('unauthenticated')()));
+    const asked: boolean[] = [];
+    const refreshes: PromiseWithResolvers<string>[] = [];
+    let current = 'expired';
     const token = async ({ isRefused }: { isRefused: boolean }) => {
-      requested.push(isRefused);
-      return isRefused ? 'fresh' : 'stale';
+      asked.push(isRefused);
+      if (!isRefused) return current;
+      const refresh = Promise.withResolvers<string>();
+      refreshes.push(refresh);
+      current = await refresh.promise;
+      return current;
     };
-    const mended = scriptedService(
-      problem('unauthenticated'),
-      problem('database-unavailable', { 'retry-after': '0' }),
-      ok,
-    );
-    expect((await mended.client({ token }).saveProfile({}, { ifMatch: undefined })).error).toBeUndefined();
-    expect(requested).toEqual([false, true, false]);
-    expect(mended.arrived.map(({ headers }) => headers.get('authorization'))).toEqual([
-      'Bearer stale',
-      'Bearer fresh',
-      'Bearer stale',
-    ]);
-    const refused = scriptedService(problem('unauthenticated'), problem('unauthenticated'), ok);
-    expect((await refused.client({ token }).getUser()).error?.slug).toBe('unauthenticated');
-    expect(refused.arrived.length).toBe(2);
-    const fixed = scriptedService(problem('unauthenticated'));
-    expect((await fixed.client().getUser()).error?.slug).toBe('unauthenticated');
-    expect(fixed.arrived.length).toBe(1);
+    const client = service.client({ token, ...settings });
+    /** Starts calls and resolves when each waits for a refresh. */
+    const waitingCalls = async (count: number, options: { signal?: AbortSignal } = {}) => {
+      const calls = Array.from({ length: count }, () => client.saveProfile({}, options));
+      await until(() => service.arrived.length >= count && refreshes.length > 0);
+      await Bun.sleep(5);
+      return calls;
+    };
+    return { ...service, token, client, asked, refreshes, waitingCalls };
+  }
+  const errorsOf = async (calls: readonly Promise<{ error: ClientError | undefined }>[]) =>
+    (await Promise.all(calls)).map(({ error }) => error);
+
+  test('is asked for each attempt', async () => {
+    const token = ({ isRefused }: { isRefused: boolean }) => (isRefused ? 'fresh' : 'stale');
+    const { arrived, client } = scriptedService(problem('unauthenticated'), unavailable, ok);
+    expect((await client({ token }).saveProfile({})).error).toBeUndefined();
+    const sent = arrived.map(({ headers }) => headers.get('authorization'));
+    expect(sent).toEqual(['Bearer stale', 'Bearer fresh', 'Bearer stale']);
+  });
+
+  test('is not asked again when it is text', async () => {
+    const { arrived, client } = scriptedService(problem('unauthenticated'));
+    expect((await client().getUser()).error?.slug).toBe('unauthenticated');
+    expect(arrived.length).toBe(1);
   });
 
   test('yields token-unavailable when the callback throws', async () => {
     const cause = new Error('signed out');
-    const token = () => {
-      throw cause;
-    };
     const { arrived, client } = scriptedService(ok);
+    const token = () => Promise.reject<string>(cause);
     expect((await client({ token }).getUser()).error).toEqual({ slug: 'token-unavailable', cause });
     expect(arrived).toEqual([]);
+  });
+
+  test('has one refresh for five parallel calls', async () => {
+    const { asked, refreshes, arrived, waitingCalls } = session();
+    const calls = await waitingCalls(5);
+    refreshes[0]?.resolve('fresh');
+    expect(await errorsOf(calls)).toEqual(Array(5).fill(undefined));
+    expect([asked.filter(Boolean).length, arrived.length]).toEqual([1, 10]);
+  });
+
+  test('has no second refresh when another call has replaced it', async () => {
+    const held = Promise.withResolvers<void>();
+    const { token, asked, refreshes } = session();
+    const { arrived, client } = scriptedService(
+      () => held.promise.then(problem('unauthenticated')),
+      problem('unauthenticated'),
+      ok,
+    );
+    const sharing = client({ token });
+    const late = sharing.saveProfile({});
+    await until(() => arrived.length === 1);
+    const other = sharing.saveProfile({});
+    await until(() => refreshes.length === 1);
+    refreshes[0]?.resolve('fresh');
+    expect((await other).error).toBeUndefined();
+    held.resolve();
+    expect((await late).error).toBeUndefined();
+    expect(asked).toEqual([false, false, true]);
+    expect(arrived.at(-1)?.headers.get('authorization')).toBe('Bearer fresh');
+  });
+
+  test('fails all waiting calls when its refresh fails, and the next call retries', async () => {
+    const { client, asked, refreshes, waitingCalls } = session();
+    const calls = await waitingCalls(3);
+    const cause = new Error('signed out');
+    refreshes[0]?.reject(cause);
+    expect(await errorsOf(calls)).toEqual(Array(3).fill({ slug: 'token-unavailable', cause }));
+    const next = client.saveProfile({});
+    await until(() => refreshes.length === 2);
+    refreshes[1]?.resolve('fresh');
+    expect((await next).error).toBeUndefined();
+    expect(asked.filter(Boolean).length).toBe(2);
+  });
+
+  test('completes its refresh for the other calls when one caller aborts', async () => {
+    const { asked, refreshes, waitingCalls } = session();
+    const controller = new AbortController();
+    const [first] = await waitingCalls(1, { signal: controller.signal });
+    const others = await waitingCalls(2);
+    controller.abort();
+    expect((await first)?.error?.slug).toBe('aborted');
+    refreshes[0]?.resolve('fresh');
+    expect(await errorsOf(others)).toEqual([undefined, undefined]);
+    expect(asked.filter(Boolean).length).toBe(1);
+  });
+
+  test('gets a new refresh after the time limit when its refresh never ends', async () => {
+    const { client, refreshes } = session({ timeoutMs: 50 });
+    expect((await client.saveProfile({})).error?.slug).toBe('timed-out');
+    const next = client.saveProfile({}, { timeoutMs: 5000 });
+    await until(() => refreshes.length === 2);
+    refreshes[1]?.resolve('fresh');
+    expect((await next).error).toBeUndefined();
+  });
+
+  test('fails the call without a second refresh when the new token is refused too', async () => {
+    const { asked, refreshes, arrived, waitingCalls } = session();
+    const calls = await waitingCalls(1);
+    refreshes[0]?.resolve('expired');
+    expect(await errorsOf(calls)).toMatchObject([{ slug: 'unauthenticated' }]);
+    expect([asked.filter(Boolean).length, arrived.length]).toEqual([1, 2]);
   });
 });
 
 describe('result', () => {
   test('has data, ETag and request id on success', async () => {
-    expect(await scriptedService(ok).client().getUser()).toEqual({
-      data: { user: { id: 'ada' } } as never,
+    const result: unknown = await scriptedService(ok).client().getUser();
+    const expected = {
+      data: user,
       error: undefined,
       isNotModified: false,
       etag: '"1-1"',
       requestId: 'given-by-service',
-    });
+    };
+    expect(result).toEqual(expected);
   });
 
   test('has isNotModified for 304 after If-None-Match, and unexpected-answer otherwise', async () => {
@@ -276,7 +340,7 @@ describe('result', () => {
     expect((await client().getUser()).error).toMatchObject({ slug: 'unexpected-answer', status: 304 });
   });
 
-  const unexpected: [string, () => Reply][] = [
+  test.each<[string, Reply]>([
     ['a page with 200', page(200)],
     ['broken JSON', () => new Response('{', { headers: { 'content-type': 'application/json' } })],
     ['null as a problem', () => Response.json(null, { status: 400 })],
@@ -288,15 +352,13 @@ describe('result', () => {
       'a problem type with the name of an Object.prototype member',
       () => Response.json({ type: '/problems/constructor', status: 400 }, { status: 400 }),
     ],
-  ];
-  test.each(unexpected)('has unexpected-answer for %s', async (_, reply) => {
+  ])('has unexpected-answer for %s', async (_, reply) => {
     expect((await scriptedService(reply).client({ attempts: 1 }).getUser()).error?.slug).toBe('unexpected-answer');
   });
 
   test('has at most 1,000 characters of an unexpected body', async () => {
-    const { error } = await scriptedService(() => new Response('x'.repeat(1e6), { status: 400 }))
-      .client()
-      .getUser();
+    const { client } = scriptedService(() => new Response('x'.repeat(1e6), { status: 400 }));
+    const { error } = await client().getUser();
     expect(error?.slug === 'unexpected-answer' && error.text.length).toBe(1000);
   });
 
@@ -304,14 +366,23 @@ describe('result', () => {
     const reply = problem('method-not-allowed', { allow: 'GET, HEAD' });
     expect((await scriptedService(reply).client().getUser()).error).toMatchObject({ allow: ['GET', 'HEAD'] });
   });
+
+  test('has the ETag of a failure if there is one', async () => {
+    const { client } = scriptedService(problem('precondition-failed', { etag: '"2-2"' }), problem('user-not-found'));
+    expect((await client().saveProfile({}, { ifMatch: '"1-1"' })).etag).toBe('"2-2"');
+    expect((await client().getUser()).etag).toBeUndefined();
+  });
 });
 
 describe('request', () => {
   test('has its path below any baseUrl and a query without undefined values', async () => {
-    const ends = ['', '/', '//?a#b', '/v2/private', '/v2/private/'];
-    for (const baseUrl of ends.map((end) => `http://service.test/api${end}`)) {
+    for (const end of ['', '/', '//?a#b', '/v2/private', '/v2/private/']) {
       const { arrived, client } = scriptedService(ok);
-      await client({ baseUrl }).listCemeteries({ page: 2, limit: undefined, sort: 'asc' });
+      await client({ baseUrl: `http://service.test/api${end}` }).listCemeteries({
+        page: 2,
+        limit: undefined,
+        sort: 'asc',
+      });
       expect(arrived[0]?.path).toBe('/api/v2/private/cemetery/all?page=2&sort=asc');
     }
   });
@@ -320,31 +391,33 @@ describe('request', () => {
     const { arrived, client } = scriptedService(ok);
     const headers = { 'X-Request-Id': 'mine-12345', 'x-app': 'web' };
     await client({ headers }).getUser({ headers: { 'x-app': 'other', authorization: 'Bearer other' } });
-    const [sent] = arrived;
     const names = ['x-request-id', 'x-app', 'authorization', 'content-type'];
-    expect(names.map((name) => sent?.headers.get(name))).toEqual(['mine-12345', 'other', 'Bearer token', null]);
+    const sent = names.map((name) => arrived[0]?.headers.get(name));
+    expect(sent).toEqual(['mine-12345', 'other', 'Bearer token', null]);
   });
 
-  test('yields invalid-call or token-unavailable instead of a throw when it is invalid', async () => {
-    const { arrived, client } = scriptedService(ok);
-    const cyclic: { self?: unknown } = {};
-    cyclic.self = cyclic;
-    const wrong = [
-      client({ headers: { 'bad header': 'x' } }).getUser(),
-      client().getUser({ headers: { 'x-app': 'a\nb' } }),
-      client().saveProfile({}, { ifMatch: '"é€"' }),
-      client().saveProfile(Object.assign({ firstName: 'Ada' }, cyclic)),
-    ];
-    for (const result of await Promise.all(wrong)) expect(result.error?.slug).toBe('invalid-call');
-    for (const token of ['a\nb', async () => 'töken€']) {
-      expect((await client({ token }).getUser()).error?.slug).toBe('token-unavailable');
-    }
-    for (const given of ['null', '""', '1', '{}']) {
-      const token = () => JSON.parse(given);
-      expect([given, (await client({ token }).getUser()).error?.slug]).toEqual([given, 'token-unavailable']);
-    }
+  const { arrived, client } = scriptedService(ok);
+  test.each([
+    ['a header name', () => client({ headers: { 'bad header': 'x' } }).getUser()],
+    ['a header value', () => client().getUser({ headers: { 'x-app': 'a\nb' } })],
+    ['an ETag', () => client().saveProfile({}, { ifMatch: '"é€"' })],
+    ['attempts', () => client().getUser({ attempts: Number.NaN })],
+    ['attempts of the client', () => client({ attempts: Number.NaN }).getUser()],
+    ['timeoutMs', () => client().getUser({ timeoutMs: Number.NaN })],
+    ['timeoutMs of the client', () => client({ timeoutMs: Number('30s') }).getUser()],
+  ])('is not sent, and yields invalid-call, when it has an invalid value of %s', async (_, call) => {
+    expect((await call()).error?.slug).toBe('invalid-call');
     expect(arrived).toEqual([]);
   });
+
+  test.each(['"a\\nb"', '"töken€"', 'null', '""', '1', '{}'])(
+    'is not sent, and yields token-unavailable, when the token is %s',
+    async (json) => {
+      const token = JSON.parse(json);
+      expect((await client({ token: () => token }).getUser()).error?.slug).toBe('token-unavailable');
+      expect(arrived).toEqual([]);
+    },
+  );
 
   test.each([301, 302, 307, 308])('follows no redirect with status %d', async (status) => {
     const paths: string[] = [];
@@ -364,72 +437,76 @@ describe('request', () => {
     expect(paths).toEqual(['/v2/private/user/profile', '/v2/private/user']);
   });
 
-  test('accepts any http or https URL as baseUrl', async () => {
-    for (const [baseUrl, url] of [
-      ['http://[::1]:3000/', 'http://[::1]:3000/v2/private/user'],
-      [' HTTPS://Service.test ', 'HTTPS://Service.test/v2/private/user'],
-      ['https://bücher.example/a/b?c', 'https://bücher.example/a/b/v2/private/user'],
-      ['http://127.0.0.1:1#a', 'http://127.0.0.1:1/v2/private/user'],
-    ] as const) {
-      const urls: string[] = [];
-      const fetch = async (url: string) => {
-        urls.push(url);
-        return ok();
-      };
-      await createClient({ baseUrl, token: 'token', fetch }).getUser();
-      expect(urls).toEqual([url]);
-    }
+  test.each([
+    ['http://[::1]:3000/', 'http://[::1]:3000/v2/private/user'],
+    [' HTTPS://Service.test ', 'HTTPS://Service.test/v2/private/user'],
+    ['https://bücher.example/a/b?c', 'https://bücher.example/a/b/v2/private/user'],
+    ['http://127.0.0.1:1#a', 'http://127.0.0.1:1/v2/private/user'],
+  ])('accepts the baseUrl %s', async (baseUrl, expected) => {
+    const urls: string[] = [];
+    const fetch = async (url: string) => {
+      urls.push(url);
+      return ok();
+    };
+    await createClient({ baseUrl, token: 'token', fetch }).getUser();
+    expect(urls).toEqual([expected]);
   });
 
-  test('requires a valid baseUrl, otherwise createClient throws', () => {
-    const wrong = ['nowhere', '', '/api', '//a', 'localhost:3000', 'ftp://a', 'http://', 'http:\\\\a', 'http://a b'];
-    for (const baseUrl of [...wrong, 'http://a:port', 'http://a:', 'http://[a', 'https://me:secret@a']) {
-      expect(() => createClient({ baseUrl, token: '' })).toThrow(new TypeError(baseUrlRule));
-    }
-  });
+  const wrong = ['nowhere', '', '/api', '//a', 'localhost:3000', 'ftp://a', 'http://', 'http:\\\\a', 'http://a b'];
+  test.each([...wrong, 'http://a:port', 'http://a:', 'http://[a', 'https://me:secret@a'])(
+    'cannot be made when the baseUrl is “%s”',
+    (baseUrl) => {
+      const rule = new TypeError('baseUrl must be an address, such as https://planning.example');
+      expect(() => createClient({ baseUrl, token: '' })).toThrow(rule);
+    },
+  );
 });
 
 describe('operations of the client', () => {
+  /** Calls each operation once and returns the requests by operation. */
+  async function callAll() {
+    const { arrived, client } = scriptedService(ok);
+    const operations: [string, (input: unknown) => Promise<unknown>][] = Object.entries(client());
+    for (const [, operation] of operations) await operation({});
+    return operations.map(([name], index) => ({ name, ...arrived[index] }));
+  }
+
   test('equal those of the OpenAPI document by name', async () => {
     const { call } = await createTestApp();
-    const { paths } = (await call('GET', '/swagger/json')).body as { paths: Record<string, Record<string, never>> };
-    const documented = Object.entries(paths)
+    const { paths } = Object((await call('GET', '/swagger/json')).body);
+    const documented = Object.entries<Record<string, { operationId: string }>>(paths)
       .filter(([path]) => path.startsWith('/v2/private'))
       .flatMap(([path, methods]) =>
         Object.entries(methods).map(([method, { operationId }]) => `${operationId} ${method.toUpperCase()} ${path}`),
       );
-    const { arrived, client } = scriptedService(ok);
-    const operations = Object.entries(client()) as [string, (input?: unknown) => Promise<unknown>][];
-    const made: string[] = [];
-    for (const [name, operation] of operations) {
-      await operation({});
-      made.push(`${name} ${arrived.at(-1)?.method} ${arrived.at(-1)?.path}`);
-    }
+    const made = (await callAll()).map(({ name, method, path }) => `${name} ${method} ${path}`);
     expect(made.sort()).toEqual(documented.sort());
   });
 
   test('send an Idempotency-Key only for applications', async () => {
+    const keyed = (await callAll()).filter(({ headers }) => headers?.has('idempotency-key'));
+    expect(keyed.map(({ name }) => name)).toEqual(['startLtcApplication', 'startLifeApplication']);
     const { arrived, client } = scriptedService(ok);
-    const operations = Object.entries(client()) as [string, (input?: unknown) => Promise<unknown>][];
-    for (const [, operation] of operations) await operation({});
-    const keyed = operations.filter((_, index) => arrived[index]?.headers.has('idempotency-key'));
-    expect(keyed.map(([name]) => name)).toEqual(['startLtcApplication', 'startLifeApplication']);
     await client().startLtcApplication(applicant, { idempotencyKey: undefined });
     await client().startLtcApplication(applicant, { idempotencyKey: 'mine' });
-    expect(arrived.at(-2)?.headers.get('idempotency-key')).toMatch(/^[0-9a-f]{32}$/);
-    expect(arrived.at(-1)?.headers.get('idempotency-key')).toBe('mine');
+    const keys = arrived.map(({ headers }) => headers.get('idempotency-key'));
+    expect(keys).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/), 'mine']);
   });
 });
 
 describe('dataOf', () => {
   test('returns the data or throws the error of the call', async () => {
-    expect(await dataOf(scriptedService(ok).client().getUser())).toEqual(user as never);
-    const failing = dataOf(scriptedService(problem('user-not-found')).client().getUser());
-    const failure = await failing.catch((error: unknown) => error);
+    const data: unknown = await dataOf(scriptedService(ok).client().getUser());
+    expect(data).toEqual(user);
+    const call = scriptedService(problem('user-not-found', { etag: '"2-2"' }))
+      .client()
+      .getUser();
+    const failure = await dataOf(call).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(CallFailure);
     expect(failure).toMatchObject({
       name: 'CallFailure',
       message: 'User not found (user-not-found)',
+      etag: '"2-2"',
       error: { slug: 'user-not-found', status: 404 },
     });
   });

@@ -3,7 +3,6 @@ import { type App, createApp } from '../../src/app';
 import { signToken } from '../../src/auth/signing';
 import { createTokenVerifier } from '../../src/auth/verifier';
 import { createCarrierSandbox, createSandboxStore, type SandboxStore } from '../../src/carrier-sandbox/server';
-import { type ClientSettings, createClient } from '../../src/client';
 import { type Database, openDatabase } from '../../src/db/client';
 import { replicaOrPrimary } from '../../src/db/replica';
 import type { AppDeps } from '../../src/deps';
@@ -176,34 +175,6 @@ export async function readResponse(response: Response): Promise<TestResponse> {
     body: isJson && text !== '' ? JSON.parse(text) : undefined,
   };
 }
-
-/** Creates clients of the app that record their requests. */
-export const appClient =
-  (testApp: TestApp) =>
-  async (id: string, settings: Partial<ClientSettings> = {}) => {
-    const sent: Request[] = [];
-    let responses = 0;
-    const client = createClient({
-      baseUrl: 'http://localhost',
-      token: await testToken({ id, now: testApp.now }),
-      attempts: 1,
-      ...settings,
-      async fetch(url, init) {
-        const request = new Request(url, init);
-        sent.push(request.clone());
-        const response = await testApp.app.handle(request);
-        // Counts after the client has read the response.
-        setTimeout(() => {
-          responses += 1;
-        });
-        return response;
-      },
-    });
-    // Simulates calls from JavaScript without types.
-    const untyped: Record<'saveLtcLifetimeCare' | 'saveProfile', (body: unknown) => Promise<unknown>> &
-      Record<'listCemeteries', (query: unknown) => Promise<unknown>> = client as never;
-    return { client, untyped, sent, responseCount: () => responses };
-  };
 
 /** A valid applicant whose names and e-mail address must not appear in a log. */
 export const canaryApplicant = {
