@@ -93,6 +93,12 @@ export const builtClient = cachedFolder('tested-client', {
   },
 });
 
+/** Bundles a module for a browser, or for another runtime without a module loader. */
+export async function bundleForBrowser(path: string, format: 'esm' | 'cjs'): Promise<string> {
+  const { outputs } = await Bun.build({ entrypoints: [path], target: 'browser', format });
+  return (await outputs[0]?.text()) ?? '';
+}
+
 const bundle = cachedFolder('tested-bundle', { make: buildBundle });
 
 /**

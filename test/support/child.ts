@@ -62,6 +62,20 @@ const programs: Record<string, () => Promise<void>> = {
   },
 
   /**
+   * `document-types URL`: prints the types that `openapi-typescript` generates for the document at a URL. It needs the
+   * compiler API, which TypeScript 7 does not have, so it gets TypeScript 5.
+   */
+  'document-types': async () => {
+    const exports = await import('typescript-5');
+    Bun.plugin({
+      name: 'typescript-5',
+      setup: (build) => void build.module('typescript', () => ({ exports, loader: 'object' })),
+    });
+    const { astToString, default: toTypes } = await import('openapi-typescript');
+    process.stdout.write(astToString(await toTypes(await (await fetch(args[0] ?? '')).json())));
+  },
+
+  /**
    * `document FOLDER`: writes the OpenAPI document and a module with its compiled validators, because compilation takes each
    * test process half a second.
    */
