@@ -1,4 +1,14 @@
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { runProgram, temporaryFolder } from './resources';
 
@@ -92,6 +102,16 @@ export const builtClient = cachedFolder('tested-client', {
     await runProgram(temporaryFolder(), [process.execPath, buildProgram, '--client', folder]);
   },
 });
+
+/** A copy of the examples in a package with the built client, before the first start of the service. */
+export async function examplesFolder(): Promise<string> {
+  const folder = temporaryFolder();
+  cpSync(join(root, 'package.json'), join(folder, 'package.json'));
+  cpSync(join(root, 'test/examples'), join(folder, 'test/examples'), { recursive: true });
+  mkdirSync(join(folder, 'dist'));
+  symlinkSync(await builtClient(), join(folder, 'dist/client'));
+  return folder;
+}
 
 /** Bundles a module for a browser, or for another runtime without a module loader. */
 export async function bundleForBrowser(path: string, format: 'esm' | 'cjs'): Promise<string> {
