@@ -172,7 +172,6 @@ describe.skipIf(program === null)('documentation page', () => {
 
   /** The subject of the token of the next request, or the token itself if it is no JWT. */
   async function senderOf(page: Page) {
-    await page.evaluate(`location.hash = 'tag/user-object/GET/v2/private/user'`);
     await operation(page, '/v2/private/user').click();
     const sent = page.waitForRequest((request) => new URL(request.url()).pathname === '/v2/private/user');
     await press(page, /^Send/);
@@ -188,7 +187,8 @@ describe.skipIf(program === null)('documentation page', () => {
     const { found, saved } = await walkViolations(page);
     const overhangs = [await overhang(page)];
 
-    await operation(page, profile).click();
+    await page.evaluate(`location.hash = 'tag/user-object/GET/v2/private/user'`);
+    await operation(page, '/v2/private/user').click();
     await page.getByRole('dialog').getByLabel('Bearer Token').fill('typed-by-hand');
     await closeDialog(page);
     // The responses do not matter here.
