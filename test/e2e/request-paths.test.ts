@@ -1,17 +1,22 @@
-import { describe, expect, test } from 'bun:test';
+import { expect, test } from 'bun:test';
 import { join } from 'node:path';
-import { runProgram, temporaryFolder } from '../support/resources';
+import * as v from 'valibot';
+import { freePort, runProgram, temporaryFolder } from '../support/resources';
 
-const root = join(import.meta.dirname, '../..');
-const page = await Bun.file(join(root, 'docs/architecture.md')).text();
+const page = await Bun.file(join(import.meta.dirname, '../../docs/architecture.md')).text();
+const kinds = ['save', 'glance'] as const;
 const count = 100;
+/** This file runs itself with `--coverage` and this variable: `save`, `glance`, or `none`. */
+const { WORKLOAD } = process.env;
 
-/** Runs the workload and returns how often each line of `src` was executed, by file and line. */
-async function executions(kind: string, requests: number): Promise<Map<string, number>> {
+/** Returns how often each line of `src` is executed in a workload, by file and line. */
+async function executions(workload: (typeof kinds)[number] | 'none'): Promise<Map<string, number>> {
   const folder = temporaryFolder();
-  const reporter = ['--coverage', '--coverage-reporter=lcov', `--coverage-dir=${folder}`];
-  const command = [process.execPath, 'test', './test/support/request-workload.ts', '--timeout', '60000', ...reporter];
-  await runProgram(root, command, { ...process.env, KIND: kind, COUNT: String(requests) });
+  const coverage = ['--coverage', '--coverage-reporter=lcov', `--coverage-dir=${folder}`, '--timeout', '60000'];
+  await runProgram(join(import.meta.dirname, '../..'), [process.execPath, 'test', import.meta.path, ...coverage], {
+    ...process.env,
+    WORKLOAD: workload,
+  });
   const lines = new Map<string, number>();
   let file: string | undefined;
   for (const line of (await Bun.file(join(folder, 'lcov.info')).text()).split('\n')) {
@@ -22,31 +27,58 @@ async function executions(kind: string, requests: number): Promise<Map<string, n
   return lines;
 }
 
-/** Lists the files with a line that each request executes. Background work runs far less often. */
-async function filesOf(kind: 'save' | 'glance'): Promise<string[]> {
-  const [idle, busy] = [await executions(kind, 0), await executions(kind, count)];
-  const executed = [...busy].filter(([line, hits]) => hits - (idle.get(line) ?? 0) > count * 0.8);
-  return [...new Set(executed.map(([line]) => line.replace(/:\d+$/, '')))].toSorted();
-}
+if (WORKLOAD === undefined) {
+  const idle = await executions('none');
 
-/** Returns the files of a column of the table, in the order of their numbers. */
-function listed(column: 'save' | 'glance'): { path: string; number: number }[] {
-  return [...page.matchAll(/^\| `(src\/[^`]+)` \|([ \d]*)\|([ \d]*)\|/gm)]
-    .map(([, path = '', save, glance]) => ({ path, number: Number(column === 'save' ? save : glance) }))
-    .filter(({ number }) => number > 0)
-    .toSorted((a, b) => a.number - b.number);
-}
-
-describe('docs/architecture.md', () => {
-  test.each(['save', 'glance'] as const)(
-    'lists exactly the files that a %s executes, with CORS, limits, metrics and traces on',
+  test.each(kinds)(
+    'docs/architecture.md lists exactly the files that a %s executes, with CORS, limits, metrics and traces on',
     async (kind) => {
-      const files = await filesOf(kind);
-      const rows = listed(kind);
-      expect(rows.map(({ path }) => path).toSorted()).toEqual(files);
-      expect(rows.map(({ number }) => number)).toEqual(files.map((_, index) => index + 1));
+      // A line that each request executes; background work runs far less often.
+      const executed = [...(await executions(kind))].filter(
+        ([line, hits]) => hits - (idle.get(line) ?? 0) > count * 0.8,
+      );
+      const files = [...new Set(executed.map(([line]) => line.replace(/:\d+$/, '')))].toSorted();
+      const listed = [...page.matchAll(/^\| `(src\/[^`]+)` \|([ \d]*)\|([ \d]*)\|/gm)]
+        .map(([, path = '', save, glance]) => ({ path, number: Number(kind === 'save' ? save : glance) }))
+        .filter(({ number }) => number > 0)
+        .toSorted((a, b) => a.number - b.number);
+      expect(listed.map(({ path }) => path).toSorted()).toEqual(files);
+      expect(listed.map(({ number }) => number)).toEqual(files.map((_, index) => index + 1));
       expect(page).toMatch(kind === 'save' ? `executes ${files.length} files` : `monthly-glance\` ${files.length},`);
     },
     240_000,
   );
-});
+} else {
+  test('workload', async () => {
+    const port = await freePort();
+    process.chdir(temporaryFolder());
+    const origin = 'http://127.0.0.1:5173';
+    Object.assign(process.env, {
+      NODE_ENV: 'development',
+      PORT: String(port),
+      CORS_ORIGINS: origin,
+      RATE_LIMIT_PER_MINUTE: '100000',
+      METRICS_TOKEN: 'workload-metrics-token-'.padEnd(40, 'x'),
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
+    });
+    process.argv = process.argv.slice(0, 2);
+    const { runProcess } = await import('../../src/main');
+    await runProcess();
+    const Tokens = v.object({ 'demo-user': v.string(), 'demo-manager': v.string() });
+    const tokens = v.parse(Tokens, await Bun.file('data/demo-tokens.json').json());
+    const send = async (kind: (typeof kinds)[number], index: number) => {
+      const [token, path] =
+        kind === 'save'
+          ? [tokens['demo-user'], 'ltc/lifetimeCare']
+          : [tokens['demo-manager'], 'user/salesManager/monthly-glance?month=March'];
+      const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json', origin };
+      const save = { method: 'POST', body: JSON.stringify({ careCosts: index }) };
+      const url = `http://127.0.0.1:${port}/v2/private/${path}`;
+      const response = await fetch(url, { headers, ...(kind === 'save' ? save : {}) });
+      expect([response.status, await response.text()]).toMatchObject([200, expect.any(String)]);
+    };
+    // The first requests load modules and fill caches.
+    for (const kind of kinds)
+      for (let index = 0; index < 20 + (kind === WORKLOAD ? count : 0); index += 1) await send(kind, index);
+  }, 60_000);
+}
