@@ -99,6 +99,18 @@ describe('planning backup', () => {
     expect(readdirSync(folder)).toEqual(['planning.db']);
   });
 
+  test('does not wait for an open write transaction and excludes its rows', async () => {
+    const line = await setUp({ DATABASE_TIMEOUT_MS: '100' });
+    const writer = new Connection(line.database, { timeout: 0 });
+    writer.exec(`PRAGMA journal_mode = WAL; ${person('committed')}; BEGIN IMMEDIATE; ${person('not-yet')}`);
+    const { exitCode, stderr } = await line.planning('backup', 'backup.db');
+    expect([exitCode, stderr]).toEqual([0, expect.stringContaining('The time of this backup is not recorded')]);
+    writer.exec('COMMIT');
+    writer.close();
+    expect(usersIn(line.backup)).toEqual(['committed']);
+    expect(usersIn(line.database).toSorted()).toEqual(['committed', 'not-yet']);
+  });
+
   test('replaces a file only with --replace, and never a file of the database itself', async () => {
     const line = await setUp();
     await line.write('backup.db', 'something else');
