@@ -1,6 +1,9 @@
 import { copyFileSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { openDatabase } from '../../src/db/client';
+import { migrateDatabase } from '../../src/db/migrate';
+import { seedDatabase } from '../../src/seed';
 import { atEnd, freePort, temporaryFolder, until } from './resources';
 
 const binary = fileURLToPath(
@@ -84,6 +87,16 @@ export async function startSqld({ replicaOf, databaseFile, keyFile, options = []
   atEnd(() => sqld.kill());
   await sqld.start();
   return sqld;
+}
+
+/** Starts a libSQL server with a migrated database and the demo rows. */
+export async function startPrimary(): Promise<Sqld> {
+  const primary = await startSqld();
+  const db = await openDatabase({ url: primary.url, timeoutMs: 10_000 });
+  await migrateDatabase(db, undefined, { forDevelopment: true });
+  await seedDatabase(db, { withDemo: true, now: new Date() });
+  db.$client.close();
+  return primary;
 }
 
 async function untilReady(url: string): Promise<void> {
