@@ -1,6 +1,6 @@
-import { callService, serviceEnvironment, startPrimary } from '../scale/cluster';
 import { startService } from '../support/processes';
 import { hasSqld, startSqld } from '../support/servers';
+import { callService, serviceEnvironment, startPrimary } from './cluster';
 import { type Figure, median } from './figure';
 import { authorizationOf } from './servers';
 import { measure } from './wrk';

@@ -10,11 +10,10 @@ import { createLog } from '../../src/log';
 import { readShippedCatalog } from '../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../src/modules/matching/catalog-store';
 import { createPrometheusMetrics } from '../../src/telemetry/metrics';
-import { startPrimary } from '../scale/cluster';
 import { applicant as anApplicant, callerOf, createTestApp, testConfig, testSecret } from '../support/app';
 import { startService } from '../support/processes';
 import { until } from '../support/resources';
-import { hasSqld } from '../support/servers';
+import { hasSqld, startPrimary } from '../support/servers';
 import { aScrape, createWatchedApp, metricsToken, readSamples, type Sample } from '../support/telemetry';
 
 const authorization = `Bearer ${metricsToken}`;
