@@ -12,13 +12,10 @@ import { neededMigration, requireCompatibleSchema, schemaState } from '../../src
 import { createLog } from '../../src/log';
 import { watchDatabase } from '../../src/start/databases';
 import { createTestApp } from '../support/app';
+import { diagnose } from '../support/command';
 import { copyTemplate, keys, temporaryDatabase } from '../support/database';
 import { createDeployment } from '../support/processes';
 import { atEnd, temporaryFolder } from '../support/resources';
-
-const Findings = v.object({
-  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
-});
 
 /** Changes a database file with the driver alone, as an operator can. */
 function change(path: string, sql: string, encryptionKey?: string): void {
@@ -44,9 +41,8 @@ const makeIncompatible = `UPDATE schema_compatibility SET min_reader = ${neededM
 
 type Deployment = Awaited<ReturnType<typeof createDeployment>>;
 
-async function schemaFindingsOf({ planning }: Deployment) {
-  const { exitCode, stdout } = await planning('doctor', '--json');
-  const { findings } = v.parse(Findings, JSON.parse(stdout));
+async function schemaFindingsOf(deployment: Deployment) {
+  const { exitCode, findings } = await diagnose(deployment);
   return { exitCode, findings: findings.filter(({ check }) => check === 'schema') };
 }
 

@@ -105,14 +105,8 @@ describe('the bundle', () => {
     expect((await seed('seed')).stderr).toContain(join(cwd, 'elsewhere.db'));
     expect(await seed('seed', '--env-file', 'my.env')).toMatchObject({ exitCode: 0 });
     expect(await seed('--env-file', 'my.env', 'seed')).toMatchObject({ exitCode: 0 });
-    for (const [name, words] of [
-      ['none.env', `--env-file names ${join(cwd, 'none.env')}, which cannot be read (ENOENT)`],
-      ['data', `--env-file names ${join(cwd, 'data')}, which is a folder`],
-      ['bad.env', 'DATABASE_URL in bad.env is not read as it is written'],
-    ] as const) {
-      const stderr = expect.stringContaining(words);
-      expect(await seed('seed', '--env-file', name)).toMatchObject({ exitCode: 1, stderr });
-    }
+    const stderr = expect.stringContaining('DATABASE_URL in bad.env is not read as it is written');
+    expect(await seed('seed', '--env-file', 'bad.env')).toMatchObject({ exitCode: 1, stderr });
   });
 
   test.each<[string, string[], Record<string, string>]>([

@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import * as v from 'valibot';
 import { runHistory } from '../soak/history';
 import { type Call, callerOf, canaryApplicant, createTestApp, testSecret } from '../support/app';
-import { createCommandLine } from '../support/command';
+import { createCommandLine, diagnose } from '../support/command';
 import { copyTemplate, filesWith, keys, openFilesWith, temporaryDatabase } from '../support/database';
 import { createSaveHistory, mountFailingDisk, mountSmallDisk } from '../support/disks';
 import {
@@ -150,10 +150,6 @@ describe('a clean stop', () => {
   });
 });
 
-const Findings = v.object({
-  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
-});
-
 describe('a service whose files are lost', () => {
   test.each([
     ['the index is removed', '-shm', (path: string) => rmSync(`${path}-shm`)],
@@ -170,9 +166,7 @@ describe('a service whose files are lost', () => {
       await saveMany(service.call, history, 20);
       await production.write('port.env', `PORT=${new URL(service.address).port}\n`);
       const doctor = async () => {
-        const { stdout } = await production.planning('doctor', '--json', '--env-file', 'port.env');
-        const { findings } = v.parse(Findings, JSON.parse(stdout));
-        const findingOf = (name: string) => findings.find(({ check }) => check === name);
+        const { findingOf } = await diagnose(production, '--env-file', 'port.env');
         return { file: findingOf('open file'), running: findingOf('service') };
       };
       const { pid } = service.process;

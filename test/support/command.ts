@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { Readable, Writable } from 'node:stream';
-import type * as v from 'valibot';
+import * as v from 'valibot';
 import { type Context, currentOperator } from '../../src/cli/context';
 import { importRows, type RowsImport } from '../../src/cli/import';
 import { runCommand } from '../../src/cli/main';
@@ -57,6 +57,16 @@ export async function createCommandLine(
 }
 
 export type CommandLine = Awaited<ReturnType<typeof createCommandLine>>;
+
+const Finding = v.object({ check: v.string(), result: v.string(), detail: v.string() });
+
+/** Runs `planning doctor` and returns its findings. */
+export async function diagnose({ planning }: Pick<CommandLine, 'planning'>, ...options: string[]) {
+  const { exitCode, stdout } = await planning('doctor', '--json', ...options);
+  const { findings } = v.parse(v.object({ findings: v.array(Finding) }), JSON.parse(stdout));
+  const findingOf = (check: string) => findings.find((each) => each.check === check);
+  return { exitCode, findings, findingOf };
+}
 
 /** Creates a context without a terminal, and collects what a command writes. */
 function createTestContext({ env = {}, cwd = process.cwd() }: Partial<Pick<Context, 'env' | 'cwd'>> = {}) {
