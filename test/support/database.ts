@@ -158,31 +158,31 @@ export async function expectMigratedOnce({ $client }: Database): Promise<void> {
 }
 
 /**
- * Sends groups of writes at once, some of which violate a constraint, and compares the outcome of each and the table with a
+ * Sends groups of writes at once, some of which violate a constraint or are no SQL, and compares the outcome of each and the table with a
  * model: a write fails alone, and the others are stored in their order.
  */
 export async function expectConcurrentWritesMatchModel({ $client }: Database): Promise<void> {
   await $client.execute('CREATE TABLE model (id TEXT PRIMARY KEY, v INTEGER CHECK (v < 1000))');
-  const sql = 'INSERT INTO model VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
+  const upsert = 'INSERT INTO model VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
+  const toStatement = ({ id, v }: { id: string; v: number }) =>
+    v < 1050 ? { sql: upsert, args: [id, v] } : 'INSERT INTO model SELEC';
   const write = fc.record({ id: fc.constantFrom('a', 'b', 'c'), v: fc.integer({ min: 0, max: 1100 }) });
   const batches = fc.array(fc.array(write, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 64 });
   const check = fc.asyncProperty(batches, async (groups) => {
     await $client.execute('DELETE FROM model');
     const stored = new Map<string, number>();
     const expected = groups.map((writes) => {
-      if (writes.some(({ v }) => v >= 1000)) return 'SQLITE_CONSTRAINT';
+      if (writes.some(({ v }) => v >= 1000)) return 'rejected';
       for (const { id, v } of writes) stored.set(id, v);
       return writes;
     });
     const send = async (writes: readonly { id: string; v: number }[]) => {
       try {
-        const results = await $client.batch(
-          writes.map(({ id, v }) => ({ sql, args: [id, v] })),
-          'write',
-        );
+        const results = await $client.batch(writes.map(toStatement), 'write');
         return results.map(({ rows }) => ({ ...rows[0] }));
       } catch (error) {
-        return findDatabaseError(error)?.code;
+        const { code = '', isUnavailable } = findDatabaseError(error) ?? {};
+        return isUnavailable === false && /CONSTRAINT|ERROR/.test(code) ? 'rejected' : error;
       }
     };
     const outcomes = await Promise.all(groups.map(send));
