@@ -117,57 +117,63 @@ describe('import graph', () => {
   });
 });
 
+const importsOf = ({ imports }: SourceFile, isSuch: (from: string, isTypeOnly: boolean) => boolean) =>
+  imports.some(({ from, isTypeOnly }) => isSuch(from, isTypeOnly));
+const withoutText = (text: string) =>
+  text.replace(/^import [^;]*;|^export {[^}]*}|\/\*\*[\s\S]*?\*\/|\/\/.*$|'[^'\n]*'|`[^`]*`/gm, '');
+
 describe('source code', () => {
-  test('imports Elysia only where it handles HTTP', () => {
-    const mayUse =
-      /^src\/(app\.ts|http\/|carrier-sandbox\/server\.ts|demo\/page\.ts|modules\/[^/]+\/routes\.ts|modules\/users\/save\.ts)/;
-    expect(
-      breaking(
-        source,
-        ({ path, imports }) =>
-          imports.some(({ from, isTypeOnly }) => from === 'elysia' && !(isTypeOnly && path === 'src/deps.ts')) &&
-          !mayUse.test(path),
-      ),
-    ).toEqual([]);
-  });
+  const handlesHttp =
+    /^src\/(app\.ts|http\/|carrier-sandbox\/server\.ts|demo\/page\.ts|modules\/[^/]+\/routes\.ts|modules\/users\/save\.ts)/;
+  const handlesSql =
+    /^src\/(db\/|carrier-sandbox\/server\.ts|modules\/coverage\/outcomes\.ts|modules\/[^/]+\/([a-z]+-)?store(-[a-z]+)?\.ts)/;
+  const ofProcess = /\bprocess\.(?:env|std|argv|cwd|exit|on\(|once\(|off\()/;
+  const ofOtherModule = (path: string, from: string) =>
+    moduleOf(path) !== undefined && moduleOf(from) !== undefined && moduleOf(path) !== moduleOf(from);
 
-  test('imports Drizzle only in the database layer and in stores', () => {
-    const mayUse =
-      /^src\/(db\/|carrier-sandbox\/server\.ts|modules\/coverage\/outcomes\.ts|modules\/[^/]+\/([a-z]+-)?store(-[a-z]+)?\.ts)/;
-    expect(
-      breaking(
-        source,
-        ({ path, imports }) => imports.some(({ from }) => from.startsWith('drizzle-orm')) && !mayUse.test(path),
-      ),
-    ).toEqual([]);
-  });
-
-  test('reads the environment only in entry points', () => {
-    const mayUse = /^src\/(main|cli\/main|build\/main)\.ts$/;
-    expect(breaking(source, ({ path, text }) => text.includes('process.env') && !mayUse.test(path))).toEqual([]);
-  });
-
-  test('passes commands their environment, streams and signals, which only cli/main.ts takes from the process', () => {
-    const ofProcess = /\bprocess\.(?:env|std|argv|cwd|exit|on\(|once\(|off\()/;
-    expect(breaking(source, ({ path, text }) => /^src\/cli\/(?!main\.ts$)/.test(path) && ofProcess.test(text))).toEqual(
-      [],
-    );
-  });
-
-  test('imports no routes or service of another module', () => {
-    expect(
-      breaking(source, ({ path, imports }) =>
-        imports.some(({ from }) => {
-          const other = moduleOf(from);
-          return (
-            moduleOf(path) !== undefined &&
-            other !== undefined &&
-            other !== moduleOf(path) &&
-            /\/(routes|service)$/.test(from)
-          );
-        }),
-      ),
-    ).toEqual([]);
+  test.each<[rule: string, isBroken: (file: SourceFile) => boolean]>([
+    [
+      'imports Elysia only where it handles HTTP',
+      (file) =>
+        !handlesHttp.test(file.path) &&
+        importsOf(file, (from, isTypeOnly) => from === 'elysia' && !(isTypeOnly && file.path === 'src/deps.ts')),
+    ],
+    [
+      'imports Drizzle only in the database layer and in stores',
+      (file) => !handlesSql.test(file.path) && importsOf(file, (from) => from.startsWith('drizzle-orm')),
+    ],
+    [
+      'reads the environment only in entry points',
+      ({ path, text }) => text.includes('process.env') && !/^src\/(main|cli\/main|build\/main)\.ts$/.test(path),
+    ],
+    [
+      'passes commands their environment, streams and signals, which only cli/main.ts takes from the process',
+      ({ path, text }) => /^src\/cli\/(?!main\.ts$)/.test(path) && ofProcess.test(text),
+    ],
+    [
+      'imports no routes or service of another module',
+      (file) => importsOf(file, (from) => ofOtherModule(file.path, from) && /\/(routes|service)$/.test(from)),
+    ],
+    [
+      'has routes that do not use the database layer',
+      (file) =>
+        file.path.endsWith('/routes.ts') &&
+        importsOf(file, (from, isTypeOnly) => from.startsWith('src/db/') && !isTypeOnly),
+    ],
+    [
+      'never batches through Drizzle, which begins deferred transactions',
+      ({ text }) => /\bdb\.batch\(|\bdb\.transaction\(/.test(text),
+    ],
+    [
+      'has no barrel and no vague file name',
+      ({ path }) => path.endsWith('/index.ts') || /\/(utils|helpers|common|misc)\b/.test(path),
+    ],
+    [
+      'contains no cast: `as` stands only in imports and before const',
+      ({ text }) => /\sas (?!const\b)/.test(withoutText(text)),
+    ],
+  ])('%s', (_, isBroken) => {
+    expect(breaking(source, isBroken)).toEqual([]);
   });
 
   test('imports the app only in main.ts, and its type in the client', () => {
@@ -198,21 +204,6 @@ describe('source code', () => {
     ]);
   });
 
-  test('has routes that do not use the database layer', () => {
-    expect(
-      breaking(
-        source,
-        ({ path, imports }) =>
-          path.endsWith('/routes.ts') &&
-          imports.some(({ from, isTypeOnly }) => from.startsWith('src/db/') && !isTypeOnly),
-      ),
-    ).toEqual([]);
-  });
-
-  test('never batches through Drizzle, which begins deferred transactions', () => {
-    expect(breaking(source, ({ text }) => /\bdb\.batch\(|\bdb\.transaction\(/.test(text))).toEqual([]);
-  });
-
   test('stays small: 9 in the root, none over 300 lines, 10 under 40 lines', async () => {
     const all = [...new Glob('src/**/*').scanSync(root)];
     expect(all.length).toBeLessThanOrEqual(130);
@@ -220,17 +211,6 @@ describe('source code', () => {
     const lines = new Map(source.map(({ path, text }) => [path, text.split('\n').length - 1]));
     expect(breaking(source, ({ path }) => (lines.get(path) ?? 0) > 300)).toEqual([]);
     expect(breaking(source, ({ path }) => (lines.get(path) ?? 0) < 40).length).toBeLessThanOrEqual(10);
-  });
-
-  test('has no barrel and no vague file name', () => {
-    expect(breaking(source, ({ path }) => path.endsWith('/index.ts'))).toEqual([]);
-    expect(breaking(source, ({ path }) => /\/(utils|helpers|common|misc)\b/.test(path))).toEqual([]);
-  });
-
-  test('contains no cast: `as` stands only in imports and before const', () => {
-    const code = (text: string) =>
-      text.replace(/^import [^;]*;|^export {[^}]*}|\/\*\*[\s\S]*?\*\/|\/\/.*$|'[^'\n]*'|`[^`]*`/gm, '');
-    expect(breaking(source, ({ text }) => /\sas (?!const\b)/.test(code(text)))).toEqual([]);
   });
 });
 

@@ -1,12 +1,26 @@
+import { Database as Sqlite } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { Command } from 'commander';
+import { parser as promql } from '@prometheus-io/lezer-promql';
+import { type Command, CommanderError } from 'commander';
+import { parse } from 'shell-quote';
+import packageJson from '../package.json';
 import { createProgram } from '../src/cli/main';
-import { ConfigError, readConfig } from '../src/config/settings';
+import { ConfigError, readConfig, Settings } from '../src/config/settings';
 import { createTestApp } from './support/app';
-import { blockErrors, inlineCommandErrors, settingErrors } from './support/page-blocks';
-import { inlineCode, pagePaths, readMarkdown, shownOutput, withTables } from './support/pages';
+import { copyTemplate } from './support/database';
+import {
+  applyChange,
+  inlineCode,
+  pagePaths,
+  readDiff,
+  readMarkdown,
+  type Shown,
+  shownOutput,
+  withTables,
+} from './support/pages';
+import { runToEnd, temporaryFolder } from './support/resources';
 
 const root = join(import.meta.dirname, '..');
 const read = (path: string) => Bun.file(join(root, path)).text();
@@ -203,33 +217,6 @@ describe('blockErrors', () => {
   };
 
   test.each([
-    ['sh', 'DATABASE_URL=file:a.db bun planning doctor --json > found.json 2>&1', ''],
-    [
-      'sh',
-      'curl -sf http://127.0.0.1:3000/health/ready |\n  jq .status && sudo -u planning planning backup "$file"',
-      '',
-    ],
-    ['sh', 'for each in a b; do\n  systemctl restart planning@$each # waits\ndone', ''],
-    ['sh', "cat > a.json <<'END'\nnot a command\nEND\nbun run check", ''],
-    ['sh', 'docker compose exec planning-1 bun --no-install src/cli/main.js doctor', ''],
-    ['json', '{ "a": 1 }', ''],
-    ['env', '# the port\nPORT=3000', ''],
-    ['yaml', 'groups:\n  - name: a\n    rules:\n      - alert: B\n        expr: up == 0', ''],
-    ['promql', 'up == 0', ''],
-    ['sql', 'SELECT count(*) FROM users;', ''],
-    ['nginx', 'upstream planning { server 127.0.0.1:3000; }', ''],
-    [
-      'haproxy',
-      'defaults\n  mode http\n  timeout connect 1s\n  timeout client 1s\n  timeout server 1s\nlisten a\n  bind 127.0.0.1:8099',
-      '',
-    ],
-    ['caddyfile', ':8080 {\n  reverse_proxy 127.0.0.1:3000\n}', ''],
-    ['ini', '[Service]\nExecStart=/usr/local/bin/bun', 'planning.service'],
-  ])('accepts a block %s: %s', async (kind, text, note) => {
-    expect(await check(kind, text, note)).toEqual([]);
-  });
-
-  test.each([
     ['mermaid', 'graph', 'add a check to `blockChecks`'],
     ['sh', 'if true; then', 'end of file'],
     ['sh', 'bun planning retsore a.db', 'has no command “retsore”'],
@@ -244,7 +231,7 @@ describe('blockErrors', () => {
     ['env', 'PROT=3000', 'no setting PROT'],
     ['promql', 'rate(a[5m] > 1', 'rate'],
     ['sql', 'SELECT a FROM persons;', 'no such table'],
-  ])('reports a error of a block %s: %s', async (kind, text, error) => {
+  ])('reports an error of a block %s: %s', async (kind, text, error) => {
     expect((await check(kind, text)).join()).toContain(error);
   });
 
@@ -260,6 +247,294 @@ describe('blockErrors', () => {
     expect((await check(kind, text, 'planning.service')).join()).toContain(expected);
   });
 });
+
+/** A page whose blocks are checked. */
+interface Page {
+  readonly shown: readonly Shown[];
+  /** Whether the service has this path. */
+  readonly hasPath: (path: string) => boolean;
+}
+
+type Check = (block: Shown, page: Page) => readonly string[] | Promise<readonly string[]>;
+
+/** The check of each language; it returns the errors. test/e2e/pages.test.ts runs the blocks `sh run`. */
+const blockChecks: Readonly<Record<string, Check>> = {
+  sh: shellErrors,
+  bash: shellErrors,
+  json: ({ text }) => errorsOfThrown(() => JSON.parse(text)),
+  text: ({ text }) => (/^\s*(?:[$#] |bun |planning )/m.test(text) ? ['a command belongs in a block `sh`'] : []),
+  env: ({ text }) => text.split('\n').flatMap(assignmentErrors),
+  yaml: yamlErrors,
+  promql: ({ text }) => text.split('\n').filter((line) => line !== '' && !line.startsWith('#') && !isPromql(line)),
+  sql: sqlErrors,
+  nginx: nginxErrors,
+  haproxy: ({ text }) => programErrors(['haproxy', '-c', '-f'], withCertificates(text)),
+  caddyfile: ({ text }) => programErrors(['caddy', 'adapt', '--adapter', 'caddyfile', '--config'], text),
+  ini: unitErrors,
+  diff: diffErrors,
+};
+
+/** Returns the errors of a block of a page, each with its line. */
+async function blockErrors(block: Shown, page: Page): Promise<string[]> {
+  const check = blockChecks[block.kind];
+  const errors =
+    check === undefined
+      ? [
+          `no test checks a block of the kind “${block.kind}”: use one of ${Object.keys(blockChecks).join(', ')}, ` +
+            'or add a check to `blockChecks` in test/pages.test.ts',
+        ]
+      : await check(block, page);
+  return errors.map((error) => `line ${block.line}: ${error}`);
+}
+
+/** Returns the errors of a command that a sentence names; it may be the beginning of a command. */
+function inlineCommandErrors(code: string, hasPath: Page['hasPath']): string[] {
+  if (!/^(?:[A-Z_]+=\S+ )*(?:bun|node|npm|npx|planning|sh) /.test(code)) return [];
+  const words = code
+    .replaceAll(/[[\]…]/g, '')
+    .split(/\s+/)
+    .filter(Boolean);
+  const choices = words.reduce<string[][]>(
+    (all, word) => all.flatMap((before) => word.split('|').map((choice) => [...before, choice])),
+    [[]],
+  );
+  return choices.flatMap((choice) => commandErrors(choice, hasPath, true));
+}
+
+/** Returns an error if the text is the name of a setting, such as `DATABASE_URL`, that does not exist. */
+function settingErrors(code: string): string[] {
+  const families = new Set(Object.keys(Settings.entries).map((key) => key.split('_')[0]));
+  const isSetting = /^[A-Z]+(?:_[A-Z]+)+$/.test(code) && families.has(code.split('_')[0]) && !code.startsWith('NODE_');
+  return isSetting && !(code in Settings.entries) ? [`there is no setting ${code}`] : [];
+}
+
+function isPromql(expression: string): boolean {
+  let isRight = true;
+  promql.parse(expression).iterate({
+    enter: ({ type }) => {
+      if (type.isError) isRight = false;
+    },
+  });
+  return isRight;
+}
+
+/** Other programs. Of their arguments, only addresses of the service are checked. */
+const foreignPrograms = new Set(
+  (
+    '. apt-get awk cat caddy cd chmod chown cmp cp crontab curl cut date df diff docker du echo exit false find git ' +
+    'grep groupadd haproxy head id install journalctl jq kill kubectl ln ls mkdir mktemp mount mv nginx openssl printf ' +
+    'promtool ps pwd read rm rsync scp sed set sh sha256sum sleep sort sqld sqlite3 ssh stat su systemctl ' +
+    'systemd-analyze tail tar tee test touch trap tr true umask unset useradd wait wc xargs [ node npx'
+  ).split(' '),
+);
+const keywords = new Set('! do done elif else exec fi for if in nohup then time until while { }'.split(' '));
+const services = /^(?:https?:\/\/(?:127\.0\.0\.1|localhost):300\d|https:\/\/planning\.example(?:\.com)?)(\/[^?#]*)/;
+
+async function shellErrors({ text, kind, note }: Shown, { hasPath }: Page): Promise<string[]> {
+  const shell = kind === 'bash' ? 'bash' : 'sh';
+  const syntax = await runToEnd(
+    Bun.spawn([shell, '-n', '-c', text], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }),
+  );
+  if (syntax.exitCode !== 0) return [syntax.stderr.trim()];
+  // The run of the page checks its commands.
+  return note === 'run' ? [] : commandsIn(text).flatMap((words) => commandErrors(words, hasPath));
+}
+
+/** Lists the simple commands of a script, without redirections. */
+function commandsIn(script: string): string[][] {
+  const withoutDocuments = script.replaceAll(/<<-?\s*(['"]?)(\w+)\1(.*)\n(?:.*\n)*?\s*\2$/gm, '$3');
+  const commands: string[][] = [[]];
+  for (const line of withoutDocuments.replaceAll(/\\\n\s*/g, ' ').split('\n')) {
+    commands.push([]);
+    let isRedirected = false;
+    for (const token of parse(line, (name) => `$${name}`)) {
+      if (typeof token !== 'string' && 'comment' in token) break;
+      if (typeof token !== 'string' && token.op !== 'glob') {
+        isRedirected = /[<>]/.test(token.op) && !token.op.includes('(');
+        if (isRedirected && /^\d$/.test(commands.at(-1)?.at(-1) ?? '')) commands.at(-1)?.pop();
+        if (!isRedirected) commands.push([]);
+      } else if (isRedirected) isRedirected = false;
+      else commands.at(-1)?.push(typeof token === 'string' ? token : token.pattern);
+    }
+  }
+  return commands.filter((words) => words.length > 0);
+}
+
+function commandErrors(words: readonly string[], hasPath: Page['hasPath'], isExcerpt = false): string[] {
+  const [program = '', ...rest] = words;
+  if (/^[A-Z_a-z]+=/.test(program))
+    return [...settingErrors(program.replace(/=.*/, '')), ...commandErrors(rest, hasPath, isExcerpt)];
+  if (program === '' || ['}', 'done', 'fi', 'for'].includes(program)) return [];
+  if (keywords.has(program)) return commandErrors(rest, hasPath, isExcerpt);
+  if (program === 'sudo' || program === 'env' || program === 'timeout') {
+    const start = rest.findIndex(
+      (word, index) => !/^-|^[\d.]+[smh]?$/.test(word) && !/^-[ug]$/.test(rest[index - 1] ?? ''),
+    );
+    return start < 0 ? [] : commandErrors(rest.slice(start), hasPath, isExcerpt);
+  }
+  const files = words.filter((word) => /^(?:docs|drizzle|test)\/.*\w$/.test(word) && !existsSync(join(root, word)));
+  if (files.length > 0) return files.map((file) => `there is no file ${file}`);
+  const own = ownCommandErrors(words, isExcerpt);
+  if (own !== undefined) return own;
+  const paths = words.flatMap((word) => services.exec(word)?.[1] ?? []);
+  return [
+    ...paths.filter((path) => !hasPath(path)).map((path) => `the service has no path ${path}`),
+    ...(foreignPrograms.has(program) || /^(?:\.{0,2}\/|\$)/.test(program)
+      ? []
+      : [`no test knows the program “${program}”: add it to \`foreignPrograms\` in test/pages.test.ts`]),
+  ];
+}
+
+/** Returns the errors of a command of this project, or undefined for another program. */
+function ownCommandErrors(words: readonly string[], isExcerpt: boolean): string[] | undefined {
+  const [program = '', first = '', second = ''] = words;
+  const isRunner = ['bun', 'npm', 'planning'].includes(program) || program.endsWith('/planning');
+  const entryPoint = ['docker', 'kubectl'].includes(program) || !isRunner ? /^src\/cli\/main\.js$/ : ownEntryPoint;
+  const start = words.findIndex((word) => entryPoint.test(word));
+  if (start >= 0)
+    return planningErrors(
+      words.slice(start + 1).filter((word) => word !== '--'),
+      isExcerpt,
+    );
+  if (program !== 'bun' && program !== 'npm') return undefined;
+  if (['install', 'test', 'x'].includes(first) || first.startsWith('--version')) return [];
+  if (first.startsWith('-') || first.includes('/')) {
+    const file = words.find((word) => /\.(?:js|ts)$/.test(word)) ?? '';
+    const source = file.replace(/^(?:\.\/)?(?:dist\/)?/, '').replace(/\.js$/, '.ts');
+    return existsSync(join(root, source)) ? [] : [`there is no file ${file}`];
+  }
+  const script = first === 'run' ? second : first;
+  return script in packageJson.scripts ? [] : [`package.json has no script “${script}”`];
+}
+
+const ownEntryPoint = /(?:^|\/)planning$|src\/cli\/main\.(?:js|ts)$/;
+
+/** Parses a command line of `planning` as the program does, without its action. */
+function planningErrors(words: readonly string[], isExcerpt: boolean): string[] {
+  let command: Command = createProgram();
+  let rest = [...words];
+  const name = () => [command.parent?.name(), command.name()].filter((part) => part !== undefined).join(' ');
+  for (;;) {
+    const next = command.commands.find((each) => each.name() === rest[0]);
+    if (next === undefined) break;
+    command = next;
+    rest = rest.slice(1);
+  }
+  rest = rest.filter((word) => !['--help', '--version'].includes(word));
+  const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
+  if (isGroup) return rest.length === 0 ? [] : [`“${name()}” has no command “${rest[0]}”`];
+  command.exitOverride().configureOutput({ writeErr: () => undefined, writeOut: () => undefined });
+  try {
+    const { operands, unknown } = command.parseOptions(rest);
+    const least = command.registeredArguments.filter(({ required }) => required).length;
+    const most = command.registeredArguments.some(({ variadic }) => variadic)
+      ? Number.POSITIVE_INFINITY
+      : command.registeredArguments.length;
+    const missing = command.options.filter(
+      (option) => option.mandatory && command.getOptionValue(option.attributeName()) === undefined,
+    );
+    const isShort = operands.length < least || missing.length > 0;
+    return [
+      ...unknown.map((option) => `“${name()}” has no option ${option}`),
+      ...(operands.length > most ? [`“${name()}” takes no more than ${most} arguments`] : []),
+      ...(isShort && !isExcerpt && !words.includes('--help') ? [`“${name()}” needs an argument or option more`] : []),
+    ];
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    // A placeholder such as DATE stands for a value that the option would take.
+    return error.code === 'commander.invalidArgument' && /[A-Z]{2,}|\$/.test(rest.join(' ')) ? [] : [error.message];
+  }
+}
+
+function assignmentErrors(line: string): string[] {
+  if (/^\s*(?:#|$)/.test(line)) return [];
+  const key = /^(?:)?([A-Z_]+)=/.exec(line)?.[1];
+  if (key === undefined) return [`“${line}” is no assignment`];
+  return key in Settings.entries ? [] : [`there is no setting ${key}`];
+}
+
+async function yamlErrors({ text }: Shown): Promise<readonly string[]> {
+  const errors = errorsOfThrown(() => Bun.YAML.parse(text));
+  if (errors.length > 0 || !/^groups:/m.test(text)) return errors;
+  return await programErrors(['promtool', 'check', 'rules'], text);
+}
+
+/** Prepares each statement on a migrated database. */
+async function sqlErrors({ text }: Shown): Promise<readonly string[]> {
+  const path = join(temporaryFolder(), 'page.db');
+  await copyTemplate(path);
+  const database = new Sqlite(path);
+  const statements = text.split(/;\s*$/m).filter((statement) => statement.trim() !== '');
+  const errors = statements.flatMap((statement) => errorsOfThrown(() => database.query(`EXPLAIN ${statement}`)));
+  database.close();
+  return errors;
+}
+
+function nginxErrors({ text }: Shown): Promise<readonly string[]> {
+  const isWhole = /^\s*events\s*\{/m.test(text);
+  const isServer = /^\s*(?:server|upstream|map|limit_\w+zone)\b/m.test(text);
+  const http = isServer ? text : `server { listen 127.0.0.1:8099; ${text} }`;
+  const whole = isWhole ? text : `events {}\nhttp {\naccess_log off;\n${http}\n}`;
+  return programErrors(['nginx', '-t', '-e', 'stderr', '-g', 'pid /dev/null;', '-c'], withCertificates(whole));
+}
+
+/** Verifies a unit together with the other units of its page; a note such as `planning.service` names each. */
+async function unitErrors({ note, text }: Shown, { shown }: Page): Promise<readonly string[]> {
+  if (!/^[\w@-]+\.(?:service|timer|socket)$/.test(note)) return ['the fence must name the unit: ```ini NAME.service'];
+  if (Bun.which('systemd-analyze') === null) return /^\[\w+\]$/m.test(text) ? [] : ['it has no section'];
+  const folder = temporaryFolder();
+  for (const unit of shown.filter(({ kind }) => kind === 'ini'))
+    writeFileSync(join(folder, unit.note), `${unit.text}\n`);
+  const env = { ...process.env, SYSTEMD_UNIT_PATH: `${folder}:` };
+  const command = ['systemd-analyze', 'verify', '--man=no', join(folder, note)];
+  const { stderr } = await runToEnd(Bun.spawn(command, { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }));
+  // The programs and users of a unit are not on this machine.
+  return stderr
+    .split('\n')
+    .filter((line) => line.includes(note) && !/is not executable|Failed to prepare filename/.test(line));
+}
+
+/** Runs a checker on a file with this text, where the checker is installed. */
+async function programErrors(command: readonly string[], text: string): Promise<readonly string[]> {
+  if (Bun.which(command[0] ?? '') === null) return text.trim() === '' ? ['it is empty'] : [];
+  const file = join(temporaryFolder(), 'block');
+  writeFileSync(file, `${text}\n`);
+  const child = Bun.spawn([...command, file], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' });
+  const { exitCode, stdout, stderr } = await runToEnd(child);
+  return exitCode === 0 ? [] : [`${stdout}${stderr}`.replaceAll(file, command[0] ?? '').trim()];
+}
+
+/** Replaces the paths of certificates and keys by those of an existing certificate. */
+function withCertificates(text: string): string {
+  if (!/\bssl_certificate|\bcrt\b/.test(text) || Bun.which('openssl') === null) return text;
+  const file = join(temporaryFolder(), 'tls.pem');
+  const request = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=x'];
+  Bun.spawnSync(['openssl', ...request, '-keyout', file, '-out', `${file}.crt`], {
+    stdio: ['ignore', 'ignore', 'ignore'],
+  });
+  Bun.spawnSync(['sh', '-c', `cat '${file}.crt' >> '${file}'`]);
+  return text
+    .replaceAll(/(\bssl_certificate(?:_key)?\s+)[^;]+/g, `$1${file}`)
+    .replaceAll(/(\bcrt\s+)\S+/g, `$1${file}`);
+}
+
+/** Applies a diff to the sources in memory. */
+function diffErrors({ text }: Shown): string[] {
+  return readDiff(text).flatMap((change) => {
+    const file = join(root, change.path);
+    if (!existsSync(file)) return [`there is no file ${change.path}`];
+    return errorsOfThrown(() => applyChange(change, readFileSync(file, 'utf8')));
+  });
+}
+
+function errorsOfThrown(work: () => unknown): string[] {
+  try {
+    work();
+    return [];
+  } catch (error) {
+    return [error instanceof Error ? error.message : String(error)];
+  }
+}
 
 function linksIn(prose: string): string[] {
   const withoutCode = prose.replaceAll(/`[^`]*`/g, '');

@@ -9,6 +9,7 @@ import { seedDemo } from '../../src/seed';
 import { problemKinds } from '../../src/shared/problems';
 import { createTestApp, startSandbox, testConfig } from './app';
 import { exampleTarget } from './conformance';
+import { cleanUp } from './resources';
 
 /** A fenced block of a page. */
 export interface Shown {
@@ -277,4 +278,33 @@ function shortened(value: unknown): unknown {
   if (Array.isArray(value)) return value.slice(0, value.length > longestList ? 1 : undefined).map(shortened);
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, shortened(member)]));
+}
+
+/** Writes the parts of the documentation that are derived from the sources: response examples and tables of the pages. */
+async function writeDocs(): Promise<void> {
+  const examples = 'src/http/docs/examples.json';
+  await writeIfChanged(examples, await formatted(examples, JSON.stringify(await recordResponses())));
+  for (const path of pagePaths) await writeIfChanged(path, await withTables(await Bun.file(join(root, path)).text()));
+}
+
+async function writeIfChanged(path: string, text: string): Promise<void> {
+  const file = join(root, path);
+  if ((await Bun.file(file).text()) === text) return;
+  await Bun.write(file, text);
+  console.log(`wrote ${path}`);
+}
+
+/** Formats a file as `bun run check` requires it. */
+async function formatted(path: string, text: string): Promise<string> {
+  const biome = [process.execPath, 'x', 'biome', 'format', `--stdin-file-path=${path}`];
+  const child = Bun.spawn(biome, { cwd: root, stdin: new Blob([text]), stderr: 'inherit' });
+  const output = await new Response(child.stdout).text();
+  if ((await child.exited) !== 0) throw new Error(`Biome cannot format ${path}`);
+  return output;
+}
+
+if (import.meta.main) {
+  await writeDocs();
+  await cleanUp();
+  process.exit();
 }
