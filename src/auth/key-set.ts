@@ -22,7 +22,7 @@ const minModulusBits = 2048;
 
 const faultDetails = {
   unreachable: 'cannot be reached',
-  timeout: 'does not send the whole set',
+  timeout: 'does not send the whole set in time',
   tls: 'has a TLS certificate that is not accepted',
   redirect: 'redirects, which is not followed: set the final address',
   status: 'does not respond with 200',
@@ -45,18 +45,11 @@ export class KeySetError extends Error {
 
   constructor(
     fault: KeySetFault,
-    options: {
-      status?: number;
-      code?: string;
-      timeoutMs?: number;
-      cause?: unknown;
-      keys?: readonly DescribedKey[];
-    } = {},
+    options: { status?: number; code?: string; cause?: unknown; keys?: readonly DescribedKey[] } = {},
   ) {
-    const { status, code = '', timeoutMs, cause, keys = [] } = options;
-    const limit = timeoutMs === undefined ? '' : ` within ${timeoutMs / 1000} s`;
+    const { status, code = '', cause, keys = [] } = options;
     const suffix = status === undefined ? code : `status ${status}`;
-    super(`${faultDetails[fault]}${limit}${suffix === '' ? '' : ` (${suffix})`}`, { cause });
+    super(`${faultDetails[fault]}${suffix === '' ? '' : ` (${suffix})`}`, { cause });
     this.reason = status === undefined ? fault : `${fault}-${status}`;
     this.code = code;
     this.keys = keys;
@@ -167,14 +160,12 @@ async function fetchText(url: URL, timeoutMs: number): Promise<string> {
     }
     return Buffer.concat(chunks).toString();
   } catch (error) {
-    throw error instanceof KeySetError ? error : connectionFault(error, timeoutMs);
+    throw error instanceof KeySetError ? error : connectionFault(error);
   }
 }
 
-function connectionFault(error: unknown, timeoutMs: number): KeySetError {
-  if (error instanceof Error && error.name === 'TimeoutError') {
-    return new KeySetError('timeout', { timeoutMs, cause: error });
-  }
+function connectionFault(error: unknown): KeySetError {
+  if (error instanceof Error && error.name === 'TimeoutError') return new KeySetError('timeout', { cause: error });
   const code = errorCode(error, '');
   const isTls = /CERT|TLS|SSL|ISSUER|SIGNATURE/.test(code);
   return new KeySetError(isTls ? 'tls' : 'unreachable', { code, cause: error });
