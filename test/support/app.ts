@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import * as v from 'valibot';
 import { type App, createApp } from '../../src/app';
 import { signToken } from '../../src/auth/signing';
 import { createTokenVerifier } from '../../src/auth/verifier';
@@ -9,18 +10,19 @@ import type { AppDeps } from '../../src/deps';
 import { createLog } from '../../src/log';
 import type { Operator } from '../../src/modules/audit/store';
 import { createHttpCarrier } from '../../src/modules/coverage/http-carrier';
-import { type CoverageDeps, createCoverageService } from '../../src/modules/coverage/service';
+import { ApplicationsBody, type CoverageDeps, createCoverageService } from '../../src/modules/coverage/service';
 import { createApplicationStore } from '../../src/modules/coverage/store';
 import { createSubmissions, type SubmissionDeps } from '../../src/modules/coverage/submissions';
 import type { ActivityRecord, StaffRecord } from '../../src/modules/sales/model';
+import { UserBody } from '../../src/modules/users/model';
 import { createUserStore } from '../../src/modules/users/store';
-import type { Carrier } from '../../src/shared/carrier';
+import { type Carrier, type CarrierDecision, CarrierError } from '../../src/shared/carrier';
 import { watchedHandle } from './conformance';
 import { temporaryDatabase } from './database';
 import { atEnd, temporaryFolder } from './resources';
 
 /** Short timeouts, so that tests are fast. */
-export const testCarrier = { attempts: 2, timeoutMs: 800, breakerFailures: 5, breakerMs: 400 };
+export const testCarrier = { attempts: 2, timeoutMs: 300, breakerFailures: 5, breakerMs: 100 };
 
 export interface Sandbox {
   readonly store: SandboxStore;
@@ -218,6 +220,83 @@ export function coverageDepsOf(
     carrier,
     newId: () => Bun.randomUUIDv7(),
     log: createLog('debug', { write: (line) => testApp.logLines.push(line) }),
+  };
+}
+
+export const carrierPricing = [
+  { product: 'TERM_10', coverage: 500_000, terms: [{ years: 10, price: 12.34, riders: [] }] },
+];
+export const accepted = (applicationNumber: number, pricing = carrierPricing): CarrierDecision => ({
+  kind: 'accepted',
+  applicationNumber,
+  pricing,
+  reply: '201',
+});
+export const declined: CarrierDecision = { kind: 'declined', reason: 'declined', reply: '422' };
+export const refused = () => new CarrierError('bad-answer', '400', { status: 400 });
+export const unavailable = () => new CarrierError('unavailable', '503', { status: 503 });
+
+type CarrierReply = CarrierDecision | CarrierError;
+type Respond = (call: { reference: string; count: number }) => CarrierReply | Promise<CarrierReply>;
+
+/** A carrier in this process. Gives each reference a number from 1, unless the test sets `respond`. */
+export function createTestCarrier(id = 'test-carrier') {
+  const numbers = new Map<string, number>();
+  const calls: string[] = [];
+  const acceptAll: Respond = ({ reference }) => {
+    numbers.set(reference, numbers.get(reference) ?? numbers.size + 1);
+    return accepted(numbers.get(reference) ?? 0);
+  };
+  const carrier = {
+    ...{ id, calls, numbers, acceptAll, respond: acceptAll },
+    async start({ clientReference: reference }: Parameters<Carrier['start']>[0]) {
+      calls.push(reference);
+      const reply = await carrier.respond({ reference, count: calls.length });
+      if (reply instanceof CarrierError) throw reply;
+      return reply;
+    },
+    /** Holds the responses of `count` calls until the test resolves them. */
+    hold(count: number) {
+      const held = Array.from({ length: count }, () => ({
+        arrived: Promise.withResolvers<void>(),
+        reply: Promise.withResolvers<CarrierReply>(),
+      }));
+      const first = calls.length;
+      carrier.respond = (call) => {
+        const current = held[call.count - first - 1];
+        current?.arrived.resolve();
+        return current?.reply.promise ?? acceptAll(call);
+      };
+      return held.map(({ arrived, reply }) => ({ arrived: arrived.promise, respond: reply.resolve }));
+    },
+  };
+  return carrier;
+}
+
+/** An app with a carrier in this process, and requests of applicants. */
+export async function createCoverageApp(
+  overrides: Partial<AppDeps> & { applicationsPerDay?: number; carrier?: ReturnType<typeof createTestCarrier> } = {},
+) {
+  const { applicationsPerDay = 0, carrier = createTestCarrier(), ...deps } = overrides;
+  const config = { ...testConfig, carrier: { ...testConfig.carrier, applicationsPerDay } };
+  const testApp = await createTestApp({ config, ...deps, carrier });
+  const service = coverageServiceOf(testApp, carrier);
+  return {
+    ...{ testApp, db: testApp.db, carrier, service },
+    start: (identity: object = {}, { as = 'ada', flow = 'ltc', headers = {} } = {}) =>
+      testApp.call('POST', `/v2/private/${flow}/totalCoverage`, { as, body: { ...applicant, ...identity }, headers }),
+    async list(as = 'ada', query = '') {
+      const { body } = await testApp.call('GET', `/v2/private/user/applications${query}`, { as });
+      return v.parse(ApplicationsBody, body).data;
+    },
+    async user(as = 'ada') {
+      return v.parse(UserBody, (await testApp.call('GET', '/v2/private/user', { as })).body).user;
+    },
+    saveProfile: (body: object, as = 'ada') => testApp.call('POST', '/v2/private/user/profile', { as, body }),
+    reconcile: (holder = 'one') => service.reconcile(holder, () => false),
+    pass(ms: number) {
+      testApp.now = new Date(testApp.now.getTime() + ms);
+    },
   };
 }
 

@@ -1,23 +1,32 @@
-import { describe, expect, test } from 'bun:test';
+import { describe, expect, spyOn, test } from 'bun:test';
+import * as v from 'valibot';
+import { priceApplication } from '../../../src/carrier-sandbox/tariff';
 import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
+import { ApplicationsBody } from '../../../src/modules/coverage/service';
+import { UserBody } from '../../../src/modules/users/model';
 import { CarrierError } from '../../../src/shared/carrier';
-import { applicant, testCarrier } from '../../support/app';
-import { atEnd } from '../../support/resources';
-
-const application = {
-  clientReference: 'reference-1',
-  flow: 'ltc',
+import {
   applicant,
-} as const;
-const accepted = {
-  applicationNumber: 7,
-  pricing: [{ product: 'TERM_10', coverage: 500_000, terms: [{ years: 10, price: 12.34, riders: [] }] }],
+  carrierPricing,
+  coverageServiceOf,
+  createTestApp,
+  startSandbox,
+  testCarrier,
+} from '../../support/app';
+import { atEnd, until } from '../../support/resources';
+
+const application = { clientReference: 'reference-1', flow: 'ltc', applicant } as const;
+const acceptance = { applicationNumber: 7, pricing: carrierPricing };
+const asText = JSON.stringify(acceptance);
+const created = (body: string | object = asText) => {
+  const bytes = Buffer.isBuffer(body) ? body : Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
+  return new Response(new Uint8Array(bytes), { status: 201 });
 };
-const pricedAt = (price: string) => JSON.stringify(accepted).replace('12.34', price);
+const failing = (status: number, headers = {}) => new Response('{}', { status, headers });
 
 /** A carrier client, connected to a server that responds with the given function, and the calls the server received. */
 function carrierThat(
-  respond: (method: string, calls: number) => Response | Promise<Response>,
+  respond: (method: string, count: number) => Response | Promise<Response>,
   policy: Partial<typeof testCarrier> = {},
 ) {
   const calls: string[] = [];
@@ -30,44 +39,37 @@ function carrierThat(
     },
   });
   atEnd(() => server.stop(true));
-  const settings = { ...testCarrier, attempts: 3, ...policy, url: `http://127.0.0.1:${server.port}`, apiKey: 'key' };
-  return { calls, carrier: createHttpCarrier(settings) };
+  const url = `http://127.0.0.1:${server.port}`;
+  const carrier = createHttpCarrier({ ...testCarrier, timeoutMs: 5_000, ...policy, url, apiKey: 'key' });
+  const start = (mayBeKnown = false) => carrier.start(application, mayBeKnown);
+  const failure = async (mayBeKnown = false): Promise<CarrierError> => {
+    const error = await start(mayBeKnown).catch((thrown: unknown) => thrown);
+    if (!(error instanceof CarrierError)) throw new Error('Expected a CarrierError');
+    return error;
+  };
+  return { calls, start, failure };
 }
-
-const failureOf = async (promise: Promise<unknown>): Promise<CarrierError> => {
-  const error = await promise.catch((failure: unknown) => failure);
-  if (!(error instanceof CarrierError)) throw new Error('Expected a CarrierError');
-  return error;
-};
 
 describe('HTTP carrier client', () => {
   test.each([408, 425, 429, 500, 503, 401, 403])('retries status %d', async (status) => {
-    const { carrier, calls } = carrierThat((_, count) =>
-      count < 3 ? new Response('no', { status }) : Response.json(accepted, { status: 201 }),
-    );
-    expect(await carrier.start(application, false)).toMatchObject({ kind: 'accepted', applicationNumber: 7 });
-    expect(calls).toHaveLength(3);
+    const { calls, start } = carrierThat((_, count) => (count < 2 ? failing(status) : created()));
+    expect(await start()).toMatchObject({ kind: 'accepted', applicationNumber: 7 });
+    expect(calls).toHaveLength(2);
   });
 
-  test.each([
-    ['a redirect', () => Response.redirect('http://127.0.0.1:1/', 301), 'bad-answer 301'],
-    ['an unexpected status', () => new Response('no', { status: 400 }), 'bad-answer 400'],
-    ['a 422 with an unknown decision', () => Response.json({ decision: 'perhaps' }, { status: 422 }), 'bad-answer 422'],
-    ['no JSON', () => new Response('<html>', { status: 201 }), 'bad-answer 201'],
-    ['no number', () => Response.json({ ...accepted, applicationNumber: 0 }, { status: 201 }), 'bad-answer 201'],
-    ['no prices', () => Response.json({ ...accepted, pricing: [] }, { status: 201 }), 'bad-answer 201'],
-    ['an infinite price', () => new Response(pricedAt('1e999'), { status: 201 }), 'bad-answer 201'],
-    ['a negative price', () => new Response(pricedAt('-1'), { status: 201 }), 'bad-answer 201'],
-    [
-      'a control character',
-      () => new Response(JSON.stringify(accepted).replace('TERM_10', '\\u0000'), { status: 201 }),
-      'bad-answer 201',
-    ],
-  ])('fails without a retry when the response has %s', async (_, respond, code) => {
-    const { carrier, calls } = carrierThat(respond);
-    const failure = await failureOf(carrier.start(application, false));
-    expect(failure).toMatchObject({ kind: 'bad-answer', code, wasAsked: true });
+  test.each([400, 404, 409, 410, 418, 422])('reports status %d as a refusal of the request', async (status) => {
+    const { calls, failure } = carrierThat(() => failing(status));
+    expect(await failure()).toMatchObject({ code: `bad-answer ${status}`, isRefusal: true });
     expect(calls).toHaveLength(1);
+  });
+
+  test.each<[name: string, first: () => Response, code: string]>([
+    ['status 500', () => failing(500), 'bad-answer 400'],
+    ['200 without a number', () => failing(200), 'bad-answer 200'],
+    ['a redirect', () => Response.redirect('http://127.0.0.1:1/', 302), 'bad-answer 302'],
+  ])('reports that the carrier may have accepted when %s came before a refusal', async (_, first, code) => {
+    const { failure } = carrierThat((__, count) => (count === 1 ? first() : failing(400)));
+    expect(await failure()).toMatchObject({ code, wasAsked: true, mayBeAccepted: true, isRefusal: false });
   });
 
   test('times out when the response never ends', async () => {
@@ -80,44 +82,212 @@ describe('HTTP carrier client', () => {
           },
         }),
       );
-    const { carrier } = carrierThat(endless);
-    const startedAtMs = performance.now();
-    expect(await failureOf(carrier.start(application, false))).toMatchObject({ kind: 'timeout' });
-    expect(performance.now() - startedAtMs).toBeLessThan(3 * testCarrier.timeoutMs + 1_500);
+    expect(await carrierThat(endless, { timeoutMs: 50 }).failure()).toMatchObject({ kind: 'timeout' });
   });
 
-  test('looks up the reference first when the carrier may know it, and sends it when it does not', async () => {
-    const known = carrierThat(() => Response.json(accepted));
-    await known.carrier.start(application, true);
+  test('asks for the reference first when the carrier may know it, and sends it when it does not', async () => {
+    const known = carrierThat(() => created());
+    await known.start(true);
     expect(known.calls).toEqual(['GET /applications/reference-1']);
-    const unknown = carrierThat((method) =>
-      method === 'GET' ? new Response(null, { status: 404 }) : Response.json(accepted, { status: 201 }),
-    );
-    await unknown.carrier.start(application, true);
+    const unknown = carrierThat((method) => (method === 'GET' ? failing(404) : created()));
+    await unknown.start(true);
     expect(unknown.calls).toEqual(['GET /applications/reference-1', 'POST /applications']);
   });
 
-  test('has separate circuit breakers for lookups and submissions', async () => {
-    const respond = (method: string) => new Response(null, { status: method === 'GET' ? 404 : 500 });
-    // A breaker that closes during the test would let one more call through.
-    const { carrier, calls } = carrierThat(respond, { breakerMs: 60_000 });
-    for (let attempt = 0; attempt < 3; attempt += 1) await failureOf(carrier.start(application, true));
-    const posts = calls.filter((call) => call.startsWith('POST')).length;
-    const failure = await failureOf(carrier.start(application, true));
-    expect(failure).toMatchObject({ kind: 'unavailable', wasAsked: false });
-    expect(calls.filter((call) => call.startsWith('POST')).length).toBe(posts);
-    expect(posts).toBe(testCarrier.breakerFailures);
+  test.each<[name: string, body: object, status: number, isDecision: boolean]>([
+    ['its own', { ...acceptance, clientReference: 'reference-1' }, 201, true],
+    ['null', { ...acceptance, clientReference: null }, 201, true],
+    ['of another application', { ...acceptance, clientReference: 'another' }, 201, false],
+    ['a number', { ...acceptance, clientReference: 7 }, 201, false],
+    ['in capitals', { ...acceptance, clientReference: 'REFERENCE-1' }, 201, false],
+    ['of another application, beside a decline', { decision: 'declined', clientReference: 'x' }, 422, false],
+  ])('reads a response with a reference: %s', async (_, body, status, isDecision) => {
+    const { start, failure } = carrierThat(() => Response.json(body, { status }));
+    if (isDecision) expect(await start()).toMatchObject({ kind: 'accepted', applicationNumber: 7 });
+    else expect(await failure()).toMatchObject({ kind: 'bad-answer' });
+  });
+});
+
+describe('an acceptance of the carrier', () => {
+  const withPricing = (change: object, term: object = {}) => {
+    const [product] = carrierPricing;
+    return { ...acceptance, pricing: [{ ...product, terms: [{ ...product?.terms[0], ...term }], ...change }] };
+  };
+  const withTerm = (term: object) => withPricing({}, term);
+  const withoutEnd = (...bytes: number[]) => Buffer.concat([Buffer.from(asText.slice(0, -1)), Buffer.from(bytes)]);
+
+  test.each<[name: string, body: string | object]>([
+    ['no JSON', '<html>'],
+    ['the number 0', { ...acceptance, applicationNumber: 0 }],
+    ['the number 10.5', { ...acceptance, applicationNumber: 10.5 }],
+    ['a number that is not a safe integer', asText.replace(':7,', ':9007199254740993,')],
+    ['no product', { ...acceptance, pricing: [] }],
+    ['a product without terms', withPricing({ terms: [] })],
+    [
+      'two products, one without terms',
+      { ...acceptance, pricing: [...carrierPricing, { ...carrierPricing[0], terms: [] }] },
+    ],
+    ['a price of 0', withTerm({ price: 0 })],
+    ['a price that rounds to 0', withTerm({ price: 0.004 })],
+    ['a negative price', withTerm({ price: -0.01 })],
+    ['an infinite price', asText.replace('12.34', '1e999')],
+    ['a price as text', withTerm({ price: '12.34' })],
+    ['0 years', withTerm({ years: 0 })],
+    ['10.5 years', withTerm({ years: 10.5 })],
+    ['-10 years', withTerm({ years: -10 })],
+    ['121 years', withTerm({ years: 121 })],
+    ['a control character', asText.replace('TERM_10', '\\u0000')],
+    ['bytes that are not UTF-8', Buffer.from(asText.replace('TERM_10', 'TERM_\xff'), 'latin1')],
+    ['a character that is cut off', withoutEnd(0xe2, 0x82)],
+    ['a surrogate in UTF-8', withoutEnd(0xed, 0xa0, 0x80)],
+  ])('is invalid with %s, and not asked for again', async (_, body) => {
+    const { calls, failure } = carrierThat(() => created(body));
+    expect(await failure()).toMatchObject({ kind: 'bad-answer', wasAsked: true, mayBeAccepted: true });
+    expect(calls).toHaveLength(1);
   });
 
-  test('reports the carrier status, not an open circuit, for the call that opens the circuit', async () => {
+  test.each([
+    ['12.340000000000002', 12.34],
+    ['0.30000000000000004', 0.3],
+    ['1.005e1', 10.05],
+    ['12.345', 12.35],
+    ['0.005', 0.01],
+    ['1e9', 1e9],
+  ])('with a price of %s has %p, in cents', async (sent, price) => {
+    const { start } = carrierThat(() => created(asText.replace('12.34', sent)));
+    expect(await start()).toMatchObject({ pricing: [{ terms: [{ price }] }] });
+  });
+
+  test('may have a rider of price 0 and a byte order mark', async () => {
+    const riders = [{ type: 'WAIVER', price: 0, included: true, coverage: 0 }];
+    const body = withPricing({ product: 'Vie entière' }, { riders });
+    expect(await carrierThat(() => created(`\ufeff${JSON.stringify(body)}`)).start()).toMatchObject(body);
+  });
+});
+
+describe('Retry-After', () => {
+  const inSeconds = (seconds: number) => new Date(Date.now() + seconds * 1000).toUTCString();
+  const passed = 'Tue, 10 Mar 2026 12:00:00 GMT';
+
+  test.each([{ 'retry-after': '1' }, { 'retry-after': 'Tue, 10 Mar 2026 12:00:01 GMT', date: passed }])(
+    'delays the second attempt when it fits the deadline: %j',
+    async (headers) => {
+      const { calls, start } = carrierThat((_, count) => (count === 1 ? failing(429, headers) : created()));
+      const original = setTimeout;
+      const delays: unknown[] = [];
+      // Without the header the delay is random and shorter.
+      const timers = spyOn(globalThis, 'setTimeout').mockImplementation(
+        Object.assign((work: () => void, delay?: number) => {
+          delays.push(delay);
+          return original(work, 0);
+        }, original),
+      );
+      await start().finally(() => timers.mockRestore());
+      expect(calls).toHaveLength(2);
+      expect(delays).toContain(1000);
+    },
+  );
+
+  test.each([
+    [429, { 'retry-after': '30' }, 30_000],
+    [503, { 'retry-after': '30' }, 30_000],
+    [503, { 'retry-after': inSeconds(90_000), date: inSeconds(89_940) }, 60_000],
+    [429, { 'retry-after': '999999999' }, 3_600_000],
+    [503, { 'retry-after': inSeconds(365 * 86_400) }, 3_600_000],
+  ])('ends the call with status %d when it exceeds the deadline: %j', async (status, headers, retryAfterMs) => {
+    const { calls, failure } = carrierThat(() => failing(status, headers));
+    expect(await failure()).toMatchObject({ kind: 'unavailable', retryAfterMs });
+    expect(calls).toHaveLength(1);
+  });
+
+  test.each(['soon', '-5', '1.5', 'Tue, 99 Mar 2026 12:00:01 GMT', 'Tue, 10 Mar 2020 12:00:01 GMT', '0'])(
+    'does not delay the second attempt when it is invalid or has passed: %s',
+    async (value) => {
+      const headers = { 'retry-after': value };
+      const { calls, start } = carrierThat((_, count) => (count === 1 ? failing(429, headers) : created()));
+      expect(await start()).toMatchObject({ kind: 'accepted' });
+      expect(calls).toHaveLength(2);
+    },
+  );
+});
+
+describe('the circuit breaker', () => {
+  test('opens for submissions and not for lookups', async () => {
+    const { calls, failure } = carrierThat((method) => failing(method === 'GET' ? 404 : 500), { breakerMs: 60_000 });
+    for (let attempt = 0; attempt < 3; attempt += 1) await failure(true);
+    const posts = () => calls.filter((call) => call.startsWith('POST')).length;
+    expect(posts()).toBe(testCarrier.breakerFailures);
+    const lookups = calls.length - posts();
+    expect(await failure(true)).toMatchObject({ kind: 'unavailable', wasAsked: false });
+    expect([posts(), calls.length - posts()]).toEqual([testCarrier.breakerFailures, lookups + 1]);
+  });
+
+  test('reports the status of the carrier for the call that opens it', async () => {
     const policy = { attempts: 3, breakerFailures: 2, breakerMs: 60_000 };
-    const { carrier, calls } = carrierThat(() => new Response(null, { status: 500 }), policy);
-    expect(await failureOf(carrier.start(application, false))).toMatchObject({
-      code: 'unavailable 500',
-      wasAsked: true,
-    });
-    expect(calls).toHaveLength(2);
-    expect(await failureOf(carrier.start(application, false))).toMatchObject({ wasAsked: false });
+    const { calls, failure } = carrierThat(() => failing(500), policy);
+    expect(await failure()).toMatchObject({ code: 'unavailable 500', wasAsked: true });
+    expect(await failure()).toMatchObject({ wasAsked: false });
     expect(calls).toHaveLength(2);
   });
+
+  test('closes again after the break', async () => {
+    let isMended = false;
+    const policy = { attempts: 1, breakerFailures: 1, breakerMs: 20 };
+    const { calls, start, failure } = carrierThat(() => (isMended ? created() : failing(500)), policy);
+    await failure();
+    isMended = true;
+    await until(() => start().then(Boolean, () => false));
+    await start();
+    expect(calls).toHaveLength(3);
+  });
+});
+
+describe('the service with the sandbox carrier', () => {
+  test('returns the prices of the tariff', async () => {
+    const { call } = await createTestApp({ carrier: (await startSandbox()).carrier() });
+    for (const state of ['VA', 'PW']) {
+      const body = { ...applicant, state };
+      const response = await call('POST', '/v2/private/ltc/totalCoverage', { as: state, body });
+      const { partner } = v.parse(UserBody, response.body).user.purchase;
+      expect(partner?.pricing).toMatchObject(priceApplication({ ageYears: 45, gender: 'Female', state }));
+    }
+  });
+
+  test.each([
+    ['Slow', 504, 'carrier-timeout', true],
+    ['Dropped', 503, 'carrier-unavailable', true],
+    ['Broken', 503, 'carrier-unavailable', true],
+    ['Busy', 503, 'carrier-unavailable', false],
+    ['Garbled', 502, 'carrier-bad-answer', true],
+    ['Huge', 502, 'carrier-bad-answer', true],
+    ['Declined', 422, 'carrier-declined', false],
+    ['Notfiled', 422, 'carrier-declined', false],
+  ])(
+    'after the failure %s, a repeat and the reconciler get the first number',
+    async (lastName, status, slug, isAccepted) => {
+      const sandbox = await startSandbox();
+      const carrier = sandbox.carrier({ breakerFailures: 100, timeoutMs: lastName === 'Slow' ? 100 : 5_000 });
+      const testApp = await createTestApp({ carrier });
+      const start = (as: string) =>
+        testApp.call('POST', '/v2/private/ltc/totalCoverage', { as, body: { ...applicant, lastName } });
+      const list = async (as: string) => {
+        const { body } = await testApp.call('GET', '/v2/private/user/applications', { as });
+        return v.parse(ApplicationsBody, body).data.applications;
+      };
+      const failed = await Promise.all(['ada', 'bob'].map(start));
+      for (const each of failed) expect(each).toMatchObject({ status, body: { type: `/problems/${slug}` } });
+      if (lastName === 'Busy') expect(failed[0]?.headers.get('retry-after')).toBe('1');
+      expect(await sandbox.store.count()).toBe(isAccepted ? 2 : 0);
+      if (!isAccepted) return;
+      expect((await start('ada')).status).toBe(200);
+      testApp.now = new Date(testApp.now.getTime() + 5_000);
+      expect(await coverageServiceOf(testApp, carrier).reconcile('one', () => false)).toBe(1);
+      const settled = [...(await list('ada')), ...(await list('bob'))];
+      expect(settled.map(({ state, appNumber }) => `${state} ${appNumber}`).sort()).toEqual([
+        'submitted 100001',
+        'submitted 100002',
+      ]);
+      expect(await sandbox.store.count()).toBe(2);
+    },
+  );
 });

@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
-import type { Condition } from '../../../src/modules/matching/catalog-model';
-import { compileCondition } from '../../../src/modules/matching/catalog-model';
+import { type Comparison, type Condition, compileCondition } from '../../../src/modules/matching/catalog-model';
 import type { FactName, Facts, FactValue } from '../../../src/modules/matching/facts';
 import {
   compileCatalog,
@@ -12,6 +11,7 @@ import {
   type StoredProduct,
   type StoredRule,
 } from '../../../src/modules/matching/match';
+import type { Matches } from '../../../src/modules/matching/model';
 
 /** Few facts with few values, so that rules often apply. */
 const factValues: Record<'age' | 'tobacco' | 'gender' | 'lifeInsurance.billsAndDebt', fc.Arbitrary<FactValue>> = {
@@ -21,15 +21,14 @@ const factValues: Record<'age' | 'tobacco' | 'gender' | 'lifeInsurance.billsAndD
   'lifeInsurance.billsAndDebt': fc.subarray(['cc', 'auto']),
 };
 
-const person: fc.Arbitrary<Facts> = fc.record(factValues, { requiredKeys: [] }).map(
-  (known) =>
-    new Map<FactName, FactValue>(
-      (['age', 'tobacco', 'gender', 'lifeInsurance.billsAndDebt'] as const).flatMap((name) => {
-        const value = known[name];
-        return value === undefined ? [] : [[name, value] as const];
-      }),
-    ),
-);
+const names = ['age', 'tobacco', 'gender', 'lifeInsurance.billsAndDebt'] as const;
+
+const person: fc.Arbitrary<Facts> = fc
+  .record(factValues, { requiredKeys: [] })
+  .map(
+    (known) =>
+      new Map<FactName, FactValue>(names.flatMap((name) => (known[name] === undefined ? [] : [[name, known[name]]]))),
+  );
 
 const comparison: fc.Arbitrary<Condition> = fc.oneof(
   fc.integer({ min: 60, max: 85 }).map((atLeast) => ({ fact: 'age' as const, atLeast })),
@@ -95,14 +94,26 @@ const catalog = fc
     };
   });
 
-const run = (property: Parameters<typeof fc.assert>[0]) => fc.assert(property, { numRuns: 500 });
+const run = (property: Parameters<typeof fc.assert>[0]) => fc.assert(property, { numRuns: 300 });
+
+const allOf = ({ bestMatch, remainingMatches }: Matches) => [
+  ...(bestMatch === null ? [] : [bestMatch]),
+  ...remainingMatches,
+];
+
+function shuffle<Item>(items: readonly Item[], seed: number): Item[] {
+  return items
+    .map((item, index) => ({ item, key: Bun.hash(`${seed}-${index}`) }))
+    .sort((left, right) => (left.key < right.key ? -1 : 1))
+    .map(({ item }) => item);
+}
 
 describe('match', () => {
   test('ranks every active product once, by score, with the best eligible product first', () => {
     run(
       fc.property(person, catalog, (facts, stored) => {
         const { bestMatch, remainingMatches } = match(facts, compileCatalog(stored), true);
-        const all = [...(bestMatch === null ? [] : [bestMatch]), ...remainingMatches];
+        const all = allOf({ bestMatch, remainingMatches });
         const active = stored.products.filter(({ isActive }) => isActive).map(({ id }) => id);
         expect(all.map(({ id }) => id).sort()).toEqual(active.sort());
         for (const [index, { score }] of all.entries()) {
@@ -129,8 +140,7 @@ describe('match', () => {
   test('returns scores that equal points plus penalty, with at most two decimals and never -0', () => {
     run(
       fc.property(person, catalog, (facts, stored) => {
-        const { bestMatch, remainingMatches } = match(facts, compileCatalog(stored), true);
-        for (const { score, explanation } of [...(bestMatch === null ? [] : [bestMatch]), ...remainingMatches]) {
+        for (const { score, explanation } of allOf(match(facts, compileCatalog(stored), true))) {
           const points = (explanation?.rules ?? []).map((each) => Math.round(each.points * 100));
           const sum = points.reduce((left, right) => left + right, Math.round((explanation?.penalty ?? 0) * 100));
           expect(Math.round(score * 100)).toBe(sum);
@@ -182,11 +192,8 @@ describe('match', () => {
         before.delete('age');
         const after = new Map(before).set('age', age);
         const compiled = compileCatalog(stored);
-        const outcomes = (known: Facts) => {
-          const { bestMatch, remainingMatches } = match(known, compiled, true);
-          const all = [...(bestMatch === null ? [] : [bestMatch]), ...remainingMatches];
-          return new Map(all.map(({ id, explanation }) => [id, explanation]));
-        };
+        const outcomes = (known: Facts) =>
+          new Map(allOf(match(known, compiled, true)).map(({ id, explanation }) => [id, explanation]));
         const [early, late] = [outcomes(before), outcomes(after)];
         for (const product of stored.products) {
           for (const [index, { when }] of product.rules.entries()) {
@@ -199,38 +206,110 @@ describe('match', () => {
   });
 });
 
-describe('match with equal scores', () => {
-  const tied = (ids: readonly number[], position: (index: number) => number) =>
-    compileCatalog({
-      version: 1,
-      penaltyHundredths: 1,
-      conditions: [],
-      products: ids.map((id, index) => ({
-        id,
-        position: position(index),
-        productName: '',
-        productWrapper: '',
-        productIcon: '',
-        isActive: true,
-        disqualifiers: [],
-        rules: [],
-      })),
+describe('match of products with given points', () => {
+  const ranked = (
+    points: Readonly<Record<string, number>>,
+    disqualified: string,
+    placeOf = (index: number): [id: number, position: number] => [index, index],
+  ) => {
+    const products = Object.entries(points).map(([name, each], index) => {
+      const [id, position] = placeOf(index);
+      return {
+        ...{ id, position, productName: name, productWrapper: '', productIcon: '', isActive: true },
+        disqualifiers: [disqualified.includes(name) ? 'always' : 'never'],
+        rules: [
+          { ...always, id: 'base', pointsHundredths: each * 100, textList: 'negatives' as const, text: '', reason: '' },
+        ],
+      };
     });
-  const order = (compiled: ReturnType<typeof tied>) => {
-    const { bestMatch, remainingMatches } = match(new Map(), compiled);
-    return [bestMatch?.id, ...remainingMatches.map(({ id }) => id)];
+    const conditions = [
+      { code: 'always', ...always },
+      { code: 'never', when: { any: [] } },
+    ];
+    const catalog = compileCatalog({ version: 1, penaltyHundredths: penaltyOf(products), conditions, products });
+    return allOf(match(new Map(), catalog)).map(({ productName, score }) => `${productName} ${score}`);
   };
+  const always = { when: { all: [] } };
 
-  test('orders products by catalogue position, then by id', () => {
-    expect(order(tied([30, 10, 20], (index) => index))).toEqual([30, 10, 20]);
-    expect(order(tied([30, 10, 20], (index) => 2 - index))).toEqual([20, 10, 30]);
-    expect(order(tied([30, 10, 20], () => 0))).toEqual([10, 20, 30]);
+  test.each([
+    [{ A: 1, B: 3, C: 2 }, '', ['B 3', 'C 2', 'A 1']],
+    [{ A: 1, B: 3, C: 2 }, 'ABC', ['B -0.01', 'C -1.01', 'A -2.01']],
+    [{ A: -50, B: 100 }, 'B', ['A -50', 'B -50.01']],
+    [{ A: 0 }, 'A', ['A -0.01']],
+    [{ A: 5, B: 5 }, 'AB', ['A -0.01', 'B -0.01']],
+    [{}, '', []],
+  ])('ranks %j with the disqualified %j', (points, disqualified, expected) => {
+    expect(ranked(points, disqualified)).toEqual(expected);
+  });
+
+  test('orders equal scores by catalogue position, then by id', () => {
+    const ids = [30, 10, 20];
+    const order = (position: (index: number) => number) =>
+      ranked({ A: 0, B: 0, C: 0 }, '', (index) => [ids[index] ?? 0, position(index)]);
+    expect(order((index) => index)).toEqual(['A 0', 'B 0', 'C 0']);
+    expect(order((index) => 2 - index)).toEqual(['C 0', 'B 0', 'A 0']);
+    expect(order(() => 0)).toEqual(['B 0', 'C 0', 'A 0']);
   });
 });
 
-function shuffle<Item>(items: readonly Item[], seed: number): Item[] {
-  return items
-    .map((item, index) => ({ item, key: Bun.hash(`${seed}-${index}`) }))
-    .sort((left, right) => (left.key < right.key ? -1 : 1))
-    .map(({ item }) => item);
-}
+const facts = (entries: readonly (readonly [FactName, FactValue])[]): Facts => new Map(entries);
+const holds = (condition: Condition, known: Facts) => compileCondition(condition).holds(known);
+
+const yes: Comparison = { fact: 'tobacco', is: true };
+const no: Comparison = { fact: 'tobacco', is: false };
+const open: Comparison = { fact: 'inCare', is: true };
+const smoker = facts([['tobacco', true]]);
+
+describe('compileCondition', () => {
+  test.each<[name: string, condition: Condition, expected: boolean | undefined]>([
+    ['all of nothing', { all: [] }, true],
+    ['any of nothing', { any: [] }, false],
+    ['true and true', { all: [yes, yes] }, true],
+    ['true and false', { all: [yes, no] }, false],
+    ['true and unknown', { all: [yes, open] }, undefined],
+    ['false and unknown', { all: [no, open] }, false],
+    ['unknown and false', { all: [open, no] }, false],
+    ['true or unknown', { any: [yes, open] }, true],
+    ['unknown or true', { any: [open, yes] }, true],
+    ['false or unknown', { any: [no, open] }, undefined],
+    ['false or false', { any: [no, no] }, false],
+    ['not true', { not: yes }, false],
+    ['not unknown', { not: open }, undefined],
+    ['not (unknown and false)', { not: { all: [open, no] } }, true],
+  ])('uses three-valued logic: %s', (_, condition, expected) => {
+    expect(holds(condition, smoker)).toBe(expected);
+  });
+
+  test('lists every fact it reads once', () => {
+    const { reads } = compileCondition({ all: [yes, { any: [no, open] }, { not: { fact: 'age', atLeast: 5 } }] });
+    expect([...reads].sort()).toEqual(['age', 'inCare', 'tobacco']);
+  });
+
+  test.each<[comparison: Comparison, value: FactValue, expected: boolean]>([
+    [{ fact: 'age', atLeast: 65 }, 64, false],
+    [{ fact: 'age', atLeast: 65 }, 65, true],
+    [{ fact: 'age', atMost: 65 }, 65, true],
+    [{ fact: 'age', atMost: 65 }, 66, false],
+    [{ fact: 'age', above: 65 }, 65, false],
+    [{ fact: 'age', above: 65 }, 66, true],
+    [{ fact: 'age', below: 65 }, 65, false],
+    [{ fact: 'age', below: 65 }, 64, true],
+    [{ fact: 'age', atLeast: 0 }, 0, true],
+    [{ fact: 'gender', is: 'Male' }, 'Male', true],
+    [{ fact: 'gender', is: 'Male' }, 'Female', false],
+    [{ fact: 'tobacco', is: false }, false, true],
+    [{ fact: 'tobacco', is: false }, true, false],
+    [{ fact: 'state', isOneOf: ['NY', 'CA'] }, 'CA', true],
+    [{ fact: 'state', isOneOf: ['NY', 'CA'] }, 'VA', false],
+    [{ fact: 'lifeInsurance.billsAndDebt', includes: 'cc' }, ['auto', 'cc'], true],
+    [{ fact: 'lifeInsurance.billsAndDebt', includes: 'cc' }, [], false],
+    [{ fact: 'lifeInsurance.billsAndDebt', includesAnyOf: ['cc', 'other'] }, ['other'], true],
+    [{ fact: 'lifeInsurance.billsAndDebt', includesAnyOf: ['cc', 'other'] }, ['auto'], false],
+    [{ fact: 'lifeInsurance.billsAndDebt', isEmpty: true }, [], true],
+    [{ fact: 'lifeInsurance.billsAndDebt', isEmpty: true }, ['cc'], false],
+    [{ fact: 'lifeInsurance.billsAndDebt', isEmpty: false }, ['cc'], true],
+  ])('compares %j with %j as %p', (comparison, value, expected) => {
+    expect(holds(comparison, facts([[comparison.fact, value]]))).toBe(expected);
+    expect(holds(comparison, facts([]))).toBeUndefined();
+  });
+});
