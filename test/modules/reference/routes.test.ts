@@ -1,9 +1,11 @@
 import { describe, expect, test } from 'bun:test';
 import { eq } from 'drizzle-orm';
 import * as v from 'valibot';
+import type { Database } from '../../../src/db/client';
 import { referenceLists, referenceOptions } from '../../../src/db/schema/lists';
 import { createReferenceStore, HealthAndCareBody } from '../../../src/modules/reference/store';
 import { createTestApp } from '../../support/app';
+import { temporaryDatabase } from '../../support/database';
 
 const path = '/v2/private/healthAndCare/';
 
@@ -72,30 +74,28 @@ describe('GET /v2/private/healthAndCare/', () => {
 });
 
 describe('reference list seed', () => {
-  test('changes nothing when repeated and restores changed and deleted rows', async () => {
-    const { db } = await createTestApp();
-    const rows = () => db.select().from(referenceOptions).orderBy(referenceOptions.list, referenceOptions.id);
-    const shipped = await rows();
-    await createReferenceStore(db).seed();
-    expect(await rows()).toEqual(shipped);
-    await db.update(referenceOptions).set({ title: 'Changed' }).where(eq(referenceOptions.list, 'food'));
-    await db.delete(referenceOptions).where(eq(referenceOptions.list, 'rest'));
-    await createReferenceStore(db).seed();
-    expect(await rows()).toEqual(shipped);
-  });
-
-  test('restores a deleted list and a title that lost one letter', async () => {
-    const { db } = await createTestApp();
-    const listNames = () => db.select().from(referenceLists).orderBy(referenceLists.name);
-    const seeded = { lists: await listNames(), options: await db.select().from(referenceOptions) };
+  test.each<[name: string, loss: (db: Database) => unknown]>([
+    ['nothing', () => undefined],
+    [
+      'a changed list',
+      (db) => db.update(referenceOptions).set({ title: 'X' }).where(eq(referenceOptions.list, 'food')),
+    ],
+    ['deleted options', (db) => db.delete(referenceOptions).where(eq(referenceOptions.list, 'rest'))],
+    ['a deleted list', (db) => db.delete(referenceLists).where(eq(referenceLists.name, 'food'))],
+    [
+      'a title without its last letter',
+      (db) => db.update(referenceOptions).set({ title: 'Gardenin' }).where(eq(referenceOptions.title, 'Gardening')),
+    ],
+  ])('restores %s', async (_, loss) => {
+    const { db } = await temporaryDatabase();
+    const stored = async () => ({
+      lists: await db.select().from(referenceLists).orderBy(referenceLists.name),
+      options: await db.select().from(referenceOptions).orderBy(referenceOptions.list, referenceOptions.id),
+    });
+    const seeded = await stored();
     await db.$client.execute('PRAGMA foreign_keys = OFF');
-    for (const loss of [
-      () => db.delete(referenceLists).where(eq(referenceLists.name, 'food')),
-      () => db.update(referenceOptions).set({ title: 'Gardenin' }).where(eq(referenceOptions.title, 'Gardening')),
-    ]) {
-      await loss();
-      await createReferenceStore(db).seed();
-      expect({ lists: await listNames(), options: await db.select().from(referenceOptions) }).toEqual(seeded);
-    }
+    await loss(db);
+    await createReferenceStore(db).seed();
+    expect(await stored()).toEqual(seeded);
   });
 });
