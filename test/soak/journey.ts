@@ -1,5 +1,3 @@
-import { soakToken } from './service';
-
 /** A request of a journey with its expected statuses. */
 export interface Step {
   readonly name: string;
@@ -96,9 +94,3 @@ const refused: readonly Step[] = [
   },
   { ...post('too large', '/user/profile', {}, [413]), body: JSON.stringify({ firstName: 'x'.repeat(300_000) }) },
 ];
-
-/** Tokens of `people` users and of the demo manager. */
-export async function tokensOf(people: number): Promise<{ person: readonly string[]; manager: string }> {
-  const person = await Promise.all(Array.from({ length: people }, (_, index) => soakToken(`soak-${index}`)));
-  return { person, manager: await soakToken('demo-manager', ['salesManager']) };
-}
