@@ -3,32 +3,18 @@ import { cpus } from 'node:os';
 import { Command, Option } from 'commander';
 import { toTable } from '../../src/cli/output';
 import { cleanUp } from '../support/resources';
-import { compareStarts } from './cold-start';
-import { measureCoverage } from './coverage';
-import { compareEncryption } from './encryption';
-import { type Figure, hasReached } from './figure';
-import { compareServers } from './http';
-import { measureMemory } from './memory';
-import { compareLedgers } from './monthly-glance';
-import { comparePages } from './pages';
-import { compareRemoteSaves } from './remote';
-import { compareReplicas } from './replica';
-import { compareRequestCosts } from './request-cost';
-import { startServers } from './servers';
-import { requireWrk } from './wrk';
+import { hasSqld } from '../support/servers';
+import { comparePages, compareRemoteSaves, compareReplicas, compareStarts } from './databases';
+import type { Figure, Settings } from './load';
+import { compareServers } from './routes';
 
-const groups = [
-  'http',
-  'coverage',
-  'cost',
-  'page',
-  'remote',
-  'replica',
-  'cold',
-  'memory',
-  'glance',
-  'encryption',
-] as const;
+const groups = {
+  http: compareServers,
+  page: comparePages,
+  ...(hasSqld ? { remote: compareRemoteSaves, replica: compareReplicas } : {}),
+  cold: compareStarts,
+} satisfies Record<string, (settings: Settings) => Promise<Figure[]>>;
+
 const count = (text: string) => Math.max(1, Math.trunc(Number(text)) || 1);
 const options = new Command('bench')
   .description(
@@ -37,65 +23,40 @@ const options = new Command('bench')
   .option('--rounds <count>', 'rounds of each case; the median counts', count, 3)
   .option('--seconds <count>', 'seconds of each round', count, 5)
   .option('--warm-up <count>', 'seconds of load before the first round of a case', count, 6)
-  .addOption(new Option('--only <groups...>', 'leave out the others').choices(groups))
+  .option('--quick', 'one round of a second, to see that everything runs')
+  .addOption(new Option('--only <groups...>', 'leave out the others').choices(Object.keys(groups)))
   .option('--json <file>', 'write the figures to a file')
   .parse()
-  .opts<{ rounds: number; seconds: number; warmUp: number; only?: (typeof groups)[number][]; json?: string }>();
-
+  .opts<{ rounds: number; seconds: number; warmUp: number; quick?: true; only?: string[]; json?: string }>();
+const sizes = options.quick ? { rounds: 1, seconds: 1, warmUp: 1 } : options;
 const report = (name: string) => void process.stderr.write(`${name}\n`);
-const isAsked = (group: (typeof groups)[number]) => options.only?.includes(group) ?? true;
 
-async function measureAll(): Promise<Figure[]> {
-  const figures: Figure[] = [];
-  if (isAsked('http') || isAsked('coverage')) {
-    const servers = await startServers();
-    if (isAsked('http')) figures.push(...(await compareServers(servers, { ...options, report })));
-    if (isAsked('coverage')) figures.push(await measureCoverage(servers.service, options.seconds));
-    await cleanUp();
-  }
-  if (isAsked('cost')) {
-    figures.push(...(await compareRequestCosts(report)));
-    await cleanUp();
-  }
-  if (isAsked('page')) figures.push(...(await comparePages(options, report)));
-  if (isAsked('remote')) figures.push(...(await compareRemoteSaves(options.rounds, report)));
-  if (isAsked('replica')) {
-    figures.push(...(await compareReplicas(options, report)));
-    await cleanUp();
-  }
-  if (isAsked('cold')) figures.push(await compareStarts(report));
-  if (isAsked('memory')) figures.push(...(await measureMemory(report)));
-  if (isAsked('glance')) figures.push(...(await compareLedgers(report)));
-  if (isAsked('encryption')) figures.push(...(await compareEncryption(options, report)));
-  return figures;
-}
-
-function toRow(figure: Figure): string[] {
-  const { name, requestsPerSecond, p50Ms, p99Ms, errors, beside = '', value, unit, atLeast, atMost } = figure;
-  const number = (given: number | undefined, digits: number) => given?.toFixed(digits) ?? '';
-  const goal = [atLeast === undefined ? [] : `≥ ${atLeast}`, atMost === undefined ? [] : `≤ ${atMost}`]
-    .flat()
-    .join(' ');
+function toRow({ name, requestsPerSecond, p50Ms, p99Ms, errors, beside, value, atLeast, atMost }: Figure): string[] {
+  const goal = atLeast === undefined ? (atMost === undefined ? '' : `≤ ${atMost}`) : `≥ ${atLeast}`;
+  const isMissed = value < (atLeast ?? value) || value > (atMost ?? value);
+  const numbers = [requestsPerSecond?.toFixed(0), p50Ms?.toFixed(1), p99Ms?.toFixed(1), errors?.toString()];
   return [
     name,
-    number(requestsPerSecond, 0),
-    number(p50Ms, 1),
-    number(p99Ms, 1),
-    String(errors ?? ''),
+    ...numbers.map((text) => text ?? ''),
     beside,
-    `${value.toFixed(unit === '×' ? 2 : 0)} ${unit}`,
-    goal && !hasReached(figure) ? `${goal}, missed` : goal,
+    `${value.toFixed(2)} ×`,
+    isMissed ? `${goal}, missed` : goal,
   ];
 }
 
-requireWrk();
+for (const program of ['wrk', 'node']) if (Bun.which(program) === null) throw new Error(`${program} is not installed`);
 try {
-  const figures = await measureAll();
+  const figures: Figure[] = [];
+  for (const [name, compare] of Object.entries(groups)) {
+    if (options.only?.includes(name) === false) continue;
+    figures.push(...(await compare({ ...sizes, report })));
+    await cleanUp();
+  }
   const machine = `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, Bun ${Bun.version}`;
   const header = ['case', 'requests/s', 'p50 ms', 'p99 ms', 'errors', 'beside', 'result', 'goal'];
   process.stdout.write(`${machine}\n\n${toTable(header, figures.map(toRow))}\n`);
   if (options.json !== undefined) {
-    await Bun.write(options.json, `${JSON.stringify({ machine, date: new Date(), ...options, figures }, null, 2)}\n`);
+    await Bun.write(options.json, `${JSON.stringify({ machine, date: new Date(), ...sizes, figures }, null, 2)}\n`);
   }
 } finally {
   await cleanUp();
