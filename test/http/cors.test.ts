@@ -1,111 +1,196 @@
 import { describe, expect, test } from 'bun:test';
+import * as v from 'valibot';
+import { readConfig } from '../../src/config/settings';
 import { createRateLimits } from '../../src/http/rate-limits';
-import { createTestApp, testConfig } from '../support/app';
+import { createTestApp, type TestApp, type TestResponse, testConfig } from '../support/app';
 import { privateRoutes } from '../support/contract';
 
 const origin = 'https://app.example.com';
 const config = { ...testConfig, corsOrigins: [origin, 'http://localhost:5173'] };
-const testApp = await createTestApp({ config });
-const preflight = {
-  origin,
-  'access-control-request-method': 'POST',
-  'access-control-request-headers': 'authorization,content-type,if-match',
-};
+const listed = await createTestApp({ config });
+const limitedTo = (perMinute: number) =>
+  createTestApp({ config, rateLimits: createRateLimits({ perMinute, trustedProxyCount: 0 }, () => 0) });
+const user = '/v2/private/user';
 
-describe('CORS for a listed origin', () => {
+function preflight({ call }: TestApp, from: string, requested?: string, path = '/v2/private/user/profile') {
+  const headers = { origin: from, 'access-control-request-method': 'POST' };
+  const more = requested === undefined ? {} : { 'access-control-request-headers': requested };
+  return call('OPTIONS', path, { headers: { ...headers, ...more } });
+}
+const corsHeadersOf = ({ headers }: TestResponse) =>
+  [...headers.keys()].filter((name) => name.startsWith('access-control-'));
+
+/** The origin in the log line of the last request, if it was refused. */
+async function refusedOrigin({ logLines }: TestApp): Promise<string | undefined> {
+  await new Promise((resolve) => setImmediate(resolve));
+  const line = logLines.findLast((each) => each.includes('"msg":"request"')) ?? '';
+  return v.parse(v.object({ refusedOrigin: v.optional(v.string()) }), JSON.parse(line)).refusedOrigin;
+}
+
+describe('preflight request of a listed origin', () => {
   test.each([...privateRoutes.map(({ path }) => path), '/nowhere', '/v2/private/nowhere', '/health/live'])(
-    'returns 204 for a preflight of %s',
+    'returns 204 for %s',
     async (path) => {
-      const response = await testApp.call('OPTIONS', path, { headers: preflight });
-      expect(response.status).toBe(204);
-      expect(response.text).toBe('');
-      expect(response.headers.get('access-control-allow-origin')).toBe(origin);
-      expect(response.headers.get('access-control-allow-methods')).toBe('GET, HEAD, POST');
-      expect(response.headers.get('access-control-allow-headers')).toBe('authorization, content-type, if-match');
-      expect(Number(response.headers.get('access-control-max-age'))).toBeGreaterThan(600);
-      expect(response.headers.get('vary')).toContain('Origin');
+      const { status, text, headers } = await preflight(listed, origin, 'authorization,content-type,if-match', path);
+      expect([status, text]).toEqual([204, '']);
+      expect(headers.get('access-control-allow-origin')).toBe(origin);
+      expect(headers.get('access-control-allow-methods')).toBe('GET, HEAD, POST');
+      expect(headers.get('access-control-allow-headers')).toBe('authorization, content-type, if-match');
+      expect(Number(headers.get('access-control-max-age'))).toBeGreaterThan(600);
+      expect(headers.get('vary')).toContain('Origin');
     },
   );
 
-  test('adds CORS headers to every response, also to errors', async () => {
-    const limited = await createTestApp({
-      config,
-      rateLimits: createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => performance.now()),
-    });
-    const read = (as?: string) =>
-      limited.call('GET', '/v2/private/user', { headers: { origin }, ...(as === undefined ? {} : { as }) });
-    const save = () => limited.call('POST', '/v2/private/user/profile', { as: 'ada', body: {}, headers: { origin } });
-    const responses = [await read('ada'), await read(), await read(), await read(), await read()];
-    await limited.db.$client.execute(
-      "CREATE TRIGGER refused BEFORE INSERT ON users BEGIN SELECT RAISE(ABORT, 'refused'); END",
-    );
-    responses.push(await save());
-    limited.db.$client.close();
-    responses.push(await read('ada'));
-    expect(responses.map(({ status }) => status)).toEqual([404, 401, 401, 401, 429, 500, 503]);
-    for (const { headers } of responses) {
-      expect(headers.get('access-control-allow-origin')).toBe(origin);
-      const exposed = headers.get('access-control-expose-headers')?.toLowerCase().split(', ');
-      expect(exposed).toEqual(
-        expect.arrayContaining(['etag', 'x-request-id', 'retry-after', 'ratelimit', 'ratelimit-policy']),
-      );
-      expect(headers.get('access-control-allow-credentials')).toBeNull();
-    }
-  });
-
-  test('returns 204 for a preflight when the address has reached its rate limit', async () => {
-    const limited = await createTestApp({
-      config,
-      rateLimits: createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => performance.now()),
-    });
-    for (let count = 0; count < 3; count += 1) await limited.call('GET', '/nowhere');
-    expect((await limited.call('GET', '/nowhere')).status).toBe(429);
-    expect((await limited.call('OPTIONS', '/v2/private/user', { headers: preflight })).status).toBe(204);
-  });
-});
-
-describe('CORS for another origin', () => {
   test.each([
-    'https://evil.example',
-    'null',
-    'http://app.example.com',
-    'https://app.example.com:444',
-    'https://app.example.com.evil.example',
-    'https://sub.app.example.com',
-    'HTTPS://APP.EXAMPLE.COM',
-    `${origin}/`,
-    `${origin}, https://evil.example`,
-    '',
-  ])('adds no CORS headers: %p', async (other) => {
-    for (const method of ['GET', 'OPTIONS']) {
-      const response = await testApp.call(method, '/v2/private/healthAndCare/', {
-        as: 'ada',
-        headers: { ...preflight, origin: other },
-      });
-      expect(response.status).toBe(method === 'GET' ? 200 : 405);
-      expect([...response.headers.keys()].filter((name) => name.startsWith('access-control-'))).toEqual([]);
-    }
+    ['authorization,content-type,sentry-trace,baggage', 'authorization, content-type, sentry-trace, baggage'],
+    ['x-datadog-origin, x-datadog-parent-id', 'x-datadog-origin, x-datadog-parent-id'],
+    ["x-!#$%&'*+.^_`|~", "x-!#$%&'*+.^_`|~"],
+    ['authorization,,x y,é,"a",x-ok,(x)', 'authorization, x-ok'],
+    [undefined, null],
+  ])('allows exactly the requested header names: %s', async (requested, allowed) => {
+    const { status, headers } = await preflight(listed, origin, requested);
+    expect([status, headers.get('access-control-allow-headers')]).toEqual([204, allowed]);
+  });
+
+  test('allows a bounded number of headers', async () => {
+    const names = Array.from({ length: 1_000 }, (_, index) => `x-${index}`).join();
+    const { headers } = await preflight(listed, origin, names);
+    expect(headers.get('access-control-allow-headers')?.split(', ')).toHaveLength(64);
+  });
+
+  test('returns 204 when the address has reached its rate limit', async () => {
+    const limited = await limitedTo(1);
+    await limited.call('GET', '/nowhere');
+    expect((await limited.call('GET', '/nowhere')).status).toBe(429);
+    expect((await preflight(limited, origin)).status).toBe(204);
   });
 });
 
-test('Vary contains Origin on every response when CORS is on', async () => {
-  for (const [method, path] of [
-    ['GET', '/v2/private/user'],
+test('every response to a listed origin has CORS headers, also errors', async () => {
+  const { call, db } = await limitedTo(3);
+  const read = (as?: string) => call('GET', user, { headers: { origin }, ...(as === undefined ? {} : { as }) });
+  const responses = [await read('ada'), await read(), await read(), await read(), await read()];
+  await db.$client.execute("CREATE TRIGGER refused BEFORE INSERT ON users BEGIN SELECT RAISE(ABORT, 'refused'); END");
+  responses.push(await call('POST', '/v2/private/user/profile', { as: 'ada', body: {}, headers: { origin } }));
+  db.$client.close();
+  responses.push(await read('ada'));
+  expect(responses.map(({ status }) => status)).toEqual([404, 401, 401, 401, 429, 500, 503]);
+  for (const { headers } of responses) {
+    expect(headers.get('access-control-allow-origin')).toBe(origin);
+    const exposed = headers.get('access-control-expose-headers')?.toLowerCase().split(', ');
+    const needed = ['etag', 'x-request-id', 'retry-after', 'ratelimit', 'ratelimit-policy'];
+    expect(exposed).toEqual(expect.arrayContaining(needed));
+    expect(headers.get('access-control-allow-credentials')).toBeNull();
+  }
+});
+
+describe('request of an origin that is not listed', () => {
+  test.each([
+    ['https://evil.example', 'https://evil.example'],
+    ['https://other.example:8443', 'https://other.example:8443'],
+    ['http://app.example.com', 'http://app.example.com'],
+    ['https://app.example.com:444', 'https://app.example.com:444'],
+    ['https://app.example.com.evil.example', 'https://app.example.com.evil.example'],
+    ['https://sub.app.example.com', 'https://sub.app.example.com'],
+    ['capacitor://localhost', 'capacitor://localhost'],
+    ['null', 'null'],
+    ['HTTPS://APP.EXAMPLE.COM', 'unlisted'],
+    [`${origin}/`, 'unlisted'],
+    [`${origin}, https://evil.example`, 'unlisted'],
+    [`https://${'a'.repeat(200)}.example`, 'unlisted'],
+    ['https://a.example","forged":"1', 'unlisted'],
+    ['Ada Byron', 'unlisted'],
+    ['', 'unlisted'],
+  ])('gets no CORS headers and has the origin in its log line: %s', async (other, logged) => {
+    const response = await listed.call('GET', '/v2/private/healthAndCare/', { as: 'ada', headers: { origin: other } });
+    expect([response.status, corsHeadersOf(response)]).toEqual([200, []]);
+    expect(await refusedOrigin(listed)).toBe(logged);
+  });
+
+  test.each(['/v2/private/user/profile', '/nowhere', '/health/ready'])(
+    'gets a preflight response that names CORS_ORIGINS: %s',
+    async (path) => {
+      const response = await preflight(listed, 'https://other.example:8443', 'authorization', path);
+      expect([404, 405]).toContain(response.status);
+      expect(response.body).toMatchObject({ detail: expect.stringContaining('CORS_ORIGINS') });
+      expect(corsHeadersOf(response)).toEqual([]);
+      expect(response.text).not.toContain('other.example');
+      expect(await refusedOrigin(listed)).toBe('https://other.example:8443');
+    },
+  );
+});
+
+test.each([{}, { origin }, { origin: 'https://localhost', host: 'localhost' }])(
+  'a request has no refused origin in its log line with the headers %j',
+  async (headers) => {
+    await listed.call('GET', user, { as: 'ada', headers });
+    expect(await refusedOrigin(listed)).toBeUndefined();
+  },
+);
+
+describe('CORS in development without CORS_ORIGINS', async () => {
+  const development = await createTestApp({ config: { ...testConfig, corsOrigins: readConfig({}).corsOrigins } });
+  const allowedOrigin = async (from: string) =>
+    (await development.call('GET', user, { as: 'ada', headers: { origin: from } })).headers.get(
+      'access-control-allow-origin',
+    );
+
+  test.each([
+    'http://localhost',
+    'http://localhost:5173',
+    'https://localhost:5173',
+    'http://127.0.0.1:3001',
+    'http://[::1]:65535',
+  ])('allows the page of %s', async (from) => {
+    expect((await preflight(development, from, 'authorization')).status).toBe(204);
+    expect(await allowedOrigin(from)).toBe(from);
+    expect(await refusedOrigin(development)).toBeUndefined();
+  });
+
+  test.each([
+    'http://localhost.example:5173',
+    'http://localhost:5173.example',
+    'http://127.0.0.1.example',
+    'http://evil.example:*',
+    'http://localhost:*',
+    'ws://localhost:5173',
+    'null',
+  ])('refuses the page of %s', async (from) => {
+    expect((await preflight(development, from)).status).toBe(405);
+    expect(await allowedOrigin(from)).toBeNull();
+  });
+});
+
+test('CORS allows no page in production without CORS_ORIGINS', () => {
+  const settings = { NODE_ENV: 'production', AUTH_SECRET: 'kI8sJd72bXqPz0VnM4tYwQe1RuA9cLf6', AUTH_ISSUER: 'i' };
+  const others = { AUTH_AUDIENCE: 'a', CARRIER_URL: 'https://c.example', CARRIER_API_KEY: 'k1', CHAT_ID: 'c' };
+  expect(readConfig({ ...settings, ...others, CHAT_TOKEN: 't-1' }).corsOrigins).toEqual([]);
+});
+
+describe('Vary', () => {
+  test.each([
+    ['GET', user],
     ['GET', '/health/live'],
     ['GET', '/nowhere'],
     ['GET', '/icons/term-life.svg'],
     ['OPTIONS', '/x'],
-  ])
-    expect((await testApp.call(method ?? '', path ?? '')).headers.get('vary')).toContain('Origin');
-  const lists = await testApp.call('GET', '/v2/private/healthAndCare/', { as: 'ada' });
-  expect(lists.headers.get('vary')).toBe('Authorization, Origin');
-});
+  ])('contains Origin when CORS is on: %s %s', async (method, path) => {
+    expect((await listed.call(method, path)).headers.get('vary')).toContain('Origin');
+  });
 
-test('responses have no CORS headers and no Vary: Origin when no origin is configured', async () => {
-  const plain = await createTestApp();
-  for (const method of ['GET', 'OPTIONS']) {
-    const { headers } = await plain.call(method, '/v2/private/user', { headers: preflight });
-    expect([...headers.keys()].filter((name) => name.startsWith('access-control-'))).toEqual([]);
-    expect(headers.get('vary') ?? '').not.toContain('Origin');
-  }
+  test('keeps Authorization next to Origin', async () => {
+    const { headers } = await listed.call('GET', '/v2/private/healthAndCare/', { as: 'ada' });
+    expect(headers.get('vary')).toBe('Authorization, Origin');
+  });
+
+  test('does not contain Origin, and no response has CORS headers, when no origin is configured', async () => {
+    const plain = await createTestApp();
+    for (const response of [
+      await preflight(plain, origin, undefined, user),
+      await plain.call('GET', user, { headers: { origin } }),
+    ]) {
+      expect(corsHeadersOf(response)).toEqual([]);
+      expect(response.headers.get('vary') ?? '').not.toContain('Origin');
+    }
+  });
 });

@@ -138,6 +138,13 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
   return testApp;
 }
 
+/** Listens on loopback until the end of the tests. */
+export function listen({ app }: { readonly app: Pick<App, 'listen' | 'server' | 'stop'> }): number {
+  app.listen({ port: 0, hostname: '127.0.0.1' });
+  atEnd(() => app.stop(true));
+  return app.server?.port ?? 0;
+}
+
 /** Calls a service at an address with tokens signed with `testSecret`. */
 export function callerOf(address: string): Call {
   return async (method, path, options) =>

@@ -1,0 +1,127 @@
+import { describe, expect, test } from 'bun:test';
+import { eq } from 'drizzle-orm';
+import * as v from 'valibot';
+import { openServiceDatabase } from '../../src/db/client';
+import { findDatabaseError } from '../../src/db/errors';
+import { acquireLease } from '../../src/db/queries';
+import { users } from '../../src/db/schema/people';
+import { neededMigration, schemaState } from '../../src/db/schema-check';
+import { createAuditStore } from '../../src/modules/audit/store';
+import { createPersonalDataStore } from '../../src/modules/privacy/store';
+import { seedDemo } from '../../src/seed';
+import { describeZone } from '../../src/shared/calendar';
+import { applicant, createTestApp, startSandbox, testOperator } from '../support/app';
+import { createCommandLine } from '../support/command';
+import { auditEventsOf, fillEvents } from '../support/database';
+import { atEnd } from '../support/resources';
+
+test('a cemetery has the same _id on every database and in every version', async () => {
+  const { call, db, now } = await createTestApp();
+  await seedDemo(db, now);
+  expect((await call('GET', '/v2/private/cemetery/all?limit=1', { as: 'reader' })).body).toMatchObject({
+    data: { cemeteries: [{ _id: 'fc74e5b57236a90e480110f5', name: 'Amber Hill Memorial Park' }] },
+  });
+});
+
+describe('audit log', () => {
+  test('records a refusal once an hour, also among other events of the user', async () => {
+    const testApp = await createTestApp();
+    const audit = createAuditStore(testApp.db);
+    const event = { userId: 'ada', actor: 'person', requestId: 'request-1' } as const;
+    await audit.record({ ...event, action: 'saved', now: 0 });
+    for (const now of [1, 2, 3_600_001, 3_600_002, 3_600_003])
+      await audit.recordRefusal({ ...event, action: 'refused', section: 'monthlyGlance', now });
+    const refusals = (await auditEventsOf(testApp, 'ada')).filter(({ action }) => action === 'refused');
+    expect(refusals.map(({ occurredAt }) => occurredAt)).toEqual([1, 3_600_002]);
+  });
+
+  test('returns each event once in its pages when many have the same timestamp', async () => {
+    const { db } = await createTestApp();
+    await fillEvents(db, 5_000, '1000');
+    const ids: number[] = [];
+    for await (const page of createAuditStore(db).pages({ userId: 'ada' })) ids.push(...page.map(({ id }) => id));
+    expect([ids.length, new Set(ids).size]).toEqual([2_500, 2_500]);
+  });
+});
+
+test('erasure of a user leaves no application id, including that of the superseded one', async () => {
+  const Applications = v.object({
+    data: v.object({ applications: v.array(v.object({ id: v.string(), supersedes: v.nullable(v.string()) })) }),
+  });
+  const sandbox = await startSandbox();
+  const { call, db, now } = await createTestApp({ carrier: sandbox.carrier() });
+  for (const lastName of ['Byron', 'King'])
+    await call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: { ...applicant, lastName } });
+  const { body } = await call('GET', '/v2/private/user/applications', { as: 'ada' });
+  const { applications } = v.parse(Applications, body).data;
+  expect(applications.map(({ supersedes }) => supersedes)).toEqual([applications[1]?.id ?? '', null]);
+
+  await createPersonalDataStore(db).erase('ada', { operator: testOperator, now });
+  const { rows } = await db.$client.execute('SELECT * FROM applications');
+  expect(rows.length).toBe(2);
+  for (const { id } of applications) expect(JSON.stringify(rows)).not.toContain(id);
+});
+
+test('a lease is free from the second in which it expires, and not before', async () => {
+  const { db } = await createTestApp();
+  const endsIn = (seconds: number) =>
+    db.$client.execute(`UPDATE leases SET expires_at = unixepoch() + ${seconds} WHERE name = 'work'`);
+  expect(await acquireLease(db, 'work', 'one', 30)).toBeTrue();
+  await endsIn(5);
+  expect(await acquireLease(db, 'work', 'two', 30)).toBeFalse();
+  await endsIn(0);
+  expect(await acquireLease(db, 'work', 'two', 30)).toBeTrue();
+});
+
+test('a schema fits when its oldest reader is this build', async () => {
+  const { db } = await createTestApp();
+  const fitWith = async (minReader: number) => {
+    await db.$client.execute(`UPDATE schema_compatibility SET min_reader = ${minReader}`);
+    return schemaState(db.$client);
+  };
+  expect(await fitWith(neededMigration)).toBe('compatible');
+  expect(await fitWith(neededMigration + 1)).toBe('too-new');
+});
+
+test('the database rejects a stored section that is not JSON', async () => {
+  const { call, db } = await createTestApp();
+  await call('POST', '/v2/private/user/profile', { as: 'holder', body: {} });
+  const broken = db.$client.execute("UPDATE users SET profile = '{' WHERE id = 'holder'");
+  await expect(broken).rejects.toMatchObject({ code: 'SQLITE_CONSTRAINT' });
+  expect(await db.select().from(users).where(eq(users.id, 'holder'))).toMatchObject([{ profile: null }]);
+});
+
+test.each([
+  [401, true],
+  [404, false],
+  [408, true],
+  [429, true],
+  [500, true],
+])('a response of %i from the database server counts as temporary: %p', async (status, isUnavailable) => {
+  const server = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('refused', { status }) });
+  atEnd(() => server.stop(true));
+  const db = await openServiceDatabase({ url: `http://127.0.0.1:${server.port}`, timeoutMs: 2_000 });
+  atEnd(() => db.$client.close());
+  const failure = findDatabaseError(await db.$client.execute('SELECT 1').catch((error: unknown) => error));
+  expect(failure?.isUnavailable).toBe(isUnavailable);
+});
+
+describe('time zone of reports', () => {
+  test.each([
+    ['UTC', '2026-01-15', 'UTC'],
+    ['America/New_York', '2026-01-15', 'America/New_York, now -05:00, -04:00 from 2026-03-08'],
+    ['America/New_York', '2026-07-01', 'America/New_York, now -04:00, -05:00 from 2026-11-01'],
+    ['Australia/Lord_Howe', '2026-01-15', 'Australia/Lord_Howe, now +11:00, +10:30 from 2026-04-05'],
+    ['Asia/Kathmandu', '2026-01-15', 'Asia/Kathmandu, now +05:45, without a change to come'],
+    ['Etc/GMT+5', '2026-01-15', 'Etc/GMT+5, now -05:00, without a change to come'],
+    ['Pacific/Kiritimati', '2026-01-15', 'Pacific/Kiritimati, now +14:00, without a change to come'],
+  ])('has its offset and next change in the description: %s at %s', (zone, date, expected) => {
+    expect(describeZone(zone, new Date(date))).toBe(expected);
+  });
+
+  test('appears in the output of doctor', async () => {
+    const { planning } = await createCommandLine({ REPORT_TIME_ZONE: 'Asia/Kathmandu' });
+    const zone = 'Asia/Kathmandu, now +05:45, without a change to come';
+    expect((await planning('doctor')).stdout).toContain(`months and ages in ${zone}`);
+  });
+});
