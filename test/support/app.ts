@@ -138,8 +138,14 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
   return testApp;
 }
 
-/** Listens on loopback until the end of the tests. */
-export function listen({ app }: { readonly app: Pick<App, 'listen' | 'server' | 'stop'> }): number {
+interface Listening {
+  listen(options: { port: number; hostname: string }): unknown;
+  stop(closeConnections: boolean): unknown;
+  readonly server: { readonly port?: number | undefined } | null;
+}
+
+/** Listens on loopback until the end of the tests, and returns the port. */
+export function listen({ app }: { readonly app: Listening }): number {
   app.listen({ port: 0, hostname: '127.0.0.1' });
   atEnd(() => app.stop(true));
   return app.server?.port ?? 0;
