@@ -24,6 +24,9 @@ const life = { flow: 'life' };
 const bob = { as: 'bob' };
 const limited = { status: 429, body: { type: '/problems/rate-limited' } };
 
+/** The app of the tests that store nothing. */
+const unchanged = await createCoverageApp();
+
 describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
   test.each(['ltc', 'life'])(
     'returns the number and prices of the carrier and saves the identity: %s',
@@ -107,7 +110,7 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
     [{ dateOfBirth: '2026-03-11' }, ['/dateOfBirth']],
     [{ ssn: '1' }, ['/ssn']],
   ])('returns 422 with pointers and stores nothing for %j', async (change, pointers) => {
-    const { testApp, db, carrier } = await createCoverageApp();
+    const { testApp, db, carrier } = unchanged;
     const body = change === null ? {} : { ...applicant, ...change };
     const response = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body });
     expect(response).toMatchObject({ status: 422, body: { errors: pointers.map((pointer) => ({ pointer })) } });
@@ -178,7 +181,7 @@ describe('the state of an applicant', () => {
   });
 
   test.each(['XX', 'FX', 'UM', 'A', 'AEE', 'АЕ'])('returns 422 for %j, which USPS does not have', async (state) => {
-    const { saveProfile } = await createCoverageApp();
+    const { saveProfile } = unchanged;
     expect(await saveProfile({ state })).toMatchObject({ status: 422, body: { errors: [{ pointer: '/state' }] } });
   });
 });
@@ -270,8 +273,7 @@ describe('Idempotency-Key', () => {
   });
 
   test('returns 422 when it has 256 characters', async () => {
-    const { start } = await createCoverageApp();
-    const response = await start({}, { headers: { 'idempotency-key': 'a'.repeat(256) } });
+    const response = await unchanged.start({}, { headers: { 'idempotency-key': 'a'.repeat(256) } });
     expect(response).toMatchObject({ status: 422, body: { errors: [{ pointer: 'idempotency-key' }] } });
   });
 });
@@ -378,8 +380,7 @@ describe('GET /v2/private/user/applications', () => {
     [undefined, 'user_id=?'],
     ['some-id', 'user_id=? AND created_at<?'],
   ])('searches an index after %p', async (after, columns) => {
-    const { db } = await createCoverageApp();
-    const plan = await explainFirst(db, (watched) =>
+    const plan = await explainFirst(unchanged.db, (watched) =>
       createApplicationStore(watched).listByUser({ userId: 'ada', limit: 20, after }),
     );
     expect(plan.join('\n')).toContain(`USING INDEX applications_by_user (${columns})`);

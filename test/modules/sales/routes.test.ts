@@ -40,6 +40,9 @@ async function setUp({ reportTimeZone = 'UTC', now = '2026-03-10T12:00:00Z' } = 
   };
 }
 
+/** The app of the tests that store nothing. */
+const unchanged = await setUp();
+
 describe(`GET ${path}`, () => {
   test('returns exactly the fields of the contract and the period', async () => {
     const { addStaff, sell, call } = await setUp();
@@ -72,8 +75,7 @@ describe(`GET ${path}`, () => {
   });
 
   test('returns zeros for every counselor in a month without data', async () => {
-    const { glance } = await setUp();
-    const { teamGlance, managerReport, counselorsReport } = await glance('?month=1999-01');
+    const { teamGlance, managerReport, counselorsReport } = await unchanged.glance('?month=1999-01');
     expect(teamGlance).toEqual({ glance: zeros, totalMonthlyEarnings: 0 });
     expect(managerReport).toEqual({ glance: { monthlyPlan: 0, semiAnnualPlan: 0, ...zeros }, totalEarnings: 0 });
     const none = { glance: zeros, totalMonthlyEarnings: 0 };
@@ -150,14 +152,14 @@ describe(`GET ${path}`, () => {
     ['a role in another case', 'boss', ['SalesManager']],
     ['a manager without the role', 'boss', []],
   ])('returns 403 for %s', async (_, as, callerRoles) => {
-    const { call } = await setUp();
+    const { call } = unchanged;
     const response = await call('?month=3', as, callerRoles);
     expect(response).toMatchObject({ status: 403, body: { type: '/problems/forbidden', code: 220 } });
     expect(response.text).not.toContain('Counselor');
   });
 
   test('returns 403 before it validates the query', async () => {
-    const { call } = await setUp();
+    const { call } = unchanged;
     expect((await call('?month=13', 'plain-user', [])).status).toBe(403);
     expect((await call('?month=13', 'outsider')).status).toBe(422);
   });
@@ -166,14 +168,14 @@ describe(`GET ${path}`, () => {
     ...['', '?month', '?month=', '?month=Setpember', '?month=13', '?month=0', '?month=Dezember', '?year=2026'],
     '?month=3&month=4',
   ])('returns 422 for the month of %j', async (query) => {
-    const { call } = await setUp();
+    const { call } = unchanged;
     expect(await call(query)).toMatchObject({ status: 422, body: { code: 201, errors: [{ pointer: 'month' }] } });
   });
 
   test.each(['?month=3&year=26', '?month=3&year=', '?month=2025-03&year=2026'])(
     'returns 422 for the year of %j',
     async (query) => {
-      const { call } = await setUp();
+      const { call } = unchanged;
       expect(await call(query)).toMatchObject({ status: 422, body: { errors: [{ pointer: 'year' }] } });
     },
   );
@@ -212,8 +214,7 @@ describe(`GET ${path}`, () => {
   });
 
   test('searches indexes and scans no table', async () => {
-    const { db } = await createTestApp();
-    const plan = await explainFirst(db, (watched) =>
+    const plan = await explainFirst(unchanged.testApp.db, (watched) =>
       createSalesStore(watched).findTeamMonth('boss', { from: 0, until: 1 }),
     );
     expect(plan.join('\n')).toContain(
