@@ -238,8 +238,8 @@ describe('personal data', () => {
       OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
       LOG_LEVEL: 'debug',
       AUTH_SECRET: testSecret,
-      DATABASE_TIMEOUT_MS: '100',
-      CARRIER_TIMEOUT_MS: '100',
+      DATABASE_TIMEOUT_MS: '1000',
+      CARRIER_TIMEOUT_MS: '1000',
       CARRIER_ATTEMPTS: '2',
       CARRIER_BREAKER_FAILURES: '1000',
     };
@@ -299,7 +299,7 @@ describe('personal data', () => {
     const beside = new SqliteDatabase(join(cwd, 'data/planning.db'));
     beside.run('PRAGMA busy_timeout = 2000');
     beside.run('BEGIN IMMEDIATE');
-    for (const { path, body } of requests) await send(path, { body: { ...body, firstName: canary('locked') } });
+    await Promise.all(requests.map(({ path, body }) => send(path, { body: { ...body, firstName: canary('locked') } })));
     beside.run('ROLLBACK');
     for (const kind of ['INSERT', 'UPDATE']) {
       beside.run(`CREATE TRIGGER refused_${kind} BEFORE ${kind} ON users BEGIN SELECT RAISE(ABORT, 'refused'); END`);

@@ -22,7 +22,7 @@ import { temporaryDatabase } from './database';
 import { atEnd, temporaryFolder } from './resources';
 
 /** Short timeouts, so that tests are fast. */
-export const testCarrier = { attempts: 2, timeoutMs: 300, breakerFailures: 5, breakerMs: 100 };
+export const testCarrier = { attempts: 2, timeoutMs: 5_000, breakerFailures: 5, breakerMs: 100 };
 
 export interface Sandbox {
   readonly store: SandboxStore;

@@ -10,7 +10,7 @@ const ltcCoverage = '/v2/private/ltc/totalCoverage';
 const lists = '/v2/private/healthAndCare/';
 const sandbox = await startSandbox();
 const testApp = await createTestApp({
-  carrier: sandbox.carrier({ attempts: 1, timeoutMs: 100, breakerFailures: 1_000 }),
+  carrier: sandbox.carrier({ attempts: 1, timeoutMs: 1_000, breakerFailures: 1_000 }),
 });
 const { call, db } = testApp;
 const tagOf = ({ headers }: TestResponse) => headers.get('etag') ?? '';
