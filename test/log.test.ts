@@ -1,110 +1,82 @@
 import { describe, expect, test } from 'bun:test';
-import { openSync } from 'node:fs';
+import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
-import { createLog, describeError } from '../src/log';
-import { programOf } from './support/artifacts';
-import { atEnd, freePort, temporaryFolder, until } from './support/resources';
+import { createLog, describeError, type Log, openLogOutput } from '../src/log';
+import { temporaryFolder, until } from './support/resources';
 
 const canary = 'Canary-4711';
-const main = await programOf('src/main');
-const Line = v.record(v.string(), v.unknown());
+const Lines = v.array(v.pipe(v.string(), v.endsWith('\n'), v.parseJson(), v.record(v.string(), v.unknown())));
 
-function loggingTo(lines: string[]) {
-  return createLog('debug', { write: (line) => lines.push(line) });
-}
-
-/** The single written line, parsed. */
-function only(lines: readonly string[]) {
-  expect(lines).toHaveLength(1);
-  expect(lines[0]?.trimEnd()).not.toContain('\n');
-  return v.parse(Line, JSON.parse(lines[0] ?? ''));
+/** The lines that `write` logs, parsed; each must be one line. */
+function logged(write: (log: Log) => void, level: Parameters<typeof createLog>[0] = 'debug') {
+  const lines: string[] = [];
+  write(createLog(level, { write: (line) => lines.push(line) }));
+  expect(lines.filter((line) => line.trimEnd().includes('\n'))).toEqual([]);
+  return v.parse(Lines, lines);
 }
 
 /** Hides the field types from the compiler, as a spread may. */
 const hidden = (fields: object): object => fields;
+const time = expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
 
 describe('log line', () => {
   test.each(['debug', 'info', 'warn', 'error', 'fatal'] as const)('has only listed fields at level %s', (level) => {
-    const lines: string[] = [];
     const fields = hidden({ [canary]: 1, firstName: canary, email: `${canary}@example.com`, settled: 3 });
-    loggingTo(lines)[level]({ ...fields, requestId: 'request-1' }, 'a text');
-    expect(only(lines)).toEqual({
-      level,
-      time: expect.any(String),
-      requestId: 'request-1',
-      settled: 3,
-      dropped: ['unlisted'],
-      msg: 'a text',
-    });
+    const line = { level, time, requestId: 'request-1', settled: 3, dropped: ['unlisted'], msg: 'a text' };
+    expect(logged((log) => log[level]({ ...fields, requestId: 'request-1' }, 'a text'))).toEqual([line]);
   });
 
   test.each([
-    ['requestId', `${canary} Ada`],
-    ['requestId', 'a\nb'.repeat(5)],
-    ['problem', canary],
-    ['problem', 'constructor'],
-    ['rules', [canary]],
-    ['errors', canary],
-    ['errors', [canary]],
-    ['frames', canary],
-    ['code', canary],
-    ['code', 'ADA'],
-    ['code', 'VA'],
-    ['code', '1951-07-19'],
-    ['code', 'SQLITE_BUSY: Ada'],
-    ['code', `SQLITE_${'A'.repeat(500)}`],
-    ['reason', canary],
-    ['endpoint', canary],
-    ['application', `${canary}@example.com`],
-    ['settled', 1.5],
-    ['durationMs', Number.NaN],
-    ['address', 'x'.repeat(1001)],
-    ['time', canary],
-    ['msg', canary],
-    ['__proto__', canary],
-  ])('drops %s with the value %p and reports only the field name', (name, value) => {
-    const lines: string[] = [];
-    loggingTo(lines).error(hidden(Object.fromEntries([[name, value]])), 'a text');
-    const { time, ...line } = only(lines);
-    const isListed = !['time', 'msg', '__proto__'].includes(name);
-    expect(line).toEqual({ level: 'error', dropped: [isListed ? name : 'unlisted'], msg: 'a text' });
-    expect(String(time)).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+    ['requestId', [`${canary} Ada`, 'a\nb'.repeat(5)]],
+    ['problem', [canary, 'constructor']],
+    ['rules', [[canary]]],
+    ['errors', [canary, [canary]]],
+    ['frames', [canary]],
+    ['code', [canary, 'ADA', 'VA', '1951-07-19', 'SQLITE_BUSY: Ada', `SQLITE_${'A'.repeat(500)}`]],
+    ['reason', [canary]],
+    ['endpoint', [canary]],
+    ['application', [`${canary}@example.com`]],
+    ['settled', [1.5]],
+    ['durationMs', [Number.NaN]],
+    ['address', ['x'.repeat(1001)]],
+    ['time', [canary]],
+    ['msg', [canary]],
+    ['__proto__', [canary]],
+  ])('drops %s with an invalid value and reports only the field name: %p', (name, values) => {
+    const dropped = ['time', 'msg', '__proto__'].includes(name) ? 'unlisted' : name;
+    for (const value of values) {
+      const lines = logged((log) => log.error(hidden(Object.fromEntries([[name, value]])), 'a text'));
+      expect(lines).toEqual([{ level: 'error', time, dropped: [dropped], msg: 'a text' }]);
+    }
   });
 
   test('accepts only constant messages and listed fields by its types', () => {
-    const lines: string[] = [];
-    const log = createLog('silent', { write: (line) => lines.push(line) });
     const text: string = canary;
-    // @ts-expect-error
-    log.info(text);
-    // @ts-expect-error
-    log.info(`the name is ${text}`);
-    // @ts-expect-error
-    log.info({ settled: 1 }, `the name is ${text}`);
-    // @ts-expect-error
-    log.info({ firstName: text }, 'a text');
-    // @ts-expect-error
-    log.info({ settled: text }, 'a text');
-    expect(lines).toEqual([]);
+    const write = (log: Log) => {
+      // @ts-expect-error
+      log.info(text);
+      // @ts-expect-error
+      log.info(`the name is ${text}`);
+      // @ts-expect-error
+      log.info({ settled: 1 }, `the name is ${text}`);
+      // @ts-expect-error
+      log.info({ firstName: text }, 'a text');
+      // @ts-expect-error
+      log.info({ settled: text }, 'a text');
+    };
+    expect(logged(write, 'silent')).toEqual([]);
   });
 
   test('never throws for hostile fields or a failing output', () => {
-    const lines: string[] = [];
-    const hostile = {
-      get settled(): number {
-        throw new Error(canary);
-      },
+    const fail = () => {
+      throw new Error(canary);
     };
-    loggingTo(lines).error(hostile, 'a text');
-    const broken = createLog('debug', {
-      write() {
-        throw new Error(canary);
-      },
-    });
+    const hostile = Object.defineProperty({}, 'settled', { enumerable: true, get: fail });
+    expect(JSON.stringify(logged((log) => log.error(hostile, 'a text')))).not.toContain(canary);
+    const broken = createLog('debug', { write: fail });
     broken.error('a text');
     broken.request({ requestId: 'request-1', method: 'GET', route: '/', status: 200, durationMs: 1 });
-    expect(lines.join('')).not.toContain(canary);
   });
 });
 
@@ -124,148 +96,128 @@ describe('request line', () => {
     [{ durationMs: Number.NaN }, { durationMs: 0 }],
     [{ durationMs: Number.POSITIVE_INFINITY }, { durationMs: 0 }],
   ])('has one line of JSON with safe values for %j', (sent, expected) => {
-    const lines: string[] = [];
-    loggingTo(lines).request({ ...request, ...sent });
-    const { time, ...line } = only(lines);
-    expect(new Date(String(time)).getTime()).toBeGreaterThan(Date.now() - 60_000);
-    expect(line).toEqual({ level: 'info', ...request, durationMs: 1.24, msg: 'request', ...expected });
+    const line = { level: 'info', time, ...request, durationMs: 1.24, msg: 'request', ...expected };
+    expect(logged((log) => log.request({ ...request, ...sent }))).toEqual([line]);
   });
 
   test.each(['warn', 'error', 'silent'] as const)('does not appear at level %s', (level) => {
-    const lines: string[] = [];
-    createLog(level, { write: (line) => lines.push(line) }).request(request);
-    expect(lines).toEqual([]);
+    expect(logged((log) => log.request(request), level)).toEqual([]);
   });
 });
 
 describe('logged error', () => {
-  const named = (name: string) => Object.assign(new Error(canary), { name });
-  const coded = (code: unknown) => Object.assign(new Error(canary), { code });
-  const forged = new Error(`${canary}\n    at ${canary} (${process.cwd()}/src/${canary}.ts:1951:7)`);
-  const renamed = (() => {
-    const functions = {
-      [canary]: () => {
-        throw new Error(canary);
-      },
-    };
+  const withFields = (fields: object) => Object.assign(new Error(canary), fields);
+  const fail = () => {
+    throw new Error(canary);
+  };
+  const thrownBy = (work: () => unknown) => {
     try {
-      functions[canary]?.();
+      return work();
     } catch (error) {
       return error;
     }
-  })();
+  };
   test.each([
     ['a text', canary],
     ['nothing', undefined],
     ['null', null],
     ['an object', { message: canary, name: canary, stack: `at ${canary}` }],
     ['a message', new Error(canary)],
-    ['a name', named(canary)],
-    ['a name with a line break', named(`Error\n${canary}`)],
-    ['a code', coded(canary)],
-    ['a code that is an object', coded({ toString: () => canary })],
-    [
-      'a code whose toString throws',
-      coded({
-        toString: () => {
-          throw new Error(canary);
-        },
-      }),
-    ],
-    ['a message that looks like frames', forged],
-    ['a function that is named after a value', renamed],
-    [
-      'a stack of its own',
-      Object.assign(new Error('x'), { stack: `Error: x\n    at ${canary} (/home/${canary}/x.ts:1:1)` }),
-    ],
-    ['a stack that is not text', Object.assign(new Error('x'), { stack: [canary] })],
+    ['a name', withFields({ name: canary })],
+    ['a name with a line break', withFields({ name: `Error\n${canary}` })],
+    ['a code', withFields({ code: canary })],
+    ['a code that is an object', withFields({ code: { toString: () => canary } })],
+    ['a code whose toString throws', withFields({ code: { toString: fail } })],
+    ['a message that looks like frames', new Error(`x\n    at ${canary} (${process.cwd()}/src/${canary}.ts:19:7)`)],
+    ['a function that is named after a value', thrownBy({ [canary]: () => fail() }[canary] ?? fail)],
+    ['a stack of its own', withFields({ stack: `Error: x\n    at ${canary} (/home/${canary}/x.ts:1:1)` })],
+    ['a stack that is not text', withFields({ stack: [canary] })],
     ['a cause', new Error('x', { cause: Object.assign(new TypeError(canary), { code: canary, params: [canary] }) })],
     ['a batch of errors', new AggregateError([new Error(canary)], canary)],
   ])('does not contain a value that is %s', (_, error) => {
-    const lines: string[] = [];
-    loggingTo(lines).error(describeError(error), 'it failed');
-    expect(only(lines)).toMatchObject({ msg: 'it failed' });
-    expect(lines.join('')).not.toContain(canary);
-    expect(lines.join('')).not.toContain(process.cwd());
+    const lines = logged((log) => log.error(describeError(error), 'it failed'));
+    expect(lines).toMatchObject([{ msg: 'it failed' }]);
+    for (const text of [canary, process.cwd()]) expect(JSON.stringify(lines)).not.toContain(text);
   });
 
   test('has name, code and stack frames', () => {
-    const lines: string[] = [];
     const cause = Object.assign(new TypeError('x'), { code: 'ECONNREFUSED' });
-    loggingTo(lines).error(describeError(new Error('y\nz', { cause })), 'it failed');
-    const line = only(lines);
-    expect(line.errors).toEqual([{ name: 'Error' }, { name: 'TypeError', code: 'ECONNREFUSED' }]);
-    expect(line.frames).toEqual(expect.arrayContaining([expect.stringMatching(/^test\/log\.test\.ts:\d+:\d+$/)]));
-    expect(line.dropped).toBeUndefined();
+    const [line] = logged((log) => log.error(describeError(new Error('y\nz', { cause })), 'it failed'));
+    expect(line?.errors).toEqual([{ name: 'Error' }, { name: 'TypeError', code: 'ECONNREFUSED' }]);
+    expect(line?.frames).toContainEqual(expect.stringMatching(/^test\/log\.test\.ts:\d+:\d+$/));
+    expect(line?.dropped).toBeUndefined();
   });
 });
 
-describe('standard output', () => {
-  /** Starts the service with the given standard output. */
-  async function startWith(stdout: number | 'pipe') {
-    const cwd = temporaryFolder();
-    const port = await freePort();
-    const child = Bun.spawn([process.execPath, main], {
-      cwd,
-      env: {
-        PATH: process.env.PATH,
-        NODE_ENV: 'development',
-        PORT: String(port),
-        SEED_DEMO: 'false',
-        LOG_LEVEL: 'debug',
-      },
-      stdout,
-      stderr: 'pipe',
+describe('repeated line', () => {
+  const errors = [{ name: 'DatabaseError', code: 'SQLITE_BUSY' }];
+  const shared = { problem: 'database-unavailable', errors } as const;
+
+  test('is summarised, and written again after the end of the repetition', async () => {
+    const lines: Record<string, unknown>[] = [];
+    const log = createLog('info', { write: (line) => lines.push({ ...JSON.parse(line), time }) }, 30);
+    const fail = (requestId: string) => log.error({ requestId, ...shared }, 'request failed');
+    for (let index = 0; index < 5; index += 1) fail(`request-${index}`);
+    log.warn({ reason: 'expired' }, 'a token is refused');
+    await until(() => lines.some(({ msg }) => msg === 'request failed (ended)'));
+    fail('request-9');
+    expect(lines).toEqual([
+      { level: 'error', time, requestId: 'request-0', ...shared, msg: 'request failed' },
+      { level: 'warn', time, reason: 'expired', msg: 'a token is refused' },
+      { level: 'error', time, ...shared, count: 4, msg: 'request failed (repeated)' },
+      { level: 'info', time, ...shared, count: 5, msg: 'request failed (ended)' },
+      { level: 'error', time, requestId: 'request-9', ...shared, msg: 'request failed' },
+    ]);
+  });
+
+  test.each(['error', 'warn'] as const)('at level %s has the count of the lines at a stop', (level) => {
+    const write = (log: Log) => {
+      for (let index = 0; index < 100; index += 1)
+        log[level]({ requestId: `request-${index}`, ...shared }, 'it failed');
+      log.summarize();
+    };
+    expect(logged(write).map(({ msg, count }) => [msg, count])).toEqual([
+      ['it failed', undefined],
+      ['it failed (repeated)', 99],
+    ]);
+  });
+
+  test('is not summarised for an internal error and for the application of an error', () => {
+    const ids = Array.from({ length: 3 }, () => Bun.randomUUIDv7());
+    const lines = logged((log) => {
+      for (const requestId of ids) log.error({ requestId, problem: 'internal-error' }, 'request failed');
+      for (const application of ids) log.error({ application, code: 'refused' }, 'an application is abandoned');
     });
-    atEnd(async () => {
-      child.kill('SIGKILL');
-      await child.exited;
-    });
-    const live = async () => (await fetch(`http://127.0.0.1:${port}/health/live`).catch(() => undefined))?.status;
-    await until(async () => (await live()) === 200);
-    return { child, live };
+    expect(lines.map(({ requestId, application }) => requestId ?? application)).toEqual([...ids, ...ids]);
+  });
+});
+
+describe.skipIf(process.platform !== 'linux')('openLogOutput', () => {
+  /** A pipe that is not read, and an output that writes to it. */
+  function openPipe() {
+    const path = join(temporaryFolder(), 'pipe');
+    Bun.spawnSync(['mkfifo', path]);
+    const [stalled, writer] = [openSync(path, 'r+'), openSync(path, 'w')];
+    return { reader: openSync(path, 'r'), stalled, writer, output: openLogOutput(writer) };
   }
 
-  test.skipIf(process.platform !== 'linux')('loses lines but fails no request on a full disk', async () => {
-    const { child, live } = await startWith(openSync('/dev/full', 'w'));
-    for (let count = 0; count < 20; count += 1) expect(await live()).toBe(200);
-    child.kill('SIGTERM');
-    expect(await child.exited).toBe(0);
+  test('keeps a bounded number of lines of a stalled reader, and writes them when it reads again', async () => {
+    const { reader, stalled, writer, output } = openPipe();
+    for (let count = 0; count < 4000; count += 1) output.write(`${'x'.repeat(9999)}\n`);
+    await output.flush(1);
+    const counting = Bun.spawn(['wc', '-c'], { stdin: reader });
+    await output.flush(20_000);
+    for (const descriptor of [reader, stalled, writer]) closeSync(descriptor);
+    const written = Number(await new Response(counting.stdout).text());
+    expect([written > 16_000_000, written < 17_000_000]).toEqual([true, true]);
   });
 
-  test('loses lines but fails no request with a closed reader', async () => {
-    const { child, live } = await startWith('pipe');
-    if (typeof child.stdout === 'number' || child.stdout === undefined) throw new Error('There is no pipe');
-    await child.stdout.cancel();
-    for (let count = 0; count < 20; count += 1) expect(await live()).toBe(200);
-    child.kill('SIGTERM');
-    expect(await child.exited).toBe(0);
-    expect(await new Response(child.stderr).text()).toBe('');
-  });
-
-  test.skipIf(process.platform !== 'linux')('uses bounded memory with a stalled reader', async () => {
-    // 100 MB of lines that are never read.
-    const child = Bun.spawn([process.execPath, join(import.meta.dirname, 'support/child.ts'), 'flood-log'], {
-      stdout: stalledPipe(),
-      stderr: 'pipe',
-    });
-    const grownMb = Number(await new Response(child.stderr).text());
-    expect(grownMb).toBeGreaterThanOrEqual(0);
-    expect(grownMb).toBeLessThan(80);
-  });
-
-  test.skipIf(process.platform !== 'linux')('delays neither requests nor the stop with a stalled reader', async () => {
-    const { child, live } = await startWith(stalledPipe());
-    for (let count = 0; count < 500; count += 1) await live();
-    expect(await live()).toBe(200);
-    child.kill('SIGTERM');
-    expect(await child.exited).toBe(0);
+  test('drops the lines of a closed reader', async () => {
+    const { reader, stalled, writer, output } = openPipe();
+    for (const descriptor of [reader, stalled]) closeSync(descriptor);
+    output.write('a line\n');
+    // The time limit of the test is shorter.
+    await output.flush(600_000);
+    closeSync(writer);
   });
 });
-
-/** An open pipe with a capacity of 64 kB that is never read. */
-function stalledPipe(): number {
-  const path = join(temporaryFolder(), 'pipe');
-  Bun.spawnSync(['mkfifo', path]);
-  return openSync(path, 'r+');
-}

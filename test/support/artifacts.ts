@@ -15,7 +15,7 @@ import { runProgram, temporaryFolder } from './resources';
 const root = join(import.meta.dirname, '../..');
 
 /** The inputs of every build artifact. */
-export const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock', 'tsconfig.json'];
+const inputs = ['src/**/*', 'drizzle/**/*.{sql,json}', 'package.json', 'bun.lock', 'tsconfig.json'];
 
 /**
  * Returns a function that yields the folder of a build artifact. The artifact is built once for all test processes, and
@@ -77,14 +77,6 @@ function digestOf(patterns: readonly string[]): string {
 }
 
 const buildProgram = join(import.meta.dirname, '../../src/build/main.ts');
-
-/** Builds the bundle and moves it, so that nothing can depend on the build folder. */
-export async function buildMovedBundle() {
-  const [built, bundle] = [join(temporaryFolder(), 'built'), join(temporaryFolder(), 'moved')];
-  await buildBundle(built);
-  renameSync(built, bundle);
-  return { built, bundle };
-}
 
 async function buildBundle(folder: string): Promise<void> {
   const child = Bun.spawn([process.execPath, buildProgram, folder], {

@@ -34,33 +34,6 @@ const programs: Record<string, () => Promise<void>> = {
     process.stdout.write(JSON.stringify({ refused, message, hashes: Object.fromEntries(hashes) }));
   },
 
-  /** Floods the log and prints the memory growth in MB to standard error. */
-  'flood-log': async () => {
-    const { createLog } = await import('../../src/log');
-    const log = createLog('info');
-    const line = {
-      requestId: crypto.randomUUID(),
-      method: 'GET',
-      route: '/v2/private/user',
-      status: 200,
-      durationMs: 1,
-    };
-    const write = async (lines: number) => {
-      for (let count = 0; count < lines; count += 1) {
-        log.request(line);
-        if (count % 1000 === 0) await new Promise((resolve) => setImmediate(resolve));
-      }
-    };
-    await write(20_000);
-    Bun.gc(true);
-    const before = process.memoryUsage.rss();
-    await write(500_000);
-    Bun.gc(true);
-    process.stderr.write(String(Math.round((process.memoryUsage.rss() - before) / 1e6)), () =>
-      process.kill(process.pid, 'SIGKILL'),
-    );
-  },
-
   /**
    * `document-types URL`: prints the types that `openapi-typescript` generates for the document at a URL. It needs the
    * compiler API, which TypeScript 7 does not have, so it gets TypeScript 5.
