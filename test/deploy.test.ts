@@ -3,74 +3,56 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import packageJson from '../package.json';
+import { serveOptions } from '../src/app';
 import { readConfig, Settings } from '../src/config/settings';
-import { buildMovedBundle } from './support/artifacts';
-import { startService } from './support/processes';
-import { freePort, until } from './support/resources';
+import { createLog } from '../src/log';
+import { productionSettings } from './support/processes';
 import { hasSqld, sqldVersion } from './support/servers';
 
 const root = join(import.meta.dirname, '..');
 const read = (name: string) => Bun.file(join(root, name)).text();
+const production = readConfig(productionSettings);
+/** A container or unit that gets less time to stop is killed. */
+const stopMs = production.drainMs + production.shutdownTimeoutMs + 2000;
 
 /** The instructions of the Dockerfile in order. */
-const instructions = [...(await read('Dockerfile')).matchAll(/^([A-Z]+) +(.+)$/gm)].map(([, name, value = '']) => ({
-  name,
-  value,
-}));
-const valuesOf = (name: string) => instructions.filter((each) => each.name === name).map(({ value }) => value);
-const Command = v.tupleWithRest([v.literal('bun')], v.string());
-/** The arguments of a `bun` command in exec form. */
-const argumentsOf = (value = '') => v.parse(Command, JSON.parse(value.slice(value.indexOf('[')))).slice(1);
+const instructions = [...(await read('Dockerfile')).matchAll(/^([A-Z]+) +(.+)$/gm)];
+const valuesOf = (name: string) => instructions.flatMap(([, each, value = '']) => (each === name ? [value] : []));
 
-const Service = v.object({
-  image: v.string(),
-  build: v.optional(v.literal('.')),
-  command: v.optional(Command),
-  env_file: v.optional(v.literal('.env')),
-  environment: v.record(v.string(), v.nullable(v.string())),
-  logging: v.object({ driver: v.literal('json-file'), options: v.record(v.string(), v.string()) }),
-  stop_grace_period: v.optional(v.string()),
-  ports: v.optional(v.array(v.string()), []),
-  healthcheck: v.optional(v.object({ test: v.optional(v.tupleWithRest([v.literal('CMD')], v.string())) })),
-  depends_on: v.optional(v.record(v.string(), v.object({ condition: v.string() })), {}),
-});
-const Compose = v.object({ services: v.record(v.string(), Service) });
-const { services } = v.parse(Compose, Bun.YAML.parse(await read('compose.yaml')));
-const own = Object.entries(services).filter(([, { build }]) => build !== undefined);
-const imageEnvironment = Object.fromEntries(valuesOf('ENV').flatMap((value) => value.split(' ').map(toPair)));
-
-/** A `.env` with the settings that production requires. */
-const dotEnv: Readonly<Record<string, string>> = {
-  AUTH_SECRET: 'a secret of production, 32 bytes long',
-  AUTH_ISSUER: 'issuer',
-  AUTH_AUDIENCE: 'audience',
-  CARRIER_URL: 'https://carrier.example',
-  CARRIER_API_KEY: 'carrier-key',
-  CHAT_ID: 'chat',
-  CHAT_TOKEN: 'chat-token',
-  PUBLIC_URL: 'https://planning.example',
-};
-
-function toPair(assignment: string): [string, string] {
-  const [key = '', value = ''] = assignment.split('=');
-  return [key, value];
-}
-
-type Values = Readonly<Record<string, string>>;
-
-/** The environment of a container: the image, the `.env` file, and `environment`, in which `${KEY:?message}` must be set. */
-function environmentOf({ environment, env_file }: v.InferOutput<typeof Service>, file: Values): Values {
-  const own = Object.entries(environment).map(([key, value]) => {
-    const name = /^\$\{([A-Z_]+):\?.+\}$/.exec(value ?? '')?.[1];
-    const filled = name === undefined ? value : file[name];
-    if (filled === undefined) throw new Error(`${key} must be set`);
-    return [key, filled ?? ''] as const;
+describe('compose.yaml', async () => {
+  const Command = v.tupleWithRest([v.literal('bun')], v.string());
+  const Service = v.object({
+    image: v.string(),
+    build: v.optional(v.literal('.')),
+    command: v.optional(Command),
+    env_file: v.optional(v.literal('.env')),
+    environment: v.record(v.string(), v.nullable(v.string())),
+    logging: v.object({ driver: v.literal('json-file'), options: v.record(v.string(), v.string()) }),
+    stop_grace_period: v.optional(v.string()),
+    ports: v.optional(v.array(v.string()), []),
+    healthcheck: v.optional(v.object({ test: v.optional(v.tupleWithRest([v.literal('CMD')], v.string())) })),
+    depends_on: v.optional(v.record(v.string(), v.object({ condition: v.string() })), {}),
   });
-  return { ...imageEnvironment, ...(env_file === '.env' ? file : {}), ...Object.fromEntries(own) };
-}
+  const Compose = v.object({ services: v.record(v.string(), Service) });
+  const { services } = v.parse(Compose, Bun.YAML.parse(await read('compose.yaml')));
+  const own = Object.entries(services).filter(([, { build }]) => build !== undefined);
+  const { NODE_ENV: _, ...settings } = productionSettings;
+  const dotEnv = { ...settings, CARRIER_URL: 'https://carrier.example', PUBLIC_URL: 'https://planning.example' };
 
-describe('compose.yaml', () => {
-  test.each(own)('F15 passes every setting of .env to %s, except those that the deployment fixes', (_, service) => {
+  /** The environment of a container: the image, the `.env` file, and `environment`, in which `${KEY:?message}` must be set. */
+  function environmentOf({ environment, env_file }: v.InferOutput<typeof Service>, file: Record<string, string>) {
+    const image = valuesOf('ENV').flatMap((value) => value.split(' ').map((each) => each.split('=', 2)));
+    const fixed = Object.entries(environment).map(([key, value]) => {
+      const name = /^\$\{([A-Z_]+):\?.+\}$/.exec(value ?? '')?.[1];
+      const filled = name === undefined ? value : file[name];
+      if (filled === undefined) throw new Error(`${key} must be set`);
+      return [key, filled ?? ''] as const;
+    });
+    const all: Record<string, string> = Object.fromEntries(image);
+    return { ...all, ...(env_file === '.env' ? file : {}), ...Object.fromEntries(fixed) };
+  }
+
+  test.each(own)('passes every setting of .env to %s, except those that the deployment fixes', (_, service) => {
     const keys = Object.keys(Settings.entries);
     const file = Object.fromEntries(keys.map((key) => [key, `value of ${key}`]));
     const given = environmentOf(service, file);
@@ -80,25 +62,21 @@ describe('compose.yaml', () => {
   });
 
   test.each(own)('starts %s in production with the settings of .env and contains no secrets', (_, service) => {
-    expect(readConfig(environmentOf(service, dotEnv))).toMatchObject({
-      isProduction: true,
-      host: '0.0.0.0',
-      database: { url: 'http://primary:8080' },
-    });
+    const database = { url: 'http://primary:8080' };
+    const config = readConfig(environmentOf(service, dotEnv));
+    expect(config).toMatchObject({ isProduction: true, host: '0.0.0.0', database });
     expect(Object.keys(service.environment).filter((key) => /KEY|TOKEN|SECRET/.test(key))).toEqual([]);
     expect(() => environmentOf(service, {})).toThrow('must be set');
   });
 
-  test('F15 bounds the log of every container', () => {
+  test.each(own)('gives %s longer to stop than the drain and the shutdown timeout take', (_, service) => {
+    expect(Number(/^(\d+)s$/.exec(service.stop_grace_period ?? '')?.[1]) * 1000).toBeGreaterThan(stopMs);
+  });
+
+  test('bounds the log of every container', () => {
     for (const { logging } of Object.values(services)) {
       expect(logging.options).toEqual({ 'max-size': expect.stringMatching(/^\d+m$/), 'max-file': expect.any(String) });
     }
-  });
-
-  test.each(own)('F25 gives %s longer to stop than the drain and the shutdown timeout take', (_, service) => {
-    const { drainMs, shutdownTimeoutMs } = readConfig(environmentOf(service, dotEnv));
-    const seconds = Number(/^(\d+)s$/.exec(service.stop_grace_period ?? '')?.[1]);
-    expect(seconds * 1000).toBeGreaterThan(drainMs + shutdownTimeoutMs + 2000);
   });
 
   test('publishes ports on this machine only', () => {
@@ -107,14 +85,18 @@ describe('compose.yaml', () => {
   });
 
   test('waits only for services with a health check or for the completed migration', () => {
-    for (const { depends_on } of Object.values(services)) {
-      for (const [name, { condition }] of Object.entries(depends_on)) {
-        const awaited = services[name];
-        if (condition === 'service_healthy') expect(awaited?.healthcheck?.test).toBeDefined();
-        else expect([condition, awaited?.command?.at(-1)]).toEqual(['service_completed_successfully', 'migrate']);
-      }
+    const awaited = Object.values(services).flatMap(({ depends_on }) => Object.entries(depends_on));
+    for (const [name, { condition }] of awaited) {
+      const { healthcheck, command } = services[name] ?? {};
+      if (condition === 'service_healthy') expect(healthcheck?.test).toBeDefined();
+      else expect([condition, command?.at(-1)]).toEqual(['service_completed_successfully', 'migrate']);
     }
     expect(Object.keys(services['planning-1']?.depends_on ?? {})).toEqual(['primary', 'replica', 'migrate']);
+  });
+
+  test('runs entry points of the bundle', () => {
+    const programs = Object.values(services).flatMap(({ command }) => (command === undefined ? [] : [command[2]]));
+    expect(new Set(programs)).toEqual(new Set(['src/cli/main.js']));
   });
 
   test.skipIf(!hasSqld)('runs the libSQL server that the tests run', () => {
@@ -128,6 +110,10 @@ describe('Dockerfile', () => {
     expect(valuesOf('FROM')).toEqual([`oven/bun:${bun} AS build`, `oven/bun:${bun}-slim`]);
   });
 
+  test('runs as a user that may write data only', () => {
+    expect([valuesOf('USER'), valuesOf('VOLUME')]).toEqual([['bun'], ['/app/data']]);
+  });
+
   test('copies only files that exist and that .dockerignore allows', async () => {
     const copied = valuesOf('COPY').filter((value) => !value.startsWith('--from'));
     const sources = copied.flatMap((value) => value.split(' ').slice(0, -1));
@@ -136,32 +122,33 @@ describe('Dockerfile', () => {
     expect([all, ...allowed.sort()]).toEqual(['*', ...sources.map((path) => `!${path}`).sort()]);
     expect(valuesOf('COPY').filter((value) => value.startsWith('--from'))).toEqual(['--from=build /build/dist ./']);
   });
+});
 
-  test('F25 starts the bundle as a user that may write data only, with liveness as health check', async () => {
-    expect(valuesOf('USER')).toEqual(['bun']);
-    expect(valuesOf('VOLUME')).toEqual(['/app/data']);
-    const { bundle } = await buildMovedBundle();
-    for (const { command } of Object.values(services)) {
-      if (command !== undefined) expect(existsSync(join(bundle, command[2] ?? ''))).toBeTrue();
-    }
-    const PORT = String(await freePort());
-    const isHealthy = async () => {
-      const [check] = valuesOf('HEALTHCHECK');
-      const env = { PORT, HTTP_PROXY: 'http://127.0.0.1:9', NO_PROXY: 'internal.example' };
-      const child = Bun.spawn([process.execPath, ...argumentsOf(check)], { env, stderr: 'ignore' });
-      return (await child.exited) === 0;
-    };
-    expect(await isHealthy()).toBeFalse();
-    // Nothing listens at this address, so the database is unavailable.
-    const unavailable = { DATABASE_URL: 'http://127.0.0.1:1', DRAIN_MS: '3000' };
-    const environment = { ...imageEnvironment, ...dotEnv, ...unavailable, PORT };
-    const service = await startService({ program: argumentsOf(valuesOf('CMD')[0]), cwd: bundle, environment });
-    const readiness = () => fetch(`http://127.0.0.1:${PORT}/health/ready`);
-    expect([await isHealthy(), (await readiness()).status]).toEqual([true, 503]);
-    service.process.kill('SIGTERM');
-    await until(async () => (await readiness()).headers.get('connection') === 'close');
-    expect(await isHealthy()).toBeTrue();
-    expect(await service.process.exited).toBe(0);
-    expect(await isHealthy()).toBeFalse();
+describe('docs/deploy', () => {
+  test.each([
+    ['nginx.conf', /keepalive_timeout (\d+)s/],
+    ['Caddyfile', /\tkeepalive (\d+)s/],
+  ])('%s closes idle connections before the service does, and during the drain', async (file, pattern) => {
+    const seconds = Number(pattern.exec(await read(`docs/deploy/${file}`))?.[1]);
+    const { idleTimeout } = serveOptions({ config: production, log: createLog('silent'), newRequestId: () => '' });
+    expect(seconds).toBeGreaterThan(0);
+    expect(seconds).toBeLessThan(Math.min(idleTimeout, production.drainMs / 1000));
+    expect(await read('docs/deploy.md')).toContain(`the service: ${idleTimeout} s by default`);
+  });
+
+  test('planning@.service grants more time to stop than the drain and the shutdown timeout take', async () => {
+    const seconds = /^TimeoutStopSec=(\d+)/m.exec(await read('docs/deploy/planning@.service'))?.[1];
+    expect(Number(seconds) * 1000).toBeGreaterThan(stopMs);
+  });
+
+  test('planning.env has every setting that production requires', async () => {
+    const lines = (await read('docs/deploy/planning.env')).split('\n').filter((line) => /^[A-Z]/.test(line));
+    const example: Record<string, string> = Object.fromEntries(lines.map((line) => line.split(/=(.*)/s, 2)));
+    const placeholders = Object.keys(example).filter((key) => example[key] === 'changeme');
+    expect(placeholders.sort()).toEqual(['AUTH_SECRET', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN']);
+    for (const key of placeholders) expect(() => readConfig({ NODE_ENV: 'production', ...example })).toThrow(key);
+    const { AUTH_SECRET, CARRIER_API_KEY, CHAT_ID, CHAT_TOKEN } = productionSettings;
+    const filled = { ...example, AUTH_SECRET, CARRIER_API_KEY, CHAT_ID, CHAT_TOKEN };
+    expect(readConfig({ NODE_ENV: 'production', ...filled }).isProduction).toBeTrue();
   });
 });
