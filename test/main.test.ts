@@ -4,16 +4,14 @@ import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { openDatabase } from '../src/db/client';
 import { migrateDatabase } from '../src/db/migrate';
-import { OperatorError } from '../src/errors';
 import { openService } from '../src/main';
 import { testSecret } from './support/app';
 import { createCommandLine } from './support/command';
 import { earlierMigrations } from './support/database';
-import { productionSettings, productionToken, startInProcess } from './support/processes';
+import { productionSettings, productionToken, refusedStart, startInProcess } from './support/processes';
 import { atEnd, temporaryFolder, until } from './support/resources';
 import { metricsToken, readSamples } from './support/telemetry';
 
-const output = { write: () => undefined, flush: async () => undefined };
 const development = {
   NODE_ENV: 'development',
   PORT: '0',
@@ -23,17 +21,8 @@ const development = {
 const newDatabase = () => `file:${join(temporaryFolder(), 'planning.db')}`;
 
 describe('refused start', () => {
-  async function refusalOf(environment: Record<string, string | undefined>): Promise<string> {
-    try {
-      await openService({ args: [], environment, output });
-    } catch (error) {
-      if (error instanceof OperatorError) return error.message;
-      throw error;
-    }
-    return 'the service started';
-  }
   const inDevelopment = (environment: Record<string, string>) =>
-    refusalOf({ ...development, DATABASE_URL: newDatabase(), ...environment });
+    refusedStart({ ...development, DATABASE_URL: newDatabase(), ...environment });
 
   /** A server that is no libSQL server. */
   function startServer(response: () => Response): string {
@@ -56,7 +45,7 @@ describe('refused start', () => {
   });
 
   test('reports demo data in production', async () => {
-    expect(await refusalOf({ ...productionSettings, SEED_DEMO: 'true' })).toContain('SEED_DEMO must not be true');
+    expect(await refusedStart({ SEED_DEMO: 'true' })).toContain('SEED_DEMO must not be true');
   });
 
   test('reports a port that is in use', async () => {

@@ -35,7 +35,7 @@ const pages = await Promise.all(
 /** Blocks that another test takes out of these pages, by their language. */
 const blocksOfOtherTests: Readonly<Record<string, { readonly pages: readonly string[]; readonly test: string }>> = {
   ts: { pages: ['README.md', 'docs/frontend.md'], test: 'test/e2e/client.test.ts' },
-  console: { pages: ['README.md'], test: 'test/newcomer.test.ts' },
+  console: { pages: ['README.md'], test: 'test/e2e/newcomer.test.ts' },
 };
 /** Options of other programs, of the service and of the benchmark. */
 const otherOptions = [

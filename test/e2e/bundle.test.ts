@@ -6,13 +6,12 @@ import { Glob } from 'bun';
 import * as v from 'valibot';
 import packageJson from '../../package.json';
 import { removeEarlierBundle } from '../../src/build/main';
-import { startPrimary } from '../scale/cluster';
 import { callerOf, testSecret } from '../support/app';
 import { programOf } from '../support/artifacts';
 import { walkContract } from '../support/contract';
 import { startService } from '../support/processes';
 import { runToEnd, temporaryFolder, until } from '../support/resources';
-import { hasSqld } from '../support/servers';
+import { hasSqld, startPrimary } from '../support/servers';
 import { metricsToken, startReceiver } from '../support/telemetry';
 
 const root = join(import.meta.dirname, '../..');

@@ -1,11 +1,10 @@
 import { describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import packageJson from '../../package.json';
-import { startPrimary } from '../scale/cluster';
 import { callerOf, testSecret } from '../support/app';
 import { startInProcess, startService } from '../support/processes';
 import { temporaryFolder, until } from '../support/resources';
-import { hasSqld } from '../support/servers';
+import { hasSqld, startPrimary } from '../support/servers';
 import { metricsToken, readSamples, startReceiver } from '../support/telemetry';
 
 const profile = '/v2/private/user/profile';
