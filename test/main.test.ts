@@ -106,6 +106,18 @@ describe('service in production', () => {
     expect((await service.call('GET', '/v2/private/user')).status).toBe(401);
   });
 
+  test('logs the X-Request-Id of the client when it has 8 to 64 characters, and an id of its own otherwise', async () => {
+    const { databaseUrl } = await createCommandLine();
+    const service = await startInProcess({ DATABASE_URL: databaseUrl });
+    for (const length of [7, 8, 64, 65]) {
+      const sent = 'x'.repeat(length);
+      const { headers } = await service.call('GET', '/v2/private/user', { headers: { 'x-request-id': sent } });
+      const used = headers.get('x-request-id');
+      expect([length, used === sent]).toEqual([length, length >= 8 && length <= 64]);
+      await until(() => service.logLines().some(({ requestId }) => requestId === used));
+    }
+  });
+
   test('reports the disk, the age of the backup and of the retention, and a lost database to a scrape', async () => {
     const { databaseUrl, planning } = await createCommandLine();
     expect((await planning('backup', 'backup.db')).exitCode).toBe(0);
