@@ -1,4 +1,3 @@
-import { Database as SqliteFile } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -123,13 +122,11 @@ describe('service in production', () => {
     expect((await planning('backup', 'backup.db')).exitCode).toBe(0);
     const service = await startInProcess({ DATABASE_URL: databaseUrl, METRICS_TOKEN: metricsToken });
     const path = databaseUrl.slice('file:'.length);
-    const file = new SqliteFile(path);
-    await until(() => file.query("SELECT 1 FROM completed_tasks WHERE task = 'audit-retention'").get() !== null);
-    file.close();
     const headers = { authorization: `Bearer ${metricsToken}` };
     const scrape = async () => readSamples((await service.call('GET', '/metrics', { headers })).text);
     const sampleOf = async (name: string) =>
       (await scrape()).find((sample) => sample.name === `planning_${name}`)?.value;
+    await until(async () => (await scrape()).some(({ labels }) => labels.task === 'audit-retention'));
     expect([await sampleOf('writes_available'), await sampleOf('database_lost')]).toEqual([1, 0]);
     const free = await sampleOf('database_disk_free_bytes');
     expect(free).toBeGreaterThan(0);
