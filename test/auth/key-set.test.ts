@@ -79,7 +79,7 @@ function createKeys(url: URL) {
 }
 
 describe('keys of a JWKS', () => {
-  test('are fetched once for many tokens, and in the background after ten minutes', async () => {
+  test('are cached for ten minutes, then refreshed in the background', async () => {
     const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
     const { clock, check } = createKeys(issuer.url);
     const jwt = await token(ec1, { kid: 'first' });
@@ -96,7 +96,7 @@ describe('keys of a JWKS', () => {
     resolve(Response.json({ keys: [] }));
   });
 
-  test('are fetched at most once in thirty seconds for tokens with an unknown kid', async () => {
+  test('are refreshed at most once in thirty seconds when tokens have an unknown kid', async () => {
     const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
     const { clock, check } = createKeys(issuer.url);
     await check(await token(ec1, { kid: 'first' }));
@@ -150,7 +150,7 @@ describe('keys of a JWKS', () => {
     await expect(check(jwt)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
   });
 
-  test('are unavailable when none was ever fetched, and are fetched again by themselves', async () => {
+  test('are unavailable until the first successful request, which the service repeats without a token', async () => {
     const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
     const { respond } = issuer;
     issuer.respond = respondWithError;
@@ -199,7 +199,7 @@ describe('a token without kid', () => {
     await expect(verify(await sign())).rejects.toMatchObject({ slug: 'unauthenticated', reason });
   });
 
-  test('is accepted with a rotated key, for which the keys are fetched once in thirty seconds', async () => {
+  test('is accepted with a rotated key after one request for the keys in thirty seconds', async () => {
     const issuer = startIssuer(jwk(ec1));
     const { clock, verify } = await createVerifier(issuer.url);
     await verify(await token(ec1));
@@ -342,7 +342,7 @@ describe('a JWKS address', () => {
     },
   );
 
-  test('that sends no whole set in time fails with that reason', async () => {
+  test('fails with the reason timeout when the body is incomplete at the time limit', async () => {
     const issuer = startIssuer();
     const chunk = new TextEncoder().encode(' ');
     issuer.respond = () =>
@@ -360,7 +360,7 @@ describe('a JWKS address', () => {
     });
   });
 
-  test('that fails from the start is an error in the log, because no token can be checked', async () => {
+  test('logs an error when the first request fails', async () => {
     const issuer = startIssuer();
     issuer.respond = respondWithError;
     const { lines, verify } = await createLoggedVerifier(issuer.url);

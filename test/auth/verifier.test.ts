@@ -128,7 +128,7 @@ describe('a token', () => {
     expect(await verify(hs256(payload))).toEqual({ id: 'ada', roles: [] });
   });
 
-  test('of AWS Cognito names its audience in client_id', async () => {
+  test('is accepted with the audience in client_id, as AWS Cognito issues it', async () => {
     const { verify } = await createVerifier({ ...anyClaims, audience: 'client-1', audienceClaim: 'client_id' });
     const verified = (payload: object) => verify(hs256({ sub: 'ada', exp: good.exp, ...payload }));
     expect(await verified({ client_id: 'client-1' })).toMatchObject({ id: 'ada' });

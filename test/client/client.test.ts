@@ -225,7 +225,7 @@ describe('token', () => {
   const errorsOf = async (calls: readonly Promise<{ error: ClientError | undefined }>[]) =>
     (await Promise.all(calls)).map(({ error }) => error);
 
-  test('is asked for each attempt', async () => {
+  test('comes from the token function at each attempt', async () => {
     const token = ({ isRefused }: { isRefused: boolean }) => (isRefused ? 'fresh' : 'stale');
     const { arrived, client } = scriptedService(problem('unauthenticated'), unavailable, ok);
     expect((await client({ token }).saveProfile({})).error).toBeUndefined();

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { applicant, callerOf, type TestResponse, testSecret } from '../support/app';
 import { startService } from '../support/processes';
-import { missingProxies, type ProxyName, type ProxyPlace, startProxy } from '../support/servers';
+import { missingProxies, nginxTemporaryFiles, type ProxyName, type ProxyPlace, startProxy } from '../support/servers';
 
 const user = '/v2/private/user';
 const profile = '/v2/private/user/profile';
@@ -20,11 +20,7 @@ error_log stderr;
 events {}
 http {
   access_log off;
-  client_body_temp_path ${folder}/body;
-  proxy_temp_path ${folder}/proxy;
-  fastcgi_temp_path ${folder}/fastcgi;
-  uwsgi_temp_path ${folder}/uwsgi;
-  scgi_temp_path ${folder}/scgi;
+  ${nginxTemporaryFiles(folder)}
   gzip on;
   gzip_proxied any;
   gzip_min_length 1;

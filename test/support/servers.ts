@@ -163,6 +163,12 @@ export async function startProxy(
   return address;
 }
 
+/** The directives that keep the temporary files of nginx in a folder; the defaults require root. */
+export const nginxTemporaryFiles = (folder: string) =>
+  ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map((kind) => `${kind}_temp_path ${folder}/${kind};`)
+    .join('\n  ');
+
 /** The main context of Debian's nginx.conf, reduced to what a process without root can use. */
 const nginxMain = (folder: string) => `
 daemon off;
@@ -172,11 +178,7 @@ error_log stderr;
 events {}
 http {
   access_log off;
-  client_body_temp_path ${folder}/body;
-  proxy_temp_path ${folder}/proxy;
-  fastcgi_temp_path ${folder}/fastcgi;
-  uwsgi_temp_path ${folder}/uwsgi;
-  scgi_temp_path ${folder}/scgi;
+  ${nginxTemporaryFiles(folder)}
   include ${folder}/planning.conf;
 }
 `;
