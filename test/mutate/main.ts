@@ -52,38 +52,45 @@ for (const copy of copies) {
   fs.cpSync('.', copy, { recursive: true, filter: (path) => !/^(node_modules|dist|\.git)$/.test(path) });
   fs.symlinkSync(join(process.cwd(), 'node_modules'), join(copy, 'node_modules'));
 }
+/** Ignores errors, because a killed test can leave a mounted file system. */
+const remove = (path: string) => fs.rm(path, { recursive: true, force: true }, () => undefined);
 const cache = 'node_modules/.cache/mutate';
 fs.mkdirSync(cache, { recursive: true });
 const runsPath = join(cache, 'runs.jsonl');
 const runs = fs.existsSync(runsPath) ? Bun.JSONL.parse(fs.readFileSync(runsPath, 'utf8')) : [];
 const known = new Map(v.parse(v.array(v.tuple([v.string(), v.boolean()])), runs));
 
-/** Whether a test file passes with a text of a source file within a minute. */
-async function passes(test: string, file: string, text: string, copy: string, state = ''): Promise<boolean> {
-  const key = hashOf(state, file, text, sourceOf(test));
+/** Whether test files pass, in one process, with a text of a source file within two minutes. */
+async function pass(tests: string[], file: string, text: string, copy: string, state = ''): Promise<boolean> {
+  const key = hashOf(state, file, text, ...tests.map(sourceOf));
   const before = known.get(key);
   if (before !== undefined) return before;
   fs.writeFileSync(join(copy, file), text);
-  const command = [process.execPath, 'test', '--bail', '--timeout', '30000', `./${test}`];
+  const command = [process.execPath, 'test', '--bail', '--no-isolate', '--timeout', '30000', ...tests];
   const env = { ...process.env, TMPDIR: fs.mkdtempSync(`${copy}-`) };
   const child = Bun.spawn(command, { cwd: copy, env, stdio: ['ignore', 'ignore', 'ignore'], detached: true });
-  const timer = setTimeout(() => process.kill(-child.pid, 'SIGKILL'), 60_000);
+  const timer = setTimeout(() => process.kill(-child.pid, 'SIGKILL'), 120_000);
   const hasPassed = (await child.exited) === 0;
   clearTimeout(timer);
   fs.writeFileSync(join(copy, file), sourceOf(file));
-  fs.rmSync(env.TMPDIR, { recursive: true, force: true });
+  remove(env.TMPDIR);
   fs.appendFileSync(runsPath, `${JSON.stringify([key, hasPassed])}\n`);
   known.set(key, hasPassed);
   return hasPassed;
 }
 
 const allSources = hashOf(...[...texts].map(([path, text]) => (path.endsWith('.test.ts') ? '' : text)));
-/** Returns the first test that fails only with the change, and does so twice: a busy machine can fail any test once. */
+/**
+ * Returns the nearest test file, or the number of those after it, if they fail only with the change. They must fail
+ * twice, because a busy machine can fail any test once.
+ */
 async function killerOf({ file, text }: Mutant, copy: string): Promise<string | undefined> {
-  for (const test of testsOf(file)) {
-    if ((await passes(test, file, text, copy)) || (await passes(test, file, text, copy, 'again'))) continue;
-    if (await passes(test, file, sourceOf(file), copy, allSources)) return test;
-    process.stdout.write(`${test} fails without a change\n`);
+  const [nearest = '', ...others] = testsOf(file);
+  for (const tests of [[nearest], others]) {
+    const name = tests.length > 1 ? `one of ${tests.length} other files` : `${tests}`;
+    if ((await pass(tests, file, text, copy)) || (await pass(tests, file, text, copy, 'again'))) continue;
+    if (await pass(tests, file, sourceOf(file), copy, allSources)) return name;
+    process.stdout.write(`${name} fails without a change\n`);
   }
   return undefined;
 }
@@ -102,7 +109,7 @@ const work = async (copy: string) => {
     process.stdout.write(`${index + 1}/${sample.length} ${mutant.place} ${outcome}\n`);
   }
 };
-await Promise.all(copies.map(work)).finally(() => fs.rmSync(temporary, { recursive: true, force: true }));
+await Promise.all(copies.map(work)).finally(() => remove(temporary));
 const report = join(cache, 'survivors.txt');
 const list = survivors.sort().join('\n');
 fs.writeFileSync(report, list);
