@@ -61,18 +61,25 @@ describe('calendar date', () => {
     }
   });
 
-  test('is the same in a process with any time zone and language', () => {
-    const module = JSON.stringify(join(import.meta.dirname, '../../src/shared/calendar.ts'));
+  test('and month are the same in a process with any time zone and language', () => {
+    const [calendar, sales] = ['shared/calendar', 'modules/sales/model'].map((name) =>
+      JSON.stringify(join(import.meta.dirname, `../../src/${name}.ts`)),
+    );
     const script = `
-      import { ageOn, calendarDateAt, parseCalendarDate } from ${module};
+      import { ageOn, calendarDateAt, parseCalendarDate } from ${calendar};
+      import { monthBounds, parseMonth, resolveMonth } from ${sales};
       for (const zone of ['America/Los_Angeles', 'UTC', 'Pacific/Kiritimati']) {
         process.env.TZ = zone;
         const today = calendarDateAt(new Date('2026-03-11T03:30:00Z'), 'America/New_York');
         const birthDate = parseCalendarDate('1970-04-04T23:30:00-10:00');
-        console.log(new Date(0).getTimezoneOffset(), birthDate, today, ageOn('1961-03-11', today));
+        const months = ['september', 'MAI', 'İ'].map((text) => parseMonth(text)?.month);
+        const { year } = resolveMonth({ month: 1 }, new Date('2026-01-01T02:00:00Z'), 'America/New_York');
+        const { from } = monthBounds({ year: 2026, month: 3 }, 'Asia/Kathmandu');
+        console.log(new Date(0).getTimezoneOffset(), birthDate, today, ageOn('1961-03-11', today), ...months, year, from);
       }`;
-    const { stdout } = Bun.spawnSync([process.execPath, '-e', script], { env: { ...process.env, LANG: 'de_DE' } });
-    const dates = '1970-04-04 2026-03-10 64';
-    expect(stdout.toString()).toBe(`480 ${dates}\n0 ${dates}\n640 ${dates}\n`);
+    const environment = { ...process.env, LANG: 'tr_TR' };
+    const { stdout } = Bun.spawnSync([process.execPath, '-e', script], { env: environment });
+    const found = `1970-04-04 2026-03-10 64 9 undefined undefined 2025 ${Date.parse('2026-02-28T18:15Z')}`;
+    expect(stdout.toString()).toBe(`480 ${found}\n0 ${found}\n640 ${found}\n`);
   });
 });

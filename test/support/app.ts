@@ -291,9 +291,10 @@ export async function createCoverageApp(
   overrides: Partial<AppDeps> & { applicationsPerDay?: number; carrier?: ReturnType<typeof createTestCarrier> } = {},
 ) {
   const { applicationsPerDay = 0, carrier = createTestCarrier(), ...deps } = overrides;
-  const config = { ...testConfig, carrier: { ...testConfig.carrier, applicationsPerDay } };
-  const testApp = await createTestApp({ config, ...deps, carrier });
+  const config = { ...testConfig, ...deps.config, carrier: { ...testConfig.carrier, applicationsPerDay } };
+  const testApp = await createTestApp({ ...deps, config, carrier });
   const service = coverageServiceOf(testApp, carrier);
+  const { now } = testApp;
   return {
     ...{ testApp, db: testApp.db, carrier, service },
     start: (identity: object = {}, { as = 'ada', flow = 'ltc', headers = {} } = {}) =>
@@ -309,6 +310,19 @@ export async function createCoverageApp(
     reconcile: (holder = 'one') => service.reconcile(holder, () => false),
     pass(ms: number) {
       testApp.now = new Date(testApp.now.getTime() + ms);
+    },
+    /** Restores the clock and the carrier, and removes people, applications, sales and log lines, but no audit events. */
+    async reset({ applicationsPerDay = 0, respond = carrier.acceptAll } = {}) {
+      const tables = 'application_attempts applications idempotency_keys users activities staff leases'.split(' ');
+      await testApp.db.$client.batch(
+        tables.map((table) => `DELETE FROM ${table}`),
+        'write',
+      );
+      carrier.numbers.clear();
+      for (const list of [carrier.calls, testApp.logLines]) list.length = 0;
+      carrier.respond = respond;
+      config.carrier.applicationsPerDay = applicationsPerDay;
+      testApp.now = now;
     },
   };
 }

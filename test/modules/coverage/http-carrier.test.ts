@@ -4,7 +4,7 @@ import { priceApplication } from '../../../src/carrier-sandbox/tariff';
 import { createHttpCarrier } from '../../../src/modules/coverage/http-carrier';
 import { ApplicationsBody } from '../../../src/modules/coverage/service';
 import { UserBody } from '../../../src/modules/users/model';
-import { CarrierError } from '../../../src/shared/carrier';
+import { type Carrier, CarrierError } from '../../../src/shared/carrier';
 import {
   applicant,
   carrierPricing,
@@ -13,7 +13,7 @@ import {
   startSandbox,
   testCarrier,
 } from '../../support/app';
-import { atEnd, until } from '../../support/resources';
+import { atEnd, never, until } from '../../support/resources';
 
 const application = { clientReference: 'reference-1', flow: 'ltc', applicant } as const;
 const acceptance = { applicationNumber: 7, pricing: carrierPricing };
@@ -51,16 +51,18 @@ function carrierThat(
 }
 
 describe('HTTP carrier client', () => {
-  test.each([408, 425, 429, 500, 503, 401, 403])('retries status %d', async (status) => {
-    const { calls, start } = carrierThat((_, count) => (count < 2 ? failing(status) : created()));
-    expect(await start()).toMatchObject({ kind: 'accepted', applicationNumber: 7 });
-    expect(calls).toHaveLength(2);
-  });
-
-  test.each([400, 404, 409, 410, 418, 422])('reports status %d as a refusal of the request', async (status) => {
-    const { calls, failure } = carrierThat(() => failing(status));
-    expect(await failure()).toMatchObject({ code: `bad-answer ${status}`, isRefusal: true });
-    expect(calls).toHaveLength(1);
+  test('repeats a request at once only after a status that may pass, and reports others as a refusal', async () => {
+    const ofRetried = [408, 425, 429, 500, 503, 401, 403].map(async (status) => {
+      const { calls, start } = carrierThat((_, count) => (count < 2 ? failing(status) : created()));
+      expect([status, await start()]).toMatchObject([status, { kind: 'accepted', applicationNumber: 7 }]);
+      expect([status, calls.length]).toEqual([status, 2]);
+    });
+    const ofRefused = [400, 404, 409, 410, 418, 422].map(async (status) => {
+      const { calls, failure } = carrierThat(() => failing(status));
+      expect(await failure()).toMatchObject({ code: `bad-answer ${status}`, isRefusal: true });
+      expect([status, calls.length]).toEqual([status, 1]);
+    });
+    await Promise.all([...ofRetried, ...ofRefused]);
   });
 
   test.each<[name: string, first: () => Response, code: string]>([
@@ -200,15 +202,16 @@ describe('Retry-After', () => {
     expect(calls).toHaveLength(1);
   });
 
-  test.each(['soon', '-5', '1.5', 'Tue, 99 Mar 2026 12:00:01 GMT', 'Tue, 10 Mar 2020 12:00:01 GMT', '0'])(
-    'does not delay the second attempt when it is invalid or has passed: %s',
-    async (value) => {
+  test('does not delay the second attempt when it is invalid or has passed', async () => {
+    const values = ['soon', '-5', '1.5', 'Tue, 99 Mar 2026 12:00:01 GMT', 'Tue, 10 Mar 2020 12:00:01 GMT', '0'];
+    const results = values.map(async (value) => {
       const headers = { 'retry-after': value };
       const { calls, start } = carrierThat((_, count) => (count === 1 ? failing(429, headers) : created()));
-      expect(await start()).toMatchObject({ kind: 'accepted' });
-      expect(calls).toHaveLength(2);
-    },
-  );
+      const { kind } = await start();
+      return `${value}: ${kind} by ${calls.length}`;
+    });
+    expect(await Promise.all(results)).toEqual(values.map((value) => `${value}: accepted by 2`));
+  });
 });
 
 describe('the circuit breaker', () => {
@@ -253,41 +256,44 @@ describe('the service with the sandbox carrier', () => {
     }
   });
 
-  test.each([
-    ['Slow', 504, 'carrier-timeout', true],
-    ['Dropped', 503, 'carrier-unavailable', true],
-    ['Broken', 503, 'carrier-unavailable', true],
-    ['Busy', 503, 'carrier-unavailable', false],
-    ['Garbled', 502, 'carrier-bad-answer', true],
-    ['Huge', 502, 'carrier-bad-answer', true],
-    ['Declined', 422, 'carrier-declined', false],
-    ['Notfiled', 422, 'carrier-declined', false],
-  ])(
-    'after the failure %s, a repeat and the reconciler get the first number',
-    async (lastName, status, slug, isAccepted) => {
-      const sandbox = await startSandbox();
-      const carrier = sandbox.carrier({ breakerFailures: 100, timeoutMs: lastName === 'Slow' ? 100 : 5_000 });
-      const testApp = await createTestApp({ carrier });
-      const start = (as: string) =>
-        testApp.call('POST', '/v2/private/ltc/totalCoverage', { as, body: { ...applicant, lastName } });
-      const list = async (as: string) => {
-        const { body } = await testApp.call('GET', '/v2/private/user/applications', { as });
-        return v.parse(ApplicationsBody, body).data.applications;
-      };
-      const failed = await Promise.all(['ada', 'bob'].map(start));
-      for (const each of failed) expect(each).toMatchObject({ status, body: { type: `/problems/${slug}` } });
-      if (lastName === 'Busy') expect(failed[0]?.headers.get('retry-after')).toBe('1');
-      expect(await sandbox.store.count()).toBe(isAccepted ? 2 : 0);
-      if (!isAccepted) return;
-      expect((await start('ada')).status).toBe(200);
-      testApp.now = new Date(testApp.now.getTime() + 5_000);
-      expect(await coverageServiceOf(testApp, carrier).reconcile('one', () => false)).toBe(1);
-      const settled = [...(await list('ada')), ...(await list('bob'))];
-      expect(settled.map(({ state, appNumber }) => `${state} ${appNumber}`).sort()).toEqual([
-        'submitted 100001',
-        'submitted 100002',
-      ]);
-      expect(await sandbox.store.count()).toBe(2);
-    },
-  );
+  test('a repeat and the reconciler get the first number after a failure, and none without an acceptance', async () => {
+    const sandbox = await startSandbox();
+    const [patient, hasty] = [5_000, 100].map((timeoutMs) => sandbox.carrier({ breakerFailures: 1_000, timeoutMs }));
+    const carrier: Carrier = {
+      id: 'sandbox',
+      start: async (...call) =>
+        (await (call[0].applicant.lastName === 'Slow' ? hasty : patient)?.start(...call)) ?? never(),
+    };
+    const testApp = await createTestApp({ carrier });
+    const start = async (lastName: string, user: number) => {
+      const as = `${lastName} ${user}`;
+      return testApp.call('POST', '/v2/private/ltc/totalCoverage', { as, body: { ...applicant, lastName } });
+    };
+    const accepting = ['Slow', 'Dropped', 'Broken', 'Garbled', 'Huge'];
+    const failures = { Slow: [504, 'timeout'], Dropped: [503, 'unavailable'], Broken: [503, 'unavailable'] };
+    const others = { Garbled: [502, 'bad-answer'], Huge: [502, 'bad-answer'], Busy: [503, 'unavailable'] };
+    const declines = { Declined: [422, 'declined'], Notfiled: [422, 'declined'] };
+    const cases = Object.entries({ ...failures, ...others, ...declines });
+    const failed = cases.map(async ([lastName, [status, kind]]) => {
+      for (const response of await Promise.all([start(lastName, 1), start(lastName, 2)])) {
+        const expected = { status, body: { type: `/problems/carrier-${kind}` } };
+        expect({ lastName, response }).toMatchObject({ lastName, response: expected });
+        if (lastName === 'Busy') expect(response.headers.get('retry-after')).toBe('1');
+      }
+    });
+    await Promise.all(failed);
+    expect(await sandbox.store.count()).toBe(2 * accepting.length);
+    for (const lastName of accepting) expect((await start(lastName, 1)).status).toBe(200);
+    testApp.now = new Date(testApp.now.getTime() + 5_000);
+    expect(await coverageServiceOf(testApp, carrier).reconcile('one', () => false)).toBe(accepting.length);
+    const listed = accepting.flatMap((lastName) =>
+      [1, 2].map(async (user) => {
+        const { body } = await testApp.call('GET', '/v2/private/user/applications', { as: `${lastName} ${user}` });
+        return v.parse(ApplicationsBody, body).data.applications.map(({ state, appNumber }) => `${state} ${appNumber}`);
+      }),
+    );
+    const numbers = Array.from({ length: 2 * accepting.length }, (_, index) => [`submitted ${100_001 + index}`]);
+    expect((await Promise.all(listed)).sort()).toEqual(numbers);
+    expect(await sandbox.store.count()).toBe(2 * accepting.length);
+  });
 });

@@ -1,10 +1,8 @@
 import { describe, expect, test } from 'bun:test';
 import { activities } from '../../../src/db/schema/lists';
-import { applicationAttempts, applications, auditEvents, idempotencyKeys, users } from '../../../src/db/schema/people';
-import { createRateLimits } from '../../../src/http/rate-limits';
+import { applicationAttempts, applications, idempotencyKeys, users } from '../../../src/db/schema/people';
 import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { createSalesStore } from '../../../src/modules/sales/store';
-import { stateCodes } from '../../../src/shared/states';
 import {
   accepted,
   applicant,
@@ -18,20 +16,25 @@ import {
 } from '../../support/app';
 import { explainFirst } from '../../support/database';
 
-const dayMs = 86_400_000;
 const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 const life = { flow: 'life' };
 const bob = { as: 'bob' };
+const key = { headers: { 'idempotency-key': 'one' } };
 const limited = { status: 429, body: { type: '/problems/rate-limited' } };
+const shared = await createCoverageApp();
 
-/** The app of the tests that store nothing. */
-const unchanged = await createCoverageApp();
+/** The app of every test, which begins without people, applications and sales. */
+async function setUp(options: Parameters<typeof shared.reset>[0] = {}) {
+  await shared.reset(options);
+  return shared;
+}
 
 describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
   test.each(['ltc', 'life'])(
     'returns the number and prices of the carrier and saves the identity: %s',
     async (flow) => {
-      const { testApp, start, list } = await createCoverageApp();
+      const { testApp, start, list } = await setUp();
       const sent = { dateOfBirth: '1981-03-10T00:00:00.000Z', state: 'va' };
       const response = await start(sent, { flow });
       expect(response).toMatchObject({
@@ -43,18 +46,21 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
     },
   );
 
-  test('starts no second application when e-mail case and spacing differ', async () => {
-    const { carrier, start, user } = await createCoverageApp();
+  test('starts one application for each flow and user, whatever the case and spacing of the identity', async () => {
+    const { carrier, start, list, user } = await setUp();
+    const spelled = { email: 'ADA@example.COM', firstName: ' Ada  ', dateOfBirth: '1981-03-10T00:00:00.000Z' };
+    await Promise.all([start(), start({}, life), start({}, bob), start(spelled), start({}, life), start({}, bob)]);
+    expect(carrier.numbers.size).toBe(3);
     await start();
     const { purchase } = await user();
-    const spelled = { email: 'ADA@example.COM', firstName: ' Ada  ', dateOfBirth: '1981-03-10T00:00:00.000Z' };
     expect((await start(spelled)).status).toBe(200);
-    expect(carrier.calls).toHaveLength(1);
-    expect((await user()).purchase).toEqual(purchase);
+    expect([(await user()).purchase, carrier.calls.length]).toEqual([purchase, 3]);
+    expect((await list('bob')).applications).toHaveLength(1);
+    expect((await list('unknown')).applications).toEqual([]);
   });
 
   test('starts a new application with supersedes when the birth date is corrected', async () => {
-    const { start, list, user } = await createCoverageApp();
+    const { start, list, user } = await setUp();
     await start();
     await start({ dateOfBirth: '1981-03-11' });
     expect((await user()).purchase.partner?.appNumber).toBe(2);
@@ -65,16 +71,8 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
     expect((await list()).applications).toHaveLength(2);
   });
 
-  test('starts one application for each flow and each user', async () => {
-    const { carrier, start, list } = await createCoverageApp();
-    await Promise.all([start(), start({}, life), start({}, bob), start(), start({}, life), start({}, bob)]);
-    expect(carrier.numbers.size).toBe(3);
-    expect((await list('bob')).applications).toHaveLength(1);
-    expect((await list('unknown')).applications).toEqual([]);
-  });
-
   test('reuses an application for 30 days and starts another one after', async () => {
-    const { carrier, start, pass } = await createCoverageApp();
+    const { carrier, start, pass } = await setUp();
     await start();
     pass(30 * dayMs - 1);
     await start();
@@ -88,8 +86,7 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
     ['declined', 'offers no policy'],
     ['not-filed', 'state'],
   ] as const)('returns 422 for a carrier refusal and repeats it for a day: %s', async (reason, detail) => {
-    const { db, carrier, start, list, pass } = await createCoverageApp();
-    carrier.respond = () => ({ ...declined, reason });
+    const { db, start, list, pass } = await setUp({ respond: () => ({ ...declined, reason }) });
     expect(await start()).toMatchObject({
       status: 422,
       body: { type: '/problems/carrier-declined', code: 313, detail: expect.stringContaining(detail) },
@@ -103,46 +100,23 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
     expect((await list()).applications.map(({ state }) => state)).toEqual(['declined', 'declined']);
   });
 
-  test.each<[change: object | null, pointers: string[]]>([
+  test.each<[change: object | null, pointers: string[], headers?: Record<string, string>]>([
     [null, ['/firstName', '/lastName', '/dateOfBirth', '/gender', '/state', '/email']],
     [{ email: null }, ['/email']],
     [{ gender: 'f' }, ['/gender']],
     [{ dateOfBirth: '2026-03-11' }, ['/dateOfBirth']],
     [{ ssn: '1' }, ['/ssn']],
-  ])('returns 422 with pointers and stores nothing for %j', async (change, pointers) => {
-    const { testApp, db, carrier } = unchanged;
+    [{}, ['idempotency-key'], { 'idempotency-key': 'a'.repeat(256) }],
+  ])('returns 422 with pointers and stores nothing for %j', async (change, pointers, headers = {}) => {
+    const { testApp, db, carrier } = await setUp();
     const body = change === null ? {} : { ...applicant, ...change };
-    const response = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body });
+    const response = await testApp.call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body, headers });
     expect(response).toMatchObject({ status: 422, body: { errors: pointers.map((pointer) => ({ pointer })) } });
     expect([await db.$count(users), await db.$count(applications), carrier.calls.length]).toEqual([0, 0, 0]);
   });
 
-  test('returns 412 and starts no application when If-Match is stale', async () => {
-    const { db, saveProfile, start, user } = await createCoverageApp();
-    const before = await saveProfile({ firstName: 'Augusta' });
-    const current = await saveProfile({ heightCm: 165 });
-    const ifMatch = (response: typeof before) => ({ headers: { 'if-match': response.headers.get('etag') ?? '' } });
-    expect((await start({}, ifMatch(before))).status).toBe(412);
-    expect(await db.$count(applications)).toBe(0);
-    expect((await user()).profile).toEqual({ firstName: 'Augusta', heightCm: 165 });
-    expect((await start({}, ifMatch(current))).status).toBe(200);
-    expect((await user()).profile).toEqual({ ...applicant, firstName: 'Augusta', heightCm: 165 });
-  });
-
-  test.each([
-    [1, 1],
-    [20, 1],
-    [21, 2],
-    [39, 2],
-    [600, 30],
-  ])('with %d requests a minute allows %d applications', async (perMinute, quota) => {
-    const rateLimits = createRateLimits({ perMinute, trustedProxyCount: 0 }, () => 0);
-    const { start } = await createCoverageApp({ rateLimits });
-    expect((await start()).headers.get('ratelimit-policy')).toContain(`"coverage";q=${quota};w=60`);
-  });
-
   test('does not delay other requests while the carrier has not responded', async () => {
-    const { testApp, carrier, start } = await createCoverageApp();
+    const { testApp, carrier, start } = await setUp();
     const held = carrier.hold(50);
     const waiting = held.map((_, index) => start({}, { as: `slow-${index}` }));
     await Promise.all(held.map(({ arrived }) => arrived));
@@ -152,37 +126,14 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
   });
 
   test('keeps pricing that an earlier version stored', async () => {
-    const { testApp, db, saveProfile, user } = await createCoverageApp();
+    const { testApp, db, saveProfile, user } = await setUp();
     await saveProfile({});
     const [first] = carrierPricing;
-    const terms = [{ years: 10.5, price: 0, riders: [] }];
-    const partner = {
-      appNumber: 7,
-      pricing: [
-        { ...first, terms: [] },
-        { ...first, terms },
-      ],
-    };
+    const withTerms = (...terms: object[]) => ({ ...first, terms });
+    const partner = { appNumber: 7, pricing: [withTerms(), withTerms({ years: 10.5, price: 0, riders: [] })] };
     await db.update(users).set({ purchase: JSON.stringify({ partner }), version: 2 });
     await testApp.call('POST', '/v2/private/engine/matches?explain=true', { as: 'ada' });
     expect((await user()).purchase).toMatchObject({ partner });
-  });
-});
-
-describe('the state of an applicant', () => {
-  test('may be each USPS code, in any case', async () => {
-    const { saveProfile, start, user } = await createCoverageApp();
-    expect(stateCodes).toContainValues(['AA', 'AE', 'AP', 'FM', 'MH', 'PW']);
-    for (const state of ['AA', 'AE', 'AP', 'FM', 'MH', 'PW', 'ae', ' Fm ']) {
-      expect((await saveProfile({ state })).status).toBe(200);
-      expect((await user()).profile.state).toBe(state.trim().toUpperCase());
-      expect((await start({ state })).status).toBe(200);
-    }
-  });
-
-  test.each(['XX', 'FX', 'UM', 'A', 'AEE', 'АЕ'])('returns 422 for %j, which USPS does not have', async (state) => {
-    const { saveProfile } = unchanged;
-    expect(await saveProfile({ state })).toMatchObject({ status: 422, body: { errors: [{ pointer: '/state' }] } });
   });
 });
 
@@ -193,7 +144,6 @@ describe('the profile after an application', () => {
     email: 'william@example.com',
   };
   const byrom = { lastName: 'Byrom' };
-  const replies = { accepts: undefined, declines: () => declined, fails: unavailable };
   const save = (body: object) => ({ body, isApplication: false });
   const apply = (body: object) => ({ body, isApplication: true });
 
@@ -213,115 +163,62 @@ describe('the profile after an application', () => {
     ['keeps the first identity when an application corrects it', [apply(byrom), apply({})], { ...applicant, ...byrom }],
     ['keeps a later correction', [apply(byrom), save({ lastName: 'Byron' }), apply(spouse)], applicant],
   ])('%s, whether the carrier accepts, declines or fails', async (_, steps, profile) => {
-    for (const respond of Object.values(replies)) {
-      const { carrier, saveProfile, start, user } = await createCoverageApp();
-      if (respond !== undefined) carrier.respond = respond;
+    for (const respond of [undefined, () => declined, unavailable]) {
+      const { saveProfile, start, user } = await setUp(respond && { respond });
       for (const { body, isApplication } of steps) await (isApplication ? start(body) : saveProfile(body));
       expect((await user()).profile).toEqual(profile);
     }
   });
-
-  test('gives the matches of the user, not of the spouse', async () => {
-    const { testApp, saveProfile, start, user } = await createCoverageApp();
-    const match = async () => {
-      await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
-      return (await user()).insurance;
-    };
-    await saveProfile({ ...own, seriousIllness: false });
-    const matched = await match();
-    await start(spouse);
-    expect(await match()).toEqual(matched);
-  });
-
-  test('has its version and audit log when it was complete', async () => {
-    const { db, saveProfile, start } = await createCoverageApp();
-    await saveProfile(own);
-    const first = await start();
-    const events = () => db.select({ section: auditEvents.section, action: auditEvents.action }).from(auditEvents);
-    const before = await events();
-    expect(before.filter(({ section }) => section === 'profile')).toHaveLength(1);
-    expect((await start()).headers.get('etag')).toBe(first.headers.get('etag'));
-    expect(await events()).toEqual(before);
-  });
 });
 
-describe('Idempotency-Key', () => {
-  const key = { headers: { 'idempotency-key': 'one' } };
+test('an Idempotency-Key repeats equal data and rejects other data, by path and user, until it is deleted after a day', async () => {
+  const { db, carrier, start, pass } = await setUp();
   const other = { state: 'NY' };
-
-  test('repeats equal data and rejects other data, by path and user, for a day', async () => {
-    const { carrier, start, pass } = await createCoverageApp();
-    expect((await start({}, key)).status).toBe(200);
-    expect((await start({}, key)).status).toBe(200);
-    expect(await start(other, key)).toMatchObject({
-      status: 422,
-      body: { type: '/problems/idempotency-key-reused', code: 241 },
-    });
-    expect(carrier.calls).toHaveLength(1);
-    expect((await start(other, { ...life, ...key })).status).toBe(200);
-    expect((await start(other, { ...bob, ...key })).status).toBe(200);
-    pass(dayMs + 1);
-    expect((await start(other, key)).status).toBe(200);
-  });
-
-  test('is deleted after a day', async () => {
-    const { db, start, pass } = await createCoverageApp();
-    await start({}, key);
-    pass(dayMs + 1);
-    await start({}, { ...bob, headers: { 'idempotency-key': 'another' } });
-    expect(await db.select({ key: idempotencyKeys.key }).from(idempotencyKeys)).toEqual([{ key: 'another' }]);
-  });
-
-  test('returns 422 when it has 256 characters', async () => {
-    const response = await unchanged.start({}, { headers: { 'idempotency-key': 'a'.repeat(256) } });
-    expect(response).toMatchObject({ status: 422, body: { errors: [{ pointer: 'idempotency-key' }] } });
-  });
+  expect((await start({}, key)).status).toBe(200);
+  expect((await start({}, key)).status).toBe(200);
+  const reused = { status: 422, body: { type: '/problems/idempotency-key-reused', code: 241 } };
+  expect(await start(other, key)).toMatchObject(reused);
+  expect(carrier.calls).toHaveLength(1);
+  expect((await start(other, { ...life, ...key })).status).toBe(200);
+  expect((await start(other, { ...bob, ...key })).status).toBe(200);
+  pass(dayMs + 1);
+  expect((await start(other, key)).status).toBe(200);
+  expect(await db.$count(idempotencyKeys)).toBe(1);
 });
 
 describe('the daily cap of applications', () => {
   const byName = (firstName: string) => ({ firstName });
-  const names = Array.from({ length: 20 }, (_, index) => byName(`Ada${String.fromCharCode(65 + index)}`));
 
-  test('returns 429 with the time until the next application fits', async () => {
-    const { testApp, carrier, start, pass } = await createCoverageApp({ applicationsPerDay: 3 });
-    for (const name of names.slice(0, 3)) {
-      expect((await start(name)).status).toBe(200);
+  test('returns 429 with the time until the next application fits, and leaves the idempotency key free', async () => {
+    const { testApp, db, carrier, start, pass } = await setUp({ applicationsPerDay: 3 });
+    for (const name of ['A', 'B', 'C']) {
+      expect((await start(byName(name))).status).toBe(200);
       pass(hourMs);
     }
     const before = await testApp.call('GET', '/v2/private/user', { as: 'ada' });
-    const response = await start(byName('D'));
+    const response = await start(byName('D'), key);
     expect(response).toMatchObject(limited);
     expect(response.headers.get('retry-after')).toBe(String(21 * 3600));
-    expect(carrier.calls).toHaveLength(3);
+    expect([carrier.calls.length, await db.$count(idempotencyKeys)]).toEqual([3, 0]);
     expect((await testApp.call('GET', '/v2/private/user', { as: 'ada' })).text).toBe(before.text);
     pass(21 * hourMs);
-    expect((await start(byName('D'))).status).toBe(200);
-    expect(await start(byName('E'))).toMatchObject(limited);
-  });
-
-  test('leaves an idempotency key free for another body', async () => {
-    const { db, start, pass } = await createCoverageApp({ applicationsPerDay: 1 });
-    const key = { headers: { 'idempotency-key': 'one' } };
-    expect((await start(byName('A'))).status).toBe(200);
-    pass(23 * hourMs);
-    expect(await start(byName('B'), key)).toMatchObject(limited);
-    expect(await db.$count(idempotencyKeys)).toBe(0);
-    pass(2 * hourMs);
-    expect((await start(byName('C'), key)).status).toBe(200);
+    expect((await start(byName('E'), key)).status).toBe(200);
+    expect(await start(byName('F'))).toMatchObject(limited);
   });
 
   test('ignores repeated applications and other users', async () => {
-    const { start } = await createCoverageApp({ applicationsPerDay: 2 });
+    const { start } = await setUp({ applicationsPerDay: 2 });
     for (const name of ['A', 'A', 'B', 'A', 'B']) expect((await start(byName(name))).status).toBe(200);
-    const key = { headers: { 'idempotency-key': 'one' } };
     for (const repeat of [key, key]) expect((await start(byName('A'), repeat)).status).toBe(200);
     expect(await start(byName('C'))).toMatchObject(limited);
     expect((await start(byName('C'), bob)).status).toBe(200);
   });
 
   test('counts both flows, declines, and applications that stay open for longer than a day', async () => {
-    const { carrier, start, pass } = await createCoverageApp({ applicationsPerDay: 3 });
-    carrier.respond = ({ count }) => (count === 1 ? declined : unavailable());
+    const { start, pass } = await setUp({
+      applicationsPerDay: 3,
+      respond: ({ count }) => (count === 1 ? declined : unavailable()),
+    });
     expect((await start(byName('A'))).status).toBe(422);
     expect((await start(byName('B'))).status).toBe(503);
     expect((await start({}, life)).status).toBe(503);
@@ -335,8 +232,9 @@ describe('the daily cap of applications', () => {
   });
 
   test('holds across instances when many requests arrive at once', async () => {
-    const one = await createCoverageApp({ applicationsPerDay: 5 });
+    const one = await setUp({ applicationsPerDay: 5 });
     const other = await createCoverageApp({ applicationsPerDay: 5, db: one.db, carrier: one.carrier });
+    const names = Array.from({ length: 20 }, (_, index) => byName(`Ada${String.fromCharCode(65 + index)}`));
     const started = names.map((name, index) => (index % 2 ? one : other).start(name));
     const statuses = (await Promise.all(started)).map(({ status }) => status);
     expect(statuses.sort()).toEqual([...Array(5).fill(200), ...Array(15).fill(429)]);
@@ -346,7 +244,7 @@ describe('the daily cap of applications', () => {
 
 describe('GET /v2/private/user/applications', () => {
   test('returns each application once, the newest first', async () => {
-    const { testApp, db, start, list } = await createCoverageApp();
+    const { testApp, db, start, list } = await setUp();
     await start({}, bob);
     await start();
     await db.$client.execute(`WITH RECURSIVE n(v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM n WHERE v < 44)
@@ -380,7 +278,7 @@ describe('GET /v2/private/user/applications', () => {
     [undefined, 'user_id=?'],
     ['some-id', 'user_id=? AND created_at<?'],
   ])('searches an index after %p', async (after, columns) => {
-    const plan = await explainFirst(unchanged.db, (watched) =>
+    const plan = await explainFirst(shared.db, (watched) =>
       createApplicationStore(watched).listByUser({ userId: 'ada', limit: 20, after }),
     );
     expect(plan.join('\n')).toContain(`USING INDEX applications_by_user (${columns})`);
@@ -389,8 +287,8 @@ describe('GET /v2/private/user/applications', () => {
 });
 
 describe('the credit of an application', () => {
-  async function setUp() {
-    const app = await createCoverageApp();
+  async function setUpTeam() {
+    const app = await setUp();
     const sales = createSalesStore(app.db);
     await sales.upsertStaff([manager('boss'), counselor('c1', 'boss'), counselor('c2', 'boss')], app.testApp.now);
     await app.saveProfile({});
@@ -403,9 +301,10 @@ describe('the credit of an application', () => {
         sales.assignCounselor({ userId: 'ada', counselorId, operator: testOperator, now: app.testApp.now }),
     };
   }
+  const ofC1 = ['c1 application', 'c1 quote'];
 
-  test('is one quote and one application of the assigned counselor', async () => {
-    const { testApp, assign, start, ledger } = await setUp();
+  test('is one quote and one application of the assigned counselor for each new number', async () => {
+    const { testApp, assign, start, ledger, credits } = await setUpTeam();
     await assign('c1');
     for (let time = 0; time < 3; time += 1) expect((await start()).status).toBe(200);
     const credit = { staffId: 'c1', managerId: 'boss', amountCents: 0, occurredAt: testApp.now.getTime() };
@@ -418,17 +317,21 @@ describe('the credit of an application', () => {
     expect(glance.body).toMatchObject({
       data: { teamGlance: { glance: { qoutes: 1, applications: 1 }, totalMonthlyEarnings: 0 } },
     });
+    await start({}, life);
+    await assign('c2');
+    await start({ dateOfBirth: '1981-03-11' });
+    expect(await credits()).toEqual([...ofC1, ...ofC1, 'c2 application', 'c2 quote'].sort());
   });
 
   test('goes to a manager who is the assigned counselor', async () => {
-    const { assign, start, ledger } = await setUp();
+    const { assign, start, ledger } = await setUpTeam();
     await assign('boss');
     await start();
     expect(await ledger()).toMatchObject([{ staffId: 'boss', managerId: 'boss' }, { staffId: 'boss' }]);
   });
 
   test('is missing without an assigned counselor, also after a later assignment', async () => {
-    const { assign, start, credits } = await setUp();
+    const { assign, start, credits } = await setUpTeam();
     await start();
     await assign('c1');
     await start();
@@ -436,44 +339,25 @@ describe('the credit of an application', () => {
     await start({}, life);
     await assign(null);
     await start({ email: 'other@example.com' });
-    expect(await credits()).toEqual(['c1 application', 'c1 quote']);
+    expect(await credits()).toEqual(ofC1);
   });
 
-  test('is added for each new number: another flow and corrected data', async () => {
-    const { assign, start, credits } = await setUp();
+  test('is missing for a decline, and added once when the reconciler settles and the user repeats', async () => {
+    const { carrier, assign, start, credits, pass, reconcile } = await setUpTeam();
     await assign('c1');
-    await start();
-    await start({}, life);
-    await assign('c2');
-    await start({ dateOfBirth: '1981-03-11' });
-    expect(await credits()).toEqual([
-      ...['c1 application', 'c1 application', 'c1 quote', 'c1 quote', 'c2 application', 'c2 quote'],
-    ]);
-  });
-
-  test('is missing for a declined application', async () => {
-    const { carrier, assign, start, credits } = await setUp();
-    await assign('c1');
-    carrier.respond = () => declined;
-    expect((await start()).status).toBe(422);
-    expect(await credits()).toEqual([]);
-  });
-
-  test('is added once when the reconciler settles the application and the user repeats it', async () => {
-    const { carrier, assign, start, credits, pass, reconcile } = await setUp();
-    await assign('c1');
-    carrier.respond = unavailable;
+    carrier.respond = ({ count }) => (count === 1 ? declined : unavailable());
+    expect((await start({}, life)).status).toBe(422);
     expect((await start()).status).toBe(503);
     expect(await credits()).toEqual([]);
     carrier.respond = carrier.acceptAll;
     pass(60_000);
     expect(await reconcile()).toBe(1);
     expect((await start()).status).toBe(200);
-    expect(await credits()).toEqual(['c1 application', 'c1 quote']);
+    expect(await credits()).toEqual(ofC1);
   });
 
   test('is added once when the carrier gives a later application of the same identity the same number', async () => {
-    const { carrier, assign, start, list, credits, pass } = await setUp();
+    const { carrier, assign, start, list, credits, pass } = await setUpTeam();
     carrier.respond = () => accepted(7);
     await assign('c1');
     await start();
@@ -481,6 +365,6 @@ describe('the credit of an application', () => {
     expect((await start()).status).toBe(200);
     const same = { state: 'submitted', appNumber: 7 };
     expect((await list()).applications).toMatchObject([same, same]);
-    expect(await credits()).toEqual(['c1 application', 'c1 quote']);
+    expect(await credits()).toEqual(ofC1);
   });
 });

@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'bun:test';
-import { join } from 'node:path';
 import fc from 'fast-check';
 import { monthBounds, parseMonth, resolveMonth } from '../../../src/modules/sales/model';
 import { calendarDateAt } from '../../../src/shared/calendar';
@@ -13,24 +12,32 @@ const spellings = english.flatMap((name, index) => {
 });
 
 describe('parseMonth', () => {
-  test.each([...spellings, ['Sept', 9], ['sEPT', 9]] as const)('accepts %s', (text, month) => {
-    expect(parseMonth(text)).toEqual({ month, year: undefined });
+  test('accepts each month by name, three letters and number, in any case', () => {
+    const found = spellings.map(([text]) => [text, parseMonth(text)]);
+    expect(found).toEqual(spellings.map(([text, month]) => [text, { month, year: undefined }]));
   });
 
   test.each([
-    ['2025-09', 9, 2025],
+    ['sEPT', 9, undefined],
+    ['Sept.', 9, undefined],
+    ['nov.', 11, undefined],
+    ['May.', 5, undefined],
+    [' december ', 12, undefined],
+    [' 7', 7, undefined],
     ['0001-12', 12, 1],
-    ['9999-01', 1, 9999],
-  ])('accepts %s with a year', (text, month, year) => {
+    ['2026-1', 1, 2026],
+    [' 9999-01 ', 1, 9999],
+  ])('accepts %j', (text, month, year) => {
     expect(parseMonth(text)).toEqual({ month, year });
   });
 
-  test.each([
-    ...['Setpember', '13', '0', '00', '-1', '1.0', '1e0', '001', 'Dezember', 'März', 'Septe', 'Ju', '', ' ', 'maÿ'],
-    ...['March 2025', '2025-13', '2025-00', '2025-mar', '2025-09-01', '25-09', '202509', '-09', '2025-', '2025-9x'],
-    ...['constructor', '__proto__', '٣'],
-  ])('rejects %j', (text) => {
-    expect(parseMonth(text)).toBeUndefined();
+  test('rejects other texts', () => {
+    const others = [
+      ...['Setpember', '13', '0', '00', '-1', '1.0', '1e0', '001', 'Dezember', 'März', 'Septe', 'Ju', '', ' ', 'maÿ'],
+      ...['March 2025', '2025-13', '2025-00', '2025-mar', '2025-09-01', '25-09', '202509', '-09', '2025-', '2025-9x'],
+      ...['constructor', '__proto__', '٣', 'nov..', '.', '1.', '2026-1.', '2026-001', '2026 1', 'no v'],
+    ];
+    expect(others.filter((text) => parseMonth(text) !== undefined)).toEqual([]);
   });
 
   test('accepts only the documented spellings', () => {
@@ -106,21 +113,5 @@ describe('monthBounds', () => {
       }),
       { numRuns: 300 },
     );
-  });
-
-  test('is the same in a process with any time zone and language', () => {
-    const module = JSON.stringify(join(import.meta.dirname, '../../../src/modules/sales/model.ts'));
-    const script = `import { monthBounds, parseMonth, resolveMonth } from ${module};
-      const zones = ['UTC', 'America/New_York', 'Asia/Kathmandu'];
-      for (const zone of ['UTC', 'America/New_York', 'Pacific/Apia']) {
-        process.env.TZ = zone;
-        console.log(JSON.stringify([['september', 'MAI', 'İ'].map((text) => parseMonth(text)?.month),
-          zones.map((each) => resolveMonth({ month: 1 }, new Date('2026-01-01T02:00:00Z'), each).year),
-          zones.map((each) => monthBounds({ year: 2026, month: 3 }, each).from)]));
-      }`;
-    const { stdout } = Bun.spawnSync([process.execPath, '-e', script], { env: { ...process.env, LANG: 'tr_TR' } });
-    const starts = ['2026-03-01T00:00Z', '2026-03-01T05:00Z', '2026-02-28T18:15Z'].map((start) => Date.parse(start));
-    const months = JSON.stringify([[9, null, null], [2026, 2025, 2026], starts]);
-    expect(stdout.toString().trimEnd().split('\n')).toEqual([months, months, months]);
   });
 });

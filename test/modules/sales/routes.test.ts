@@ -1,13 +1,11 @@
 import { describe, expect, test } from 'bun:test';
 import * as v from 'valibot';
-import { activitiesImport } from '../../../src/cli/import-kinds';
 import { markForDevelopment } from '../../../src/db/migrate';
 import type { activityKinds } from '../../../src/db/schema/lists';
 import { MonthlyGlanceBody } from '../../../src/modules/sales/model';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import { seedDatabase } from '../../../src/seed';
 import { activity, counselor, createTestApp, manager, testConfig } from '../../support/app';
-import { importContent } from '../../support/command';
 import { explainFirst } from '../../support/database';
 
 const path = '/v2/private/user/salesManager/monthly-glance';
@@ -74,14 +72,6 @@ describe(`GET ${path}`, () => {
     expect([response.status, response.text]).toEqual([200, JSON.stringify({ data })]);
   });
 
-  test('returns zeros for every counselor in a month without data', async () => {
-    const { teamGlance, managerReport, counselorsReport } = await unchanged.glance('?month=1999-01');
-    expect(teamGlance).toEqual({ glance: zeros, totalMonthlyEarnings: 0 });
-    expect(managerReport).toEqual({ glance: { monthlyPlan: 0, semiAnnualPlan: 0, ...zeros }, totalEarnings: 0 });
-    const none = { glance: zeros, totalMonthlyEarnings: 0 };
-    expect(counselorsReport).toMatchObject([none, none]);
-  });
-
   test('sorts counselors by last name, first name and id', async () => {
     const { addStaff, sell, glance } = await setUp();
     await addStaff(
@@ -108,30 +98,6 @@ describe(`GET ${path}`, () => {
     ]);
   });
 
-  test('excludes the counselors and sales of other managers', async () => {
-    const { addStaff, sell, glance } = await setUp();
-    await addStaff(manager('other'), counselor('theirs', 'other', 'Theirs'));
-    await sell(['c1', 'quote', 1], ['theirs', 'quote', 100], ['other', 'quote', 100]);
-    expect((await glance('?month=3')).teamGlance.totalMonthlyEarnings).toBe(0.01);
-    const { teamGlance, counselorsReport } = await glance('?month=3', 'other');
-    expect(teamGlance.totalMonthlyEarnings).toBe(2);
-    expect(counselorsReport.map(({ name }) => name.last)).toEqual(['Theirs']);
-  });
-
-  test('keeps the earlier sales of a counselor who moved to another team', async () => {
-    const { testApp, store, addStaff, glance } = await setUp();
-    await addStaff(manager('new'), manager('old'), counselor('mover', 'old', 'Mover'));
-    const before = activity('mover', '2026-02-10T00:00:00Z', { amountCents: 500 });
-    await store.upsertActivities([before], testApp.now);
-    await addStaff(counselor('mover', 'new', 'Mover'));
-    const after = activity('mover', '2026-03-10T00:00:00Z', { amountCents: 700 });
-    await store.upsertActivities([before, after], testApp.now);
-    const earningsOf = async (month: number, boss: string) =>
-      (await glance(`?month=${month}`, boss)).counselorsReport.map((each) => each.totalMonthlyEarnings);
-    expect([await earningsOf(2, 'old'), await earningsOf(3, 'old')]).toEqual([[5], []]);
-    expect([await earningsOf(2, 'new'), await earningsOf(3, 'new')]).toEqual([[0], [7]]);
-  });
-
   test('lists a counselor who became a manager in months with earlier sales', async () => {
     const { addStaff, sell, glance } = await setUp();
     await addStaff(manager('old'), counselor('riser', 'old', 'Riser'));
@@ -152,8 +118,7 @@ describe(`GET ${path}`, () => {
     ['a role in another case', 'boss', ['SalesManager']],
     ['a manager without the role', 'boss', []],
   ])('returns 403 for %s', async (_, as, callerRoles) => {
-    const { call } = unchanged;
-    const response = await call('?month=3', as, callerRoles);
+    const response = await unchanged.call('?month=3', as, callerRoles);
     expect(response).toMatchObject({ status: 403, body: { type: '/problems/forbidden', code: 220 } });
     expect(response.text).not.toContain('Counselor');
   });
@@ -165,40 +130,20 @@ describe(`GET ${path}`, () => {
   });
 
   test.each([
-    ...['', '?month', '?month=', '?month=Setpember', '?month=13', '?month=0', '?month=Dezember', '?year=2026'],
-    '?month=3&month=4',
-  ])('returns 422 for the month of %j', async (query) => {
-    const { call } = unchanged;
-    expect(await call(query)).toMatchObject({ status: 422, body: { code: 201, errors: [{ pointer: 'month' }] } });
+    ...['', '?month', '?month=', '?month=13', '?year=2026', '?month=3&month=4'].map((query) => [query, 'month']),
+    ...['?month=3&year=26', '?month=3&year=', '?month=2025-03&year=2026'].map((query) => [query, 'year']),
+  ])('returns 422 for %j, with the pointer %s', async (query = '', pointer) => {
+    const response = await unchanged.call(query);
+    expect(response).toMatchObject({ status: 422, body: { code: 201, errors: [{ pointer }] } });
   });
-
-  test.each(['?month=3&year=26', '?month=3&year=', '?month=2025-03&year=2026'])(
-    'returns 422 for the year of %j',
-    async (query) => {
-      const { call } = unchanged;
-      expect(await call(query)).toMatchObject({ status: 422, body: { errors: [{ pointer: 'year' }] } });
-    },
-  );
 
   const november = '2026-11-20T12:00:00Z';
   const newYork = 'America/New_York';
   test.each([
     ['month=December', november, 'UTC', '2025-12', '2025-12-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z'],
-    ['month=11', november, 'UTC', '2026-11', '2026-11-01T00:00:00.000Z', '2026-12-01T00:00:00.000Z'],
-    ['month=2026-12', november, 'UTC', '2026-12', '2026-12-01T00:00:00.000Z', '2027-01-01T00:00:00.000Z'],
     ['month=2024-02&year=2024', november, 'UTC', '2024-02', '2024-02-01T00:00:00.000Z', '2024-03-01T00:00:00.000Z'],
-    ['month=july&year=2019', november, 'UTC', '2019-07', '2019-07-01T00:00:00.000Z', '2019-08-01T00:00:00.000Z'],
-    ['month=March', november, newYork, '2026-03', '2026-03-01T05:00:00.000Z', '2026-04-01T04:00:00.000Z'],
+    ['month=july&year=2019', november, newYork, '2019-07', '2019-07-01T04:00:00.000Z', '2019-08-01T04:00:00.000Z'],
     ['month=Mar', '2026-03-01T04:59:59Z', newYork, '2025-03', '2025-03-01T05:00:00.000Z', '2025-04-01T04:00:00.000Z'],
-    [
-      'month=1',
-      '2025-12-31T20:00:00Z',
-      'Asia/Tokyo',
-      '2026-01',
-      '2025-12-31T15:00:00.000Z',
-      '2026-01-31T15:00:00.000Z',
-    ],
-    ['month=2012-04', november, 'America/Havana', '2012-04', '2012-04-01T05:00:00.000Z', '2012-05-01T04:00:00.000Z'],
   ])('for %s at %s in %s counts exactly the milliseconds of %s', async (query, now, timeZone, month, from, until) => {
     const { sell, glance } = await setUp({ reportTimeZone: timeZone, now });
     const before = (instant: string) => new Date(Date.parse(instant) - 1).toISOString();
@@ -221,88 +166,6 @@ describe(`GET ${path}`, () => {
       'SEARCH activities USING COVERING INDEX activities_by_team (manager_id=? AND occurred_at>? AND occurred_at<?)',
     );
     expect(plan.filter((line) => /^SCAN (activities|staff)\b/.test(line))).toEqual([]);
-  });
-});
-
-describe('the earnings and counters of a month', () => {
-  const chargeback = (cents: number): Sale[] => [
-    ['c1', 'quote', cents],
-    ['c1', 'quote', -cents],
-  ];
-  const three = Array.from({ length: 30 }, (): Sale => ['c1', 'quote', 10]);
-
-  test.each<[name: string, sales: Sale[], counters: object, earnings: number]>([
-    ['dimes, which are no sums of doubles', [...three, ['boss', 'quote', 20]], { qoutes: 31 }, 3.2],
-    ['a chargeback', chargeback(50_000), { qoutes: 1 }, 0],
-    [
-      'a partial refund',
-      [
-        ['c1', 'cemeteryPlan', 50_000],
-        ['c1', 'cemeteryPlan', -12_345],
-      ],
-      { cemetryPlans: 1 },
-      376.55,
-    ],
-    ['a chargeback alone in its month', [['c1', 'application', -9_500]], { applications: 0 }, -95],
-    ['the smallest amount', [['c1', 'quote', -1]], { qoutes: 0 }, -0.01],
-    [
-      'corrections of another kind, of another seller and of the manager',
-      [...chargeback(1), ['c1', 'application', -100], ['c2', 'quote', -100], ['boss', 'quote', -100]],
-      { qoutes: 1, applications: 0 },
-      -3,
-    ],
-    [
-      'two corrections of one sale',
-      [
-        ['c1', 'quote', 100],
-        ['c1', 'quote', -60],
-        ['c1', 'quote', -60],
-      ],
-      { qoutes: 1 },
-      -0.2,
-    ],
-    [
-      'an amount of 0, which is no correction',
-      [
-        ['c1', 'quote', 0],
-        ['c1', 'application', 0],
-      ],
-      { qoutes: 1, applications: 1 },
-      0,
-    ],
-  ])('are exact with %s', async (_, sales, counters, earnings) => {
-    const { sell, glance } = await setUp();
-    await sell(...sales);
-    const team = { glance: { ...zeros, ...counters }, totalMonthlyEarnings: earnings };
-    expect((await glance('?month=2026-03')).teamGlance).toEqual(team);
-  });
-
-  test('count no correction of the plans of the manager', async () => {
-    const { sell, glance } = await setUp();
-    await sell(['boss', 'monthlyPlan', 4990], ['boss', 'monthlyPlan', -4990], ['boss', 'semiAnnualPlan', -27_440]);
-    expect((await glance('?month=3')).managerReport).toMatchObject({
-      glance: { monthlyPlan: 1, semiAnnualPlan: 0 },
-      totalEarnings: -274.4,
-    });
-  });
-
-  test('have a correction in the month in which it happens', async () => {
-    const { sell, glance } = await setUp({ reportTimeZone: 'America/New_York' });
-    await sell(['c1', 'quote', 50_000, '2026-02-28T23:00:00Z'], ['c1', 'quote', -50_000, '2026-03-01T05:00:00Z']);
-    const [february, march] = [await glance('?month=2026-02'), await glance('?month=2026-03')];
-    expect(february.teamGlance).toMatchObject({ glance: { qoutes: 1 }, totalMonthlyEarnings: 500 });
-    expect(march.teamGlance).toMatchObject({ glance: { qoutes: 0 }, totalMonthlyEarnings: -500 });
-  });
-
-  test('have an imported negative amount once after two imports', async () => {
-    const { testApp, glance } = await setUp();
-    const rows = ['s1,c1,quoteAndContract,500,2026-03-02', 's1-back,c1,quoteAndContract,-500.00,2026-03-03'];
-    const content = ['externalId,staffId,kind,amount,occurredAt', ...rows].join('\n');
-    for (let run = 0; run < 2; run += 1) {
-      expect((await importContent(activitiesImport, testApp.db, { content })).refusal).toBe('');
-      const report = { glance: { ...zeros, qoutesAndContract: 1 }, totalMonthlyEarnings: 0 };
-      expect((await glance('?month=3')).counselorsReport[0]).toMatchObject(report);
-    }
   });
 });
 
