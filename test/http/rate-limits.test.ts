@@ -15,17 +15,12 @@ import { privateRoutes } from '../support/contract';
 const user = '/v2/private/user';
 const profile = '/v2/private/user/profile';
 const lists = '/v2/private/healthAndCare/';
+const unknown = '/v2/private/nowhere';
 
 /** The app with rate limits on the test clock. */
-async function limitedApp(
-  perMinute: number,
-  overrides: Partial<AppDeps> = {},
-  trustedProxyCount = 0,
-): Promise<TestApp> {
-  const testApp: TestApp = await createTestApp({
-    rateLimits: createRateLimits({ perMinute, trustedProxyCount }, () => testApp.now.getTime()),
-    ...overrides,
-  });
+async function limitedApp(perMinute: number, overrides: Partial<AppDeps> = {}, trustedProxyCount = 0) {
+  const rateLimits = createRateLimits({ perMinute, trustedProxyCount }, () => testApp.now.getTime());
+  const testApp: TestApp = await createTestApp({ rateLimits, ...overrides });
   return testApp;
 }
 
@@ -107,10 +102,11 @@ describe('rate limit of an authenticated user', () => {
     [20, 1],
     [21, 2],
     [600, 30],
-  ])('of %i requests allows %i applications, rounded up', async (perMinute, quota) => {
-    const { call } = await limitedApp(perMinute);
-    const { headers } = await call('POST', '/v2/private/ltc/totalCoverage', { as: 'ada', body: applicant });
-    expect(headers.get('ratelimit-policy')).toBe(`"default";q=${perMinute};w=60, "coverage";q=${quota};w=60`);
+  ])('of %i requests allows %i applications, rounded up', (perMinute, quota) => {
+    const set = { headers: {} };
+    const limits = createRateLimits({ perMinute, trustedProxyCount: 0 }, () => 0);
+    limits?.takeCoverage('ada', { request: new Request('http://localhost/'), server: null, set });
+    expect(set.headers).toMatchObject({ 'ratelimit-policy': `"coverage";q=${quota};w=60` });
   });
 
   test('sends no RateLimit headers when limits are off', async () => {
@@ -171,18 +167,21 @@ describe('rate limit of unauthenticated requests', () => {
 });
 
 describe('rate limit of anonymous requests', () => {
-  test.each([
-    '/swagger',
-    '/swagger/json',
-    '/swagger/scalar.js',
-    '/problems/forbidden',
-    '/nowhere',
-    '/v2/private/nowhere',
-  ])('returns 429 by address at %s', async (path) => {
-    const { call } = await limitedApp(1);
-    expect((await call('GET', path)).status).not.toBe(429);
-    const refused = await call('GET', path);
-    expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '60']);
+  test('returns 429 by address at pages and unknown paths', async () => {
+    const testApp = await limitedApp(1);
+    for (const path of [
+      '/swagger',
+      '/swagger/json',
+      '/swagger/scalar.js',
+      '/problems/forbidden',
+      '/nowhere',
+      unknown,
+    ]) {
+      expect((await testApp.call('GET', path)).status).not.toBe(429);
+      const refused = await testApp.call('GET', path);
+      expect([path, refused.status, refused.headers.get('retry-after')]).toEqual([path, 429, '60']);
+      pass(testApp, 60_000);
+    }
   });
 
   test('does not apply to health checks and icons', async () => {
@@ -281,29 +280,19 @@ describe('clientNetwork', () => {
 
 describe('networkOf', () => {
   test.each([
-    ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2::/64'],
-    ['2001:0DB8:0001:0002::1', '2001:db8:1:2::/64'],
-    ['2001:db8:1:2::c000:201', '2001:db8:1:2::/64'],
-    ['2001:db8::1', '2001:db8::/64'],
-    ['::1', '::/64'],
-    ['::', '::/64'],
-    ['1::', '1::/64'],
-    ['1:2:3:4:5:6:7::', '1:2:3:4::/64'],
-    ['::2:3:4:5:6:7:8', '0:2:3:4::/64'],
-    ['1:2:3:4:5:6:192.0.2.1', '1:2:3:4::/64'],
-    ['fe80::1%eth0', 'fe80::/64'],
-    ['192.0.2.1', '192.0.2.1'],
-    ['::ffff:192.0.2.1', '192.0.2.1'],
-    ['::ffff:7f00:1', '127.0.0.1'],
-    ['::FFFF:C000:201', '192.0.2.1'],
-    ['::ffff:c000:202', '192.0.2.2'],
-    ['0:0:0:0:0:ffff:c000:201', '192.0.2.1'],
-    ['0000:0000:0000:0000:0000:ffff:192.0.2.1', '192.0.2.1'],
-    ['[::ffff:c000:201]:443', '192.0.2.1'],
-    ['64:ff9b::192.0.2.1', '192.0.2.1'],
-    ['64:ff9b::c000:202', '192.0.2.2'],
-  ])('returns the /64 prefix of IPv6 and the whole address of IPv4 in every form: %s', (address, network) => {
-    expect(networkOf(address)).toBe(network);
+    ['2001:db8:1:2::/64', ['2001:db8:1:2:3:4:5:6', '2001:0DB8:0001:0002::1', '2001:db8:1:2::c000:201']],
+    ['2001:db8::/64', ['2001:db8::1']],
+    ['::/64', ['::1', '::']],
+    ['1::/64', ['1::']],
+    ['1:2:3:4::/64', ['1:2:3:4:5:6:7::', '1:2:3:4:5:6:192.0.2.1']],
+    ['0:2:3:4::/64', ['::2:3:4:5:6:7:8']],
+    ['fe80::/64', ['fe80::1%eth0']],
+    ['127.0.0.1', ['::ffff:7f00:1']],
+    ['192.0.2.1', ['192.0.2.1', '::ffff:192.0.2.1', '::FFFF:C000:201', '0:0:0:0:0:ffff:c000:201']],
+    ['192.0.2.1', ['0000:0000:0000:0000:0000:ffff:192.0.2.1', '[::ffff:c000:201]:443', '64:ff9b::192.0.2.1']],
+    ['192.0.2.2', ['::ffff:c000:202', '64:ff9b::c000:202']],
+  ])('returns the /64 prefix of IPv6 and the whole address of IPv4 in every form: %s', (network, addresses) => {
+    expect(addresses.map(networkOf)).toEqual(addresses.map(() => network));
   });
 
   test.each([

@@ -44,7 +44,7 @@ describe('security headers', () => {
   const json = { 'content-type': 'application/json', authorization };
   const profile = '/v2/private/user/profile';
 
-  const cases: [method: string, path: string, status: number, sent?: Sent][] = [
+  test.each<[method: string, path: string, status: number, sent?: Sent]>([
     ['GET', '/health/live', 200],
     ['HEAD', '/health/live', 200],
     ['GET', '/health/ready', 200],
@@ -66,15 +66,11 @@ describe('security headers', () => {
     ['POST', profile, 200, { body: '{}', headers: json }],
     ['POST', profile, 412, { body: '{}', headers: { ...json, 'if-match': '"x"' } }],
     ['GET', '/v2/private/cemetery/all?page=0', 422, { headers: json }],
-  ];
-  test.each(cases.map(([method, path, status, sent]) => ({ method, path, status, sent })))(
-    'appear on $method $path with status $status',
-    async ({ method, path, status, sent }) => {
-      const response = await send(method, path, sent);
-      expect(response.status).toBe(status);
-      expectHardened(response.headers, path);
-    },
-  );
+  ])('appear on %s %s with status %i', async (method, path, status, sent = {}) => {
+    const response = await send(method, path, sent);
+    expect(response.status).toBe(status);
+    expectHardened(response.headers, path);
+  });
 
   test('appear on a response with status 304', async () => {
     await send('POST', profile, { body: '{}', headers: json });
@@ -83,13 +79,9 @@ describe('security headers', () => {
     expectHardened(response.headers);
   });
 
-  test.each(privateRoutes)('appear on $name with and without a token', async ({ method, path }) => {
-    for (const headers of [{}, { authorization }]) expectHardened((await send(method, path, { headers })).headers);
-  });
-
   test('appear on the last-resort error response', async () => {
-    const log = createLog('silent', { write() {} });
-    const serve = serveOptions({ config: testConfig, log, newRequestId: () => crypto.randomUUID() });
+    const newRequestId = () => crypto.randomUUID();
+    const serve = serveOptions({ config: testConfig, log: createLog('silent', { write() {} }), newRequestId });
     const app = new Elysia({ serve }).get('/', ({ set }) => {
       set.headers['x-broken'] = 'a\r\nb';
       return 'ok';
@@ -106,18 +98,19 @@ describe('security headers', () => {
   });
 });
 
-describe('Cache-Control', () => {
-  test.each(privateRoutes)(
-    'forbids storage of $name, except private storage of the reference lists',
-    async ({ method, path }) => {
-      const { headers, status } = await send(method, path, { headers: { authorization } });
-      const isList = path.endsWith('/healthAndCare/');
-      const success = isList ? 'private, max-age=300' : 'private, no-store';
-      expect(headers.get('cache-control')).toBe(status < 400 ? success : 'no-store');
-      expect(headers.get('vary')).toContain('Authorization');
-      expect((await send(method, path)).headers.get('cache-control')).toBe('no-store');
-    },
-  );
+describe('Cache-Control, beside the security headers,', () => {
+  test.each(privateRoutes)('forbids storage of $name, except private storage of the reference lists', async (route) => {
+    const { method, path } = route;
+    const { headers, status } = await send(method, path, { headers: { authorization } });
+    const success = path.endsWith('/healthAndCare/') ? 'private, max-age=300' : 'private, no-store';
+    expect(headers.get('cache-control')).toBe(status < 400 ? success : 'no-store');
+    const anonymous = await send(method, path);
+    expect(anonymous.headers.get('cache-control')).toBe('no-store');
+    for (const each of [headers, anonymous.headers]) {
+      expectHardened(each);
+      expect(each.get('vary')).toContain('Authorization');
+    }
+  });
 
   test.each(['/health/live', '/health/ready', '/nowhere', '/swagger'])('is no-store for %s', async (path) => {
     expect((await send('GET', path)).headers.get('cache-control')).toBe('no-store');
