@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'bun:test';
-import { rmSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { signToken } from '../src/auth/signing';
 import { openDatabase } from '../src/db/client';
 import { migrateDatabase } from '../src/db/migrate';
 import { openService } from '../src/main';
-import { testSecret } from './support/app';
+import { applicant, testSecret } from './support/app';
 import { createCommandLine } from './support/command';
 import { earlierMigrations } from './support/database';
 import { productionSettings, productionToken, refusedStart, startInProcess } from './support/processes';
@@ -139,9 +140,87 @@ describe('service in production', () => {
       expect([task, Math.abs(Date.now() / 1000 - completed) < 60]).toEqual([task, true]);
     }
     rmSync(path);
+    // A write notices the loss at once.
+    expect((await service.call('POST', '/v2/private/user/profile', { as: 'ada', body: {} })).status).toBe(503);
     await until(async () => (await sampleOf('database_lost')) === 1);
     expect(await sampleOf('writes_available')).toBe(0);
   });
+});
+
+test('a reload applies new secrets in files, and names each setting that needs a restart or cannot be used', async () => {
+  const carrierKeys: (string | null)[] = [];
+  const carrier = Bun.serve({
+    port: 0,
+    hostname: '127.0.0.1',
+    fetch({ headers }) {
+      carrierKeys.push(headers.get('authorization'));
+      return new Response('not found', { status: 404 });
+    },
+  });
+  atEnd(() => carrier.stop(true));
+  const first = {
+    AUTH_SECRET: productionSettings.AUTH_SECRET,
+    CARRIER_API_KEY: 'carrier-key-of-the-first-month',
+    CHAT_TOKEN: 'chat-token-of-the-first-month',
+    METRICS_TOKEN: 'u5Gk9Wz2Qb7Xn4Td8Rm1Vc6Lj3Hs0PfYe',
+  };
+  const second = {
+    AUTH_SECRET: 'Zx3Vb7Nm1Qw5Er9Ty2Ui6Op0As4Df8Gh',
+    CARRIER_API_KEY: 'carrier-key-of-the-second-month',
+    CHAT_TOKEN: 'chat-token-of-the-second-month',
+    METRICS_TOKEN: 'c7Vb3Nm9Kq1Ws5Ed0Rf8Tg2Yh6Uj4IkOl',
+  };
+  const folder = temporaryFolder();
+  const write = (secrets: Readonly<Record<string, string>>) => {
+    for (const [key, text] of Object.entries(secrets)) writeFileSync(join(folder, key), text, { mode: 0o600 });
+  };
+  write(first);
+  const { databaseUrl } = await createCommandLine();
+  const files = Object.keys(first).flatMap((key) => [
+    [key, undefined],
+    [`${key}_FILE`, join(folder, key)],
+  ]);
+  const environment = { DATABASE_URL: databaseUrl, CARRIER_URL: carrier.url.origin, ...Object.fromEntries(files) };
+  const { call, logLines, reloadSecrets } = await startInProcess(environment);
+  const linesOf = (start: string) => logLines().filter(({ msg }) => msg.startsWith(start));
+  const { AUTH_ISSUER: issuer, AUTH_AUDIENCE: audience } = productionSettings;
+  const apply = async (secret: string) => {
+    const claims = { issuer, audience, rolesClaim: 'roles', roles: [], id: 'ada', ttlSeconds: 3600, now: new Date() };
+    const headers = { authorization: `Bearer ${await signToken({ secret, ...claims })}` };
+    return (await call('POST', '/v2/private/ltc/totalCoverage', { headers, body: applicant })).status;
+  };
+  const scrape = async (token: string) =>
+    (await call('GET', '/metrics', { headers: { authorization: `Bearer ${token}` } })).status;
+  expect(await apply(first.AUTH_SECRET)).not.toBe(401);
+  expect(new Set(carrierKeys)).toEqual(new Set([`Bearer ${first.CARRIER_API_KEY}`]));
+  expect(await scrape(first.METRICS_TOKEN)).toBe(200);
+
+  for (let count = 0; count < 20; count += 1) reloadSecrets();
+  await until(() => linesOf('the secrets were read again: none has changed').length > 0);
+
+  write({ AUTH_SECRET: '' });
+  reloadSecrets();
+  await until(() => linesOf('the secrets are not read again').length === 1);
+  expect(linesOf('the secrets are not read again')).toMatchObject([
+    { level: 'error', setting: 'AUTH_SECRET_FILE', rule: 'names an empty file' },
+  ]);
+  expect(await apply(first.AUTH_SECRET)).not.toBe(401);
+
+  write(second);
+  reloadSecrets();
+  await until(() => linesOf('the new value').length === 4);
+  const live = linesOf('the new value is in use').map(({ setting }) => setting);
+  expect(live).toEqual(['CARRIER_API_KEY', 'AUTH_SECRET', 'METRICS_TOKEN']);
+  expect(linesOf('the new value takes effect after a restart')).toMatchObject([
+    { level: 'warn', setting: 'CHAT_TOKEN' },
+  ]);
+  carrierKeys.length = 0;
+  expect(await apply(first.AUTH_SECRET)).toBe(401);
+  expect(await apply(second.AUTH_SECRET)).not.toBe(401);
+  expect(new Set(carrierKeys)).toEqual(new Set([`Bearer ${second.CARRIER_API_KEY}`]));
+  expect([await scrape(first.METRICS_TOKEN), await scrape(second.METRICS_TOKEN)]).toEqual([401, 200]);
+  const log = JSON.stringify(logLines());
+  expect([...Object.values(first), ...Object.values(second)].filter((secret) => log.includes(secret))).toEqual([]);
 });
 
 describe('stop', () => {

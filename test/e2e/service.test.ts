@@ -1,16 +1,13 @@
-import { Database as SqliteFile } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { chmodSync, closeSync, openSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import packageJson from '../../package.json';
-import { signToken } from '../../src/auth/signing';
 import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { applicant, callerOf, testSecret, testToken } from '../support/app';
 import { programOf } from '../support/artifacts';
-import { createCommandLine } from '../support/command';
 import { keys } from '../support/database';
 import { createSaveHistory } from '../support/disks';
 import { createRawClient } from '../support/http';
@@ -18,7 +15,7 @@ import {
   createProduction,
   failToStart,
   type Production,
-  productionSettings,
+  refusedStart,
   startInProcess,
   startService,
 } from '../support/processes';
@@ -29,12 +26,14 @@ const root = join(import.meta.dirname, '../..');
 const profile = '/v2/private/user/profile';
 const ltc = '/v2/private/ltc/lifetimeCare';
 const main = await programOf('src/main');
-const Count = v.object({ count: v.number() });
-const isLinux = process.platform === 'linux';
 
 describe('first start in a folder', async () => {
   const cwd = temporaryFolder();
-  const [first, second] = await Promise.all([startService({ cwd }), startService({ cwd })]);
+  const script = packageJson.scripts.start.replace('src/main.ts', `'${join(root, 'src/main.ts')}'`);
+  const [first, second] = await Promise.all([
+    startService({ cwd }),
+    startService({ cwd, under: ['sh', '-c', script] }),
+  ]);
   const token = await first.token();
   const bearer = (signed: string) => ({ headers: { authorization: `Bearer ${signed}` } });
   const [one, other] = [callerOf(first.address), callerOf(second.address)];
@@ -54,32 +53,17 @@ describe('first start in a folder', async () => {
     expect(modes.map((mode) => mode & 0o777)).toEqual([0o700, 0o600, 0o600]);
   });
 
-  test('gives two parallel processes and a later one the same key and data, and the package script SIGTERM', async () => {
-    expect((await one('POST', ltc, { ...bearer(token), body: { careCosts: 1 } })).status).toBe(200);
-    expect((await other('POST', ltc, { ...bearer(token), body: { policyValue: 2 } })).status).toBe(200);
-    const port = await freePort();
-    const script = packageJson.scripts.start.replace('src/main.ts', `'${join(root, 'src/main.ts')}'`);
-    const shell = Bun.spawn(['sh', '-c', script], { cwd, env: { PATH: process.env.PATH, PORT: String(port) } });
-    atEnd(() => shell.kill('SIGKILL'));
-    const later = callerOf(`http://127.0.0.1:${port}`);
-    await until(() =>
-      later('GET', '/health/ready').then(
-        ({ status }) => status === 200,
-        () => false,
-      ),
-    );
-    const { body } = await later('GET', '/v2/private/user', bearer(token));
-    expect(body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: 1, policyValue: 2 } } } });
-    shell.kill('SIGTERM');
-    expect(await shell.exited).toBe(0);
-  });
-
-  test('accepts tokens of `planning token`', async () => {
+  test('gives two parallel processes and the token command the same key and data, and the package script SIGTERM', async () => {
     const program = [process.execPath, await programOf('src/cli/main'), 'token', '--sub', 'ada'];
     const env = { PATH: process.env.PATH, NODE_ENV: 'development' };
     const { stdout } = await runToEnd(Bun.spawn(program, { cwd, env, stdout: 'pipe', stderr: 'pipe' }));
-    const { body } = await one('POST', profile, { ...bearer(stdout.trim()), body: {} });
-    expect(body).toMatchObject({ user: { id: 'ada' } });
+    const ada = bearer(stdout.trim());
+    expect((await one('POST', ltc, { ...ada, body: { careCosts: 1 } })).status).toBe(200);
+    const { body } = await other('POST', ltc, { ...ada, body: { policyValue: 2 } });
+    expect(body).toMatchObject({ user: { id: 'ada', ltc: { lifetimeCare: { careCosts: 1, policyValue: 2 } } } });
+    expect((await other('GET', '/v2/private/healthAndCare/', bearer(token))).status).toBe(200);
+    second.process.kill('SIGTERM');
+    expect(await second.process.exited).toBe(0);
   });
 
   test('logs only JSON around the announcement', async () => {
@@ -98,7 +82,9 @@ describe('first start in a folder', async () => {
       environment: {
         NODE_ENV: 'production',
         DATABASE_URL: 'file:data/new.db',
+        DATABASE_ENCRYPTION_KEY: 'sesame-short',
         AUTH_SECRET,
+        CARRIER_URL: 'https://sesame-user:sesame-password@carrier.example',
         PUBLIC_URL: 'http://planning.example',
         CHAT_ID: 'demo-chat',
         CHAT_TOKEN: 'demo-chat-token',
@@ -107,9 +93,10 @@ describe('first start in a folder', async () => {
     });
     expect([exitCode, stdout]).toEqual([1, '']);
     const refused = [...stderr.matchAll(/^ {2}([A-Z_]+) /gm)].map(([, key]) => key);
-    const missing = ['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY'];
-    expect(refused).toEqual([...missing, 'CHAT_ID', 'CHAT_TOKEN', 'AUTH_SECRET', 'PUBLIC_URL', 'SEED_DEMO']);
-    expect(stderr).not.toContain(AUTH_SECRET);
+    const missing = ['AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_API_KEY'];
+    const insecure = ['CHAT_ID', 'CHAT_TOKEN', 'AUTH_SECRET', 'PUBLIC_URL', 'SEED_DEMO'];
+    expect(refused.sort()).toEqual([...missing, ...insecure, 'CARRIER_URL', 'DATABASE_ENCRYPTION_KEY'].sort());
+    for (const shown of [AUTH_SECRET, 'sesame', 'demo-chat-token']) expect(stderr).not.toContain(shown);
     expect(stderr).not.toMatch(/^\s+at /m);
     expect(await Bun.file(join(cwd, 'data/new.db')).exists()).toBeFalse();
   });
@@ -165,50 +152,33 @@ describe('modules loaded at start', async () => {
   });
 });
 
-test.each([
-  ['a file', undefined],
-  ['an encrypted file', keys.right],
-])('acknowledged saves of 64 concurrent writers in %s survive SIGKILL', async (_, encryptionKey) => {
+test('acknowledged saves of 16 concurrent writers in an encrypted file survive SIGKILL', async () => {
   const cwd = temporaryFolder();
-  const key = encryptionKey === undefined ? {} : { DATABASE_ENCRYPTION_KEY: encryptionKey };
-  const service = await startService({ cwd, environment: { LOG_LEVEL: 'error', AUTH_SECRET: testSecret, ...key } });
+  const environment = { LOG_LEVEL: 'error', AUTH_SECRET: testSecret, DATABASE_ENCRYPTION_KEY: keys.right };
+  const service = await startService({ cwd, environment });
   const call = callerOf(service.address);
-  const killedAfter = amount({ long: 2000, short: 300 });
-  let sent = 0;
-  // Two writers for each user increment one field each: at least the last acknowledged value must be stored.
-  const now = new Date();
-  const savers = Array.from({ length: 64 }, (_, index) => ({
-    as: `saver-${index >> 1}`,
-    field: index % 2 === 0 ? ('careCosts' as const) : ('policyValue' as const),
-    acknowledged: 0,
-  }));
-  await Promise.all(
-    savers.map(async (saver) => {
-      const headers = { authorization: `Bearer ${await testToken({ id: saver.as, now })}` };
-      for (let value = 1; ; value += 1) {
-        const body = { [saver.field]: value };
-        const response = await call('POST', ltc, { headers, body }).catch(() => undefined);
-        if (response?.status !== 200) return;
-        saver.acknowledged = value;
-        sent += 1;
-        if (sent === killedAfter) service.process.kill('SIGKILL');
-      }
-    }),
-  );
+  const killedAfter = amount({ long: 2000, short: 200 });
+  const acknowledged = Array<number>(16).fill(0);
+  let saves = 0;
+  const save = async (saver: number) => {
+    for (let careCosts = 1; ; careCosts += 1) {
+      const response = await call('POST', ltc, { as: `saver-${saver}`, body: { careCosts } }).catch(() => undefined);
+      if (response?.status !== 200) return;
+      acknowledged[saver] = careCosts;
+      saves += 1;
+      if (saves === killedAfter) service.process.kill('SIGKILL');
+    }
+  };
+  await Promise.all(acknowledged.map((_, saver) => save(saver)));
   await service.process.exited;
-  expect(sent).toBeGreaterThanOrEqual(killedAfter);
+  expect(saves).toBeGreaterThanOrEqual(killedAfter);
   const url = `file:${join(cwd, 'data/planning.db')}`;
-  const db = await openServiceDatabase({ url, timeoutMs: 2000, encryptionKey });
-  const { rows } = await db.$client.execute(
-    `SELECT id, json_extract(ltc_lifetime_care, '$.careCosts') AS careCosts,
-      json_extract(ltc_lifetime_care, '$.policyValue') AS policyValue FROM users`,
-  );
+  const db = await openServiceDatabase({ url, timeoutMs: 2000, encryptionKey: keys.right });
+  const { rows } = await db.$client.execute("SELECT id, ltc_lifetime_care ->> 'careCosts' AS careCosts FROM users");
   db.$client.close();
-  const lost = savers.filter(({ as, field, acknowledged }) => {
-    const stored = Number(rows.find(({ id }) => id === as)?.[field] ?? 0);
-    return stored < acknowledged || stored > acknowledged + 1;
-  });
-  expect(lost).toEqual([]);
+  const stored = acknowledged.map((_, saver) => Number(rows.find(({ id }) => id === `saver-${saver}`)?.careCosts));
+  // The kill may have come between a commit and its response.
+  expect(stored).toEqual(acknowledged.map((last, saver) => (stored[saver] === last + 1 ? last + 1 : last)));
 });
 
 describe('signal', async () => {
@@ -216,7 +186,7 @@ describe('signal', async () => {
   const ignored = ['SIGUSR1', 'SIGUSR2', 'SIGALRM', 'SIGVTALRM', 'SIGPROF', 'SIGIO'] as const;
 
   /** Saves until the service refuses connections, and records the acknowledged saves. */
-  function startSavers({ call }: Production, name: string) {
+  function startSavers({ call, process: child }: Production, name: string) {
     const history = createSaveHistory();
     const statuses = new Set<number>();
     let isStopping = false;
@@ -224,9 +194,8 @@ describe('signal', async () => {
     const saver = async (as: string) => {
       for (let round = 0; ; round += 1) {
         const wasStopping = isStopping;
-        const response = await call('POST', profile, { as, body: { firstName: 'A'.repeat((round % 50) + 1) } }).catch(
-          () => undefined,
-        );
+        const body = { firstName: 'A'.repeat((round % 50) + 1) };
+        const response = await call('POST', profile, { as, body }).catch(() => undefined);
         if (response === undefined) {
           // New connections fail after the process stops listening; open ones must not break.
           if (!wasStopping) broken += 1;
@@ -234,152 +203,35 @@ describe('signal', async () => {
         }
         statuses.add(response.status);
         if (response.status === 200) history.note(as, response);
+        await Bun.sleep(5);
       }
     };
     const saving = Promise.all(Array.from({ length: 8 }, (_, index) => saver(`${name}-${index}`)));
     return {
       saved: () => history.acknowledged.length,
+      /** Waits for the exit, because the service has its database open until then. */
       async end() {
         isStopping = true;
         await saving;
-        return { statuses: [...statuses], broken, faults: history.faultsOf(production.databasePath) };
+        const exitCode = await child.exited;
+        return { exitCode, statuses: [...statuses], broken, faults: history.faultsOf(production.databasePath) };
       },
     };
   }
 
-  test.each(['SIGTERM', 'SIGQUIT'] as const)(
-    '%s completes every request under load and exits with 0, after signals that are ignored',
-    async (signal) => {
-      const service = await production.start({ environment: { DRAIN_MS: '300' } });
-      const savers = startSavers(service, signal);
-      for (const sent of ['SIGHUP', ...ignored] as const) {
-        const before = savers.saved();
-        service.process.kill(sent);
-        await until(() => savers.saved() > before + 5);
-      }
-      const ignoredLines = () => service.logLines().filter(({ msg }) => msg === 'the signal is ignored');
-      await until(() => ignoredLines().length >= ignored.length);
-      expect(ignoredLines().map(({ level, signal }) => [level, signal])).toEqual(ignored.map((name) => ['info', name]));
-      service.process.kill(signal);
-      const ended = await savers.end();
-      expect(await service.process.exited).toBe(0);
-      expect(ended).toEqual({ statuses: [200], broken: 0, faults: [] });
-    },
-  );
-
-  test.each([
-    ['SIGTERM', 'SIGINT'],
-    ['SIGINT', 'SIGQUIT'],
-  ] as const)('%s followed by %s loses no acknowledged save', async (first, second) => {
-    const service = await production.start();
-    const savers = startSavers(service, first + second);
-    await until(() => savers.saved() > 30);
-    service.process.kill(first);
-    service.process.kill(second);
-    expect(await service.process.exited).toBe(0);
-    expect((await savers.end()).faults.filter((fault) => fault.endsWith('is lost'))).toEqual([]);
-  });
-
-  test('SIGHUP replaces the secrets in files, or asks for a restart, and leaves the process running', async () => {
-    const carrierKeys: (string | null)[] = [];
-    const carrier = Bun.serve({
-      port: 0,
-      hostname: '127.0.0.1',
-      fetch({ headers }) {
-        carrierKeys.push(headers.get('authorization'));
-        return new Response('not found', { status: 404 });
-      },
-    });
-    atEnd(() => carrier.stop(true));
-    const folder = temporaryFolder();
-    const write = (secrets: Readonly<Record<string, string>>) => {
-      for (const [key, text] of Object.entries(secrets)) writeFileSync(join(folder, key), text, { mode: 0o600 });
-    };
-    const values = {
-      AUTH_SECRET: productionSettings.AUTH_SECRET,
-      CARRIER_API_KEY: 'carrier-key-of-the-first-month',
-      CHAT_TOKEN: 'chat-token-of-the-first-month',
-      METRICS_TOKEN: 'u5Gk9Wz2Qb7Xn4Td8Rm1Vc6Lj3Hs0PfYe',
-    };
-    const next = {
-      AUTH_SECRET: 'Zx3Vb7Nm1Qw5Er9Ty2Ui6Op0As4Df8Gh',
-      CARRIER_API_KEY: 'carrier-key-of-the-second-month',
-      CHAT_TOKEN: 'chat-token-of-the-second-month',
-      METRICS_TOKEN: 'c7Vb3Nm9Kq1Ws5Ed0Rf8Tg2Yh6Uj4IkOl',
-    };
-    write(values);
-    const files = Object.fromEntries(Object.keys(values).map((key) => [`${key}_FILE`, join(folder, key)]));
-    const deployment = await createProduction(
-      { CARRIER_URL: carrier.url.origin, ...files },
-      { without: ['AUTH_SECRET', 'CARRIER_API_KEY', 'CHAT_TOKEN'] },
-    );
-    const service = await deployment.start();
-    const linesOf = (start: string) => service.logLines().filter(({ msg }) => msg.startsWith(start));
-    const { AUTH_ISSUER: issuer, AUTH_AUDIENCE: audience } = productionSettings;
-    const apply = async (secret: string) => {
-      const claims = { issuer, audience, rolesClaim: 'roles', roles: [], id: 'ada', ttlSeconds: 3600, now: new Date() };
-      const headers = { authorization: `Bearer ${await signToken({ secret, ...claims })}` };
-      return (await service.call('POST', '/v2/private/ltc/totalCoverage', { headers, body: applicant })).status;
-    };
-    const scrape = async (token: string) =>
-      (await service.call('GET', '/metrics', { headers: { authorization: `Bearer ${token}` } })).status;
-    expect(await apply(values.AUTH_SECRET)).not.toBe(401);
-    expect(new Set(carrierKeys)).toEqual(new Set([`Bearer ${values.CARRIER_API_KEY}`]));
-    expect(await scrape(values.METRICS_TOKEN)).toBe(200);
-
-    for (let count = 0; count < 20; count += 1) {
-      service.process.kill('SIGHUP');
-      expect(await service.health('live')).toBe(200);
+  test('SIGTERM completes every request under load and exits with 0, after signals that are ignored', async () => {
+    const service = await production.start({ environment: { DRAIN_MS: '300' } });
+    const savers = startSavers(service, 'SIGTERM');
+    for (const sent of ['SIGHUP', ...ignored] as const) {
+      const before = savers.saved();
+      service.process.kill(sent);
+      await until(() => savers.saved() > before + 5);
     }
-    await until(() => linesOf('the secrets were read again: none has changed').length > 0);
-
-    write({ AUTH_SECRET: '' });
-    service.process.kill('SIGHUP');
-    await until(() => linesOf('the secrets are not read again').length === 1);
-    expect(linesOf('the secrets are not read again')).toMatchObject([
-      { level: 'error', setting: 'AUTH_SECRET_FILE', rule: 'names an empty file' },
-    ]);
-    expect(await apply(values.AUTH_SECRET)).not.toBe(401);
-
-    write(next);
-    service.process.kill('SIGHUP');
-    await until(() => linesOf('the new value').length === 4);
-    const live = linesOf('the new value is in use').map(({ setting }) => setting);
-    expect(live).toEqual(['CARRIER_API_KEY', 'AUTH_SECRET', 'METRICS_TOKEN']);
-    expect(linesOf('the new value takes effect after a restart')).toMatchObject([
-      { level: 'warn', setting: 'CHAT_TOKEN' },
-    ]);
-    carrierKeys.length = 0;
-    expect(await apply(values.AUTH_SECRET)).toBe(401);
-    expect(await apply(next.AUTH_SECRET)).not.toBe(401);
-    expect(new Set(carrierKeys)).toEqual(new Set([`Bearer ${next.CARRIER_API_KEY}`]));
-    expect([await scrape(values.METRICS_TOKEN), await scrape(next.METRICS_TOKEN)]).toEqual([401, 200]);
-    const secrets = [...Object.values(values), ...Object.values(next)];
-    expect(secrets.filter((secret) => service.output().includes(secret))).toEqual([]);
-  });
-
-  test('SIGINT ends a long import after whole batches, SIGUSR1 and SIGUSR2 do not, and the next run stores the rest', async () => {
-    const rows = 4000;
-    const line = await createCommandLine(productionSettings, { isProcess: true });
-    const file = new SqliteFile(join(line.cwd, 'data/planning.db'));
-    file.run('PRAGMA busy_timeout = 5000');
-    const stored = () => v.parse(Count, file.query('SELECT count(*) AS count FROM activities').get()).count;
-    await line.write('staff.csv', 'id,role,firstName,lastName,managerId\nboss,salesManager,A,B,\n');
-    const activities = Array.from({ length: rows }, (_, index) => `a${index},boss,quote,1.00,2026-03-10`);
-    await line.write('activities.csv', ['externalId,staffId,kind,amount,occurredAt', ...activities].join('\n'));
-    expect((await line.planning('import', 'staff', 'staff.csv')).exitCode).toBe(0);
-    const importing = line.start('import', 'activities', 'activities.csv');
-    for (const signal of ['SIGUSR1', 'SIGUSR2', 'SIGINT'] as const) {
-      const before = stored();
-      await until(() => stored() > before);
-      importing.kill(signal);
-    }
-    expect(await importing.exited).toBe(130);
-    expect(await new Response(importing.stderr).text()).toContain('run the command again to store the rest');
-    expect(stored()).toBeLessThan(rows);
-    expect((await line.planning('import', 'activities', 'activities.csv')).exitCode).toBe(0);
-    expect(stored()).toBe(rows);
-    file.close();
+    const ignoredLines = () => service.logLines().filter(({ msg }) => msg === 'the signal is ignored');
+    await until(() => ignoredLines().length >= ignored.length);
+    expect(ignoredLines().map(({ level, signal }) => [level, signal])).toEqual(ignored.map((name) => ['info', name]));
+    service.process.kill('SIGTERM');
+    expect(await savers.end()).toEqual({ exitCode: 0, statuses: [200], broken: 0, faults: [] });
   });
 });
 
@@ -407,48 +259,61 @@ describe('development start in a terminal', () => {
     expect(await child.exited).toBe(0);
   });
 
-  test('reloads its secrets on SIGHUP when a setting names a secret file', async () => {
+  test('reloads its secrets on SIGHUP when a setting names a secret file, and ends at once on SIGINT or a second signal', async () => {
     const AUTH_SECRET_FILE = join(temporaryFolder(), 'secret');
-    await Bun.write(AUTH_SECRET_FILE, productionSettings.AUTH_SECRET);
-    const { child, output } = await startInTerminal({ AUTH_SECRET_FILE });
+    await Bun.write(AUTH_SECRET_FILE, testSecret);
+    const { child, output } = await startInTerminal({ AUTH_SECRET_FILE, DRAIN_MS: '600000' });
     child.kill('SIGHUP');
     await until(() => output().includes('the secrets were read again'));
-    expect(child.exitCode).toBeNull();
+    child.kill('SIGINT');
+    child.kill('SIGQUIT');
+    expect(await child.exited).toBe(0);
   });
 });
 
-describe.skipIf(!isLinux)('standard output that takes no lines', () => {
-  function openStalledPipe(): number {
-    const path = join(temporaryFolder(), 'pipe');
-    Bun.spawnSync(['mkfifo', path]);
-    return openSync(path, 'r+');
-  }
-
-  test.each([
-    ['on a full disk', 20, () => openSync('/dev/full', 'w')],
-    ['with a closed reader', 20, () => 'pipe' as const],
-    // The lines exceed the 64 kB of a pipe.
-    ['with a stalled reader', 400, openStalledPipe],
-  ])('fails no request and delays no stop %s', async (_, requests, open) => {
+describe.skipIf(process.platform !== 'linux')('a service whose standard output takes no lines', () => {
+  async function start(stdout: number) {
     const port = await freePort();
-    const stdout = open();
     const environment = { NODE_ENV: 'development', PORT: String(port), SEED_DEMO: 'false', LOG_LEVEL: 'debug' };
-    const env = { PATH: process.env.PATH, ...environment };
+    const env = { PATH: process.env.PATH, CARRIER_URL: 'http://127.0.0.1:1', ...environment };
     const child = Bun.spawn([process.execPath, main], { cwd: temporaryFolder(), env, stdout, stderr: 'pipe' });
     atEnd(() => child.kill('SIGKILL'));
     const live = async () => (await fetch(`http://127.0.0.1:${port}/health/live`).catch(() => undefined))?.status;
     await until(async () => (await live()) === 200);
-    if (child.stdout instanceof ReadableStream) await child.stdout.cancel();
-    for (let count = 0; count < requests; count += 1) expect(await live()).toBe(200);
-    child.kill('SIGTERM');
-    expect(await child.exited).toBe(0);
-    expect(await new Response(child.stderr).text()).toBe('');
-    if (stdout !== 'pipe') closeSync(stdout);
+    return {
+      async expectServed(requests: number) {
+        for (let count = 0; count < requests; count += 1) expect(await live()).toBe(200);
+      },
+      async expectStop() {
+        child.kill('SIGTERM');
+        expect([await child.exited, await new Response(child.stderr).text()]).toEqual([0, '']);
+        closeSync(stdout);
+      },
+    };
+  }
+
+  test('serves requests and stops on a full disk', async () => {
+    const service = await start(openSync('/dev/full', 'w'));
+    await service.expectServed(20);
+    await service.expectStop();
+  });
+
+  test('serves requests while its reader stalls and after its reader ends, and then stops', async () => {
+    const path = join(temporaryFolder(), 'pipe');
+    Bun.spawnSync(['mkfifo', path]);
+    const reader = openSync(path, 'r+');
+    const service = await start(openSync(path, 'w'));
+    // Their lines exceed the 64 kB of a pipe.
+    await service.expectServed(400);
+    closeSync(reader);
+    await service.expectServed(20);
+    await service.expectStop();
   });
 });
 
 test('a process without a free file descriptor serves open connections, and starts applications afterwards', async () => {
-  const service = await startService({ descriptors: 96, environment: { AUTH_SECRET: testSecret } });
+  const environment = { AUTH_SECRET: testSecret, CARRIER_ATTEMPTS: '1' };
+  const service = await startService({ descriptors: 96, environment });
   const port = Number(new URL(service.address).port);
   const client = createRawClient(port);
   atEnd(() => client.close());
@@ -493,14 +358,11 @@ test('a process without a free file descriptor serves open connections, and star
   expect(service.output().split(exhausted)).toHaveLength(2);
 });
 
-describe.skipIf(!hasSqld)('start with a libSQL server', () => {
-  test('reports the migrate command when the database is not migrated', async () => {
-    const { url } = await startSqld();
-    await expect(startInProcess({ DATABASE_URL: url })).rejects.toThrow(/Run `(?:bun )?planning migrate`/);
-  });
-
-  test('waits for a server that becomes available later', async () => {
+test.skipIf(!hasSqld)(
+  'a start names the migrate command on an empty libSQL server, and waits for a server that becomes available later',
+  async () => {
     const sqld = await startSqld();
+    expect(await refusedStart({ DATABASE_URL: sqld.url })).toMatch(/Run `(?:bun )?planning migrate`/);
     const db = await openDatabase({ url: sqld.url, timeoutMs: 2000 });
     await migrateDatabase(db);
     db.$client.close();
@@ -510,5 +372,5 @@ describe.skipIf(!hasSqld)('start with a libSQL server', () => {
     await sqld.start();
     const { call } = await starting;
     expect((await call('POST', profile, { as: 'ada', body: { firstName: 'Ada' } })).status).toBe(200);
-  });
-});
+  },
+);

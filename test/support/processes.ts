@@ -158,8 +158,11 @@ function parseLog(text: string): v.InferOutput<typeof LogLine>[] {
   });
 }
 
-/** Opens the service in this process, in production mode on a free port. */
-export async function openInProcess(environment: Record<string, string>, args: readonly string[] = []) {
+/** Opens the service in this process, in production mode on a free port. A setting that is undefined is not set. */
+export async function openInProcess(
+  environment: Readonly<Record<string, string | undefined>>,
+  args: readonly string[] = [],
+) {
   let log = '';
   const service = await openService({
     args,
@@ -177,7 +180,10 @@ export async function openInProcess(environment: Record<string, string>, args: r
 }
 
 /** Starts the service in this process, in production mode on a free port. */
-export async function startInProcess(environment: Record<string, string>, args: readonly string[] = []) {
+export async function startInProcess(
+  environment: Readonly<Record<string, string | undefined>>,
+  args: readonly string[] = [],
+) {
   const { service, stop, logLines } = await openInProcess(environment, args);
   await service.listen();
   const address = String(logLines().find(({ msg }) => msg === 'listening')?.address);
