@@ -55,6 +55,7 @@ interface DocumentedResponse {
 
 /** One operation of the OpenAPI document. */
 export interface DocumentedOperation {
+  readonly operationId: string;
   readonly name: string;
   readonly method: string;
   readonly path: string;
@@ -88,6 +89,7 @@ function readDocument(json: unknown, validators: Validators): ServiceDocument {
     Object.entries(methods).map(([method, operation]) => {
       const json = operation.requestBody?.content['application/json'];
       return {
+        operationId: operation.operationId,
         name: `${method.toUpperCase()} ${path}`,
         method: method.toUpperCase(),
         path,
