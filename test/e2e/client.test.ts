@@ -6,9 +6,8 @@ import { type Options, parse } from 'acorn';
 import packageJson from '../../package.json';
 import { operations } from '../../src/client/api';
 import { journeyOutcome, makeOlder } from '../client/journey';
-import { testSecret, testToken } from '../support/app';
+import { listenWithDemoData, startSandbox } from '../support/app';
 import { builtClient, bundleForBrowser } from '../support/artifacts';
-import { startService } from '../support/processes';
 import { atEnd, runProgram as run, temporaryFolder } from '../support/resources';
 
 const root = join(import.meta.dirname, '../..');
@@ -16,8 +15,8 @@ const { name: packageName, version } = packageJson;
 const read = (path: string) => Bun.file(path).text();
 const pages = await Promise.all(['README.md', 'docs/frontend.md'].map((path) => read(join(root, path))));
 // Each journey causes carrier failures, so the circuit breaker must not open.
-const service = await startService({ environment: { AUTH_SECRET: testSecret, CARRIER_BREAKER_FAILURES: '1000' } });
-const tokenOf = (id: string) => testToken({ id, now: new Date() });
+const carrier = (await startSandbox()).carrier({ attempts: 1, breakerFailures: 1000 });
+const { address, tokenOf } = await listenWithDemoData({ carrier });
 
 /** A frontend in an empty folder, created by the documented steps, without access to this folder. */
 const frontend = temporaryFolder();
@@ -40,7 +39,7 @@ async function compile(name: string, compilerOptions: object, files: readonly st
 }
 
 const blocks = pages.flatMap((page) => [...page.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, block = '']) => block));
-const examples = blocks.join('\n').replace('http://127.0.0.1:3000', service.address);
+const examples = blocks.join('\n').replace('http://127.0.0.1:3000', address);
 await write('readme.ts', examples.replace('TOKEN', await tokenOf('readme')));
 await write(
   'refused.ts',
@@ -130,7 +129,7 @@ describe('client in a frontend', () => {
     await write(
       'old.cts',
       `import { createClient, type Result, type User } from '${packageName}/client';
-       const client = createClient({ baseUrl: '${service.address}', token: '${await tokenOf('commonjs')}' });
+       const client = createClient({ baseUrl: '${address}', token: '${await tokenOf('commonjs')}' });
        // @ts-expect-error: a wrong value of an enum
        export const wrong = () => client.saveLtcLifetimeCare({ careFacilityType: 'atHome' });
        const saved: Promise<Result<{ readonly user: User }>> = client.saveProfile({ firstName: 'Ada' });
@@ -161,7 +160,7 @@ describe('client in a frontend', () => {
     const copied = ['journey.mjs', 'page.js'].map((name) => join('beside', name));
     for (const path of copied) cpSync(join(root, 'test/examples', path.slice('beside/'.length)), join(frontend, path));
     const generator = [process.execPath, join(root, 'test/support/child.ts'), 'document-types'];
-    await write('document.ts', await run(root, [...generator, `${service.address}/swagger/json`]));
+    await write('document.ts', await run(root, [...generator, `${address}/swagger/json`]));
     const types = join(root, 'test/client/generated.test-d.ts');
     await compile(
       'bundler.json',
@@ -192,7 +191,7 @@ describe('client journey', async () => {
     const token = { ${await Promise.all(
       Object.keys(libraries).map(async (name) => `${name}: '${await tokenOf(`${id}-${name}`)}'`),
     )} };
-    const address = '${service.address}';
+    const address = '${address}';
     const outcomes = { ${Object.entries(libraries).map(([name, expression]) => `${name}: await ${expression}`)} };
     console.log(JSON.stringify(outcomes));
   `;
@@ -249,7 +248,7 @@ describe('client journey', async () => {
         import { journey } from './journey.js';
         export default {
           fetch: async () => Response.json([
-            await journey(library, '${service.address}', '${await tokenOf('in-workerd')}'),
+            await journey(library, '${address}', '${await tokenOf('in-workerd')}'),
             (await library.createClient(${settings}).saveProfile({ firstName: 'Ada' })).error?.slug,
           ]),
         };`,

@@ -16,6 +16,7 @@ import { createSubmissions, type SubmissionDeps } from '../../src/modules/covera
 import type { ActivityRecord, StaffRecord } from '../../src/modules/sales/model';
 import { UserBody } from '../../src/modules/users/model';
 import { createUserStore } from '../../src/modules/users/store';
+import { seedDemo } from '../../src/seed';
 import { type Carrier, type CarrierDecision, CarrierError } from '../../src/shared/carrier';
 import { watchedHandle } from './conformance';
 import { temporaryDatabase } from './database';
@@ -149,6 +150,14 @@ export function listen({ app }: { readonly app: Listening }): number {
   app.listen({ port: 0, hostname: '127.0.0.1' });
   atEnd(() => app.stop(true));
   return app.server?.port ?? 0;
+}
+
+/** The app with the demo data, which listens on loopback, and tokens that it accepts. */
+export async function listenWithDemoData(overrides: Partial<AppDeps> = {}) {
+  const testApp = await createTestApp(overrides);
+  await seedDemo(testApp.db, testApp.now);
+  const address = `http://127.0.0.1:${listen(testApp)}`;
+  return { ...testApp, address, tokenOf: (id: string) => testToken({ id, now: testApp.now }) };
 }
 
 /** Calls a service at an address with tokens signed with `testSecret`. */
