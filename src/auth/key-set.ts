@@ -89,6 +89,8 @@ const Jwk = v.object({
   k: v.optional(v.unknown()),
 });
 const JsonText = v.pipe(v.string(), v.parseJson());
+/** Only an RSA key has a modulus. */
+const KeyAlgorithm = v.object({ modulusLength: v.optional(v.number(), Number.POSITIVE_INFINITY) });
 const Members = v.object({ keys: v.array(v.unknown()) });
 
 /**
@@ -104,7 +106,7 @@ export async function fetchKeySet(url: URL, timeoutMs = 3_000): Promise<KeySet> 
   if (members.output.keys.length === 0) throw new KeySetError('no-keys');
   const examined = await Promise.all(members.output.keys.map(examine));
   const keys = examined.map(({ described }) => described);
-  const usable = examined.flatMap(({ jwk, described }) => (described.fault === undefined && jwk ? [jwk] : []));
+  const usable = examined.flatMap(({ jwk }) => jwk ?? []);
   if (usable.length === 0) throw new KeySetError('no-usable-key', { keys });
   return { find: createLocalJWKSet({ keys: usable }), keys };
 }
@@ -128,10 +130,10 @@ async function examine(member: unknown): Promise<{ jwk?: PublicJwk; described: D
   const algorithms: string[] = [];
   let isShort = false;
   for (const alg of named) {
-    const key = await find({ alg, ...(kid === undefined ? {} : { kid }) }).catch(() => undefined);
+    const key = await find({ alg }).catch(() => undefined);
     if (key === undefined) continue;
-    const { modulusLength } = v.parse(v.object({ modulusLength: v.optional(v.number()) }), key.algorithm);
-    if (modulusLength !== undefined && modulusLength < minModulusBits) isShort = true;
+    const { modulusLength } = v.parse(KeyAlgorithm, key.algorithm);
+    if (modulusLength < minModulusBits) isShort = true;
     else algorithms.push(alg);
   }
   if (isShort) return unusable(`it is an RSA key of fewer than ${minModulusBits} bits`);

@@ -1,14 +1,15 @@
 import { createSecretKey, randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { join } from 'node:path';
 import { SignJWT } from 'jose/jwt/sign';
 import { errorCode } from '../errors';
 
-const developmentSecretPath = 'data/development-auth-secret';
+const secretName = 'development-auth-secret';
 
-/** The secret of an earlier start in this folder; undefined if there is none. */
-export function readDevelopmentSecret(): string | undefined {
-  return existsSync(developmentSecretPath) ? readFileSync(developmentSecretPath, 'utf8') : undefined;
+/** The secret that an earlier start left in `folder`; undefined if there is none. */
+export function readDevelopmentSecret(folder = 'data'): string | undefined {
+  const path = join(folder, secretName);
+  return existsSync(path) ? readFileSync(path, 'utf8') : undefined;
 }
 
 /** Signs an HS256 token for `id` that expires `ttlSeconds` after `now`. */
@@ -37,22 +38,23 @@ export function signToken(options: {
 
 const demoTokenTtlSeconds = 2 * 365 * 24 * 60 * 60;
 
-/** The HS256 secret for development. The first call generates it, and later starts in this folder reuse it. */
-export function developmentSecret(): string {
-  const existing = readDevelopmentSecret();
+/** The HS256 secret for development. The first call generates it, and later starts with this folder reuse it. */
+export function developmentSecret(folder = 'data'): string {
+  const existing = readDevelopmentSecret(folder);
   if (existing !== undefined) return existing;
-  mkdirSync(dirname(developmentSecretPath), { recursive: true, mode: 0o700 });
-  const draft = `${developmentSecretPath}.${process.pid}`;
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const path = join(folder, secretName);
+  const draft = `${path}.${process.pid}`;
   writeFileSync(draft, randomBytes(32).toString('base64url'), { mode: 0o600 });
   try {
     // A link never replaces a file, so two processes that start at the same time read the same secret.
-    linkSync(draft, developmentSecretPath);
+    linkSync(draft, path);
   } catch (error) {
     if (errorCode(error) !== 'EEXIST') throw error;
   } finally {
     rmSync(draft, { force: true });
   }
-  return readFileSync(developmentSecretPath, 'utf8');
+  return readFileSync(path, 'utf8');
 }
 
 export interface DemoTokens {

@@ -3,7 +3,6 @@ import type { JWTPayload } from 'jose';
 import {
   JOSEAlgNotAllowed,
   JOSEError,
-  JWKSMultipleMatchingKeys,
   JWKSNoMatchingKey,
   JWSSignatureVerificationFailed,
   JWTClaimValidationFailed,
@@ -87,7 +86,7 @@ function refusalBy(error: unknown): TokenRefusal {
   if (error instanceof JWTClaimValidationFailed) return byClaim[error.claim]?.[error.reason] ?? 'malformed';
   if (error instanceof JOSEAlgNotAllowed) return 'algorithm';
   if (error instanceof JWSSignatureVerificationFailed) return 'signature';
-  if (error instanceof JWKSNoMatchingKey || error instanceof JWKSMultipleMatchingKeys) return 'key';
+  if (error instanceof JWKSNoMatchingKey) return 'key';
   // For a published key that it does not accept, such as a short one, jose throws no JOSEError.
   return error instanceof JOSEError ? 'malformed' : 'key';
 }
@@ -182,7 +181,6 @@ export async function createTokenVerifier(
       if (monotonicMs() - known.seenAtMs < cacheTtlMs) return known.client;
     }
     if (known === undefined) onUnseen?.();
-    seen.delete(token);
     if (!signedJwt.test(token)) throw refuse('malformed');
 
     let payload: JWTPayload;
@@ -199,13 +197,14 @@ export async function createTokenVerifier(
     }
     const subject = v.safeParse(Subject, payload.sub);
     if (!subject.success) throw refuse('subject');
+    const { exp = Number.NaN } = payload;
     // JSON has numbers that are read as Infinity.
-    if (!Number.isFinite(payload.exp)) throw refuse('expiry');
+    if (!Number.isFinite(exp)) throw refuse('expiry');
 
     const roles = rolesIn(payload, settings.rolesClaim);
     if (known === undefined) countRoles(roles);
     const client = { id: subject.output, roles: roles ?? [] };
-    const expiresAtMs = ((payload.exp ?? 0) + clockToleranceSeconds) * 1000;
+    const expiresAtMs = (exp + clockToleranceSeconds) * 1000;
     seen.set(token, { client, seenAtMs: monotonicMs(), expiresAtMs });
     return client;
   };

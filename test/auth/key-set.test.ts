@@ -1,12 +1,11 @@
 import { describe, expect, test } from 'bun:test';
 import { createHmac, generateKeyPairSync, type KeyPairKeyObjectResult } from 'node:crypto';
 import { SignJWT } from 'jose';
-import * as v from 'valibot';
 import { createRemoteKeys, fetchKeySet } from '../../src/auth/key-set';
 import { createTokenVerifier, type TokenWatch } from '../../src/auth/verifier';
 import { createLog } from '../../src/log';
 import { watchTokens } from '../../src/start/services';
-import { createCommandLine } from '../support/command';
+import { createCommandLine, diagnose } from '../support/command';
 import { atEnd, until } from '../support/resources';
 
 type Jwk = Record<string, unknown>;
@@ -71,18 +70,25 @@ async function createVerifier(url: URL, watch: TokenWatch = {}) {
   return { clock, verify };
 }
 
-/** Keys of an issuer without the cache of verified tokens, with a clock that a test advances. */
-function createKeys(url: URL) {
-  const clock = { passedMs: 0 };
-  const keys = createRemoteKeys(url, () => nowMs + clock.passedMs);
-  return { clock, hasKeys: keys.hasKeys, check: (jwt: string) => keys(jwt, { currentDate: new Date(nowMs) }) };
+/** An issuer with the key `first`, and its keys without the cache of verified tokens, with a clock that a test advances. */
+async function createKeys(respond = respondWith(jwk(ec1, { kid: 'first' }))) {
+  const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
+  const good = issuer.respond;
+  issuer.respond = respond;
+  const clock = { passedMs: 0, failures: 0 };
+  const keys = createRemoteKeys(issuer.url, () => nowMs + clock.passedMs, {
+    onKeysFailed: () => {
+      clock.failures += 1;
+    },
+  });
+  const check = (jwt: string) => keys(jwt, { currentDate: new Date(nowMs) });
+  return { issuer, good, keys, clock, check, jwt: await token(ec1, { kid: 'first' }) };
 }
+const unavailable = { slug: 'auth-keys-unavailable' };
 
 describe('keys of a JWKS', () => {
   test('are cached for ten minutes, then refreshed in the background', async () => {
-    const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
-    const { clock, check } = createKeys(issuer.url);
-    const jwt = await token(ec1, { kid: 'first' });
+    const { issuer, clock, check, jwt } = await createKeys();
     for (let count = 0; count < 5; count += 1) await check(jwt);
     clock.passedMs = 10 * minuteMs - 1;
     await check(jwt);
@@ -96,21 +102,21 @@ describe('keys of a JWKS', () => {
     resolve(Response.json({ keys: [] }));
   });
 
-  test('are refreshed at most once in thirty seconds when tokens have an unknown kid', async () => {
-    const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
-    const { clock, check } = createKeys(issuer.url);
-    await check(await token(ec1, { kid: 'first' }));
-    const sendUnknown = async () => {
-      for (let count = 0; count < 5; count += 1) {
-        await expect(check(await token(other, { kid: `unknown-${count}` }))).rejects.toThrow();
-      }
+  test('are refreshed at most once in thirty seconds, and only for tokens that another key may have signed', async () => {
+    const { issuer, clock, check, jwt } = await createKeys();
+    await check(jwt);
+    const send = async (kids: readonly string[], claims: object = {}) => {
+      for (const kid of kids) await expect(check(await token(other, { kid, ...claims }))).rejects.toThrow();
       return issuer.requests;
     };
-    expect(await sendUnknown()).toBe(1);
+    expect(await send(['a', 'b', 'c'])).toBe(1);
     clock.passedMs = 30 * secondMs - 1;
-    expect(await sendUnknown()).toBe(1);
+    expect(await send(['d', 'e'])).toBe(1);
     clock.passedMs = 30 * secondMs;
-    expect(await sendUnknown()).toBe(2);
+    expect(await send(['first'])).toBe(1);
+    await expect(check(await token(ec1, { exp: exp - 40_000 }))).rejects.toThrow();
+    expect(issuer.requests).toBe(1);
+    expect(await send(['f', 'g'])).toBe(2);
   });
 
   test('include a new key after thirty seconds, and a removed key verifies no token a minute later', async () => {
@@ -137,51 +143,86 @@ describe('keys of a JWKS', () => {
     await expect(verify(next)).rejects.toMatchObject({ reason: 'key' });
   });
 
-  test('stay in use for an hour while the URL fails, with one request every five seconds at most', async () => {
-    const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
-    const { clock, check } = createKeys(issuer.url);
-    const jwt = await token(ec1, { kid: 'first' });
+  test('stay in use for an hour while the address fails, with pauses that double from 5 to 60 seconds', async () => {
+    const { issuer, good, clock, check, jwt, keys } = await createKeys();
     await check(jwt);
-    issuer.respond = respondWithError;
-    clock.passedMs = 59 * minuteMs;
-    for (let count = 0; count < 5; count += 1) await check(jwt);
-    await until(() => issuer.requests === 2);
-    clock.passedMs = 61 * minuteMs;
-    await expect(check(jwt)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+    /** Fails until the set is asked for `pauses.length` times more, each after its pause and not before. */
+    const failAt = async (passedMs: number, pauses: readonly number[]) => {
+      issuer.respond = respondWithError;
+      clock.passedMs = passedMs;
+      for (const pauseMs of pauses.map((seconds) => seconds * secondMs)) {
+        const failures = clock.failures + 1;
+        await check(jwt);
+        await until(() => clock.failures === failures);
+        // A fifth of the first pause is random.
+        clock.passedMs += pauseMs - secondMs - 1;
+        for (let count = 0; count < 3; count += 1) await check(jwt);
+        expect(clock.failures).toBe(failures);
+        clock.passedMs += secondMs + 1;
+      }
+    };
+    await failAt(10 * minuteMs, [5, 10, 20, 40, 60, 60]);
+    issuer.respond = good;
+    expect(await keys.refresh()).toBeTrue();
+    const loadedAtMs = clock.passedMs;
+    await failAt(loadedAtMs + 10 * minuteMs, [5, 10]);
+    clock.passedMs = loadedAtMs + 60 * minuteMs - 1;
+    await check(jwt);
+    clock.passedMs += 1;
+    await expect(check(jwt)).rejects.toMatchObject(unavailable);
+    issuer.respond = good;
+    clock.passedMs += 5 * secondMs;
+    await check(jwt);
   });
 
   test('are unavailable until the first successful request, which the service repeats without a token', async () => {
-    const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
-    const { respond } = issuer;
-    issuer.respond = respondWithError;
-    const { clock, check, hasKeys } = createKeys(issuer.url);
-    const jwt = await token(ec1, { kid: 'first' });
-    for (let count = 0; count < 5; count += 1) {
-      await expect(check(jwt)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+    const { issuer, good, keys, clock, check, jwt } = await createKeys(respondWithError);
+    for (const requests of [1, 2, 3]) {
+      await expect(check(jwt)).rejects.toMatchObject(unavailable);
+      clock.passedMs += 4 * secondMs - 1;
+      await expect(check(jwt)).rejects.toMatchObject(unavailable);
+      expect([issuer.requests, keys.hasKeys()]).toEqual([requests, false]);
+      clock.passedMs += secondMs + 1;
     }
-    expect([issuer.requests, hasKeys()]).toEqual([1, false]);
-    issuer.respond = respond;
-    clock.passedMs = 5 * secondMs;
-    await until(() => hasKeys());
+    issuer.respond = good;
+    await until(() => keys.hasKeys());
     await check(jwt);
-    expect(issuer.requests).toBe(2);
+    expect(issuer.requests).toBe(4);
+  });
+
+  test('that are being fetched make a token wait for them', async () => {
+    const { issuer, good, keys, clock, check, jwt } = await createKeys(respondWithError);
+    await until(() => clock.failures === 1);
+    const { promise: response, resolve } = Promise.withResolvers<Response>();
+    issuer.respond = () => response;
+    const [refreshed, checked] = [keys.refresh(), check(jwt)];
+    resolve(await good(new Request(issuer.url)));
+    expect([await refreshed, (await checked).payload.sub]).toEqual([true, 'ada']);
+  });
+
+  test('that cannot be refreshed cause 503 for an unknown kid, and 401 for a wrong signature', async () => {
+    const { issuer, clock, check, jwt } = await createKeys();
+    await check(jwt);
+    issuer.respond = respondWithError;
+    clock.passedMs = minuteMs;
+    await expect(check(await token(ec2, { kid: 'second' }))).rejects.toMatchObject(unavailable);
+    await expect(check(await token(ec2))).rejects.toThrow('signature verification failed');
   });
 });
 
 describe('a token without kid', () => {
   const others = (count: number) => Array.from({ length: count }, () => jwk(ec()));
+  const ofRsa = () => token(rsa1, { alg: 'RS256' });
+  const declared = jwk(ec1, { use: 'sig', alg: 'ES256', key_ops: ['verify'] });
   test.each<[name: string, keys: Jwk[], token: () => Promise<string>]>([
     ['is of the first of two keys', [jwk(ec1, { kid: 'a' }), jwk(ec2, { kid: 'b' })], () => token(ec1)],
     ['is of the second of two keys', [jwk(ec1, { kid: 'a' }), jwk(ec2, { kid: 'b' })], () => token(ec2)],
-    ['is of the second RSA key', [jwk(rsa1), jwk(rsa2)], () => token(rsa2, { alg: 'RS256' })],
+    ['is of the second RSA key', [jwk(rsa2), jwk(rsa1)], ofRsa],
     ['is of one of several types of keys', [jwk(rsa1), jwk(p384), jwk(ed), jwk(ec1), jwk(ec2)], () => token(ec2)],
     ['has a kid that two keys have', [jwk(ec1, { kid: 'a' }), jwk(ec2, { kid: 'a' })], () => token(ec2, { kid: 'a' })],
-    ['is of a key beside a short one', [jwk(short), jwk(rsa1)], () => token(rsa1, { alg: 'RS256' })],
-    [
-      'is of a key beside an invalid one',
-      [{ kty: 'RSA', n: '!', e: 'AQAB' }, jwk(rsa1)],
-      () => token(rsa1, { alg: 'RS256' }),
-    ],
+    ['is of a key that names its use', [declared], () => token(ec1)],
+    ['is of a key beside a short one', [jwk(short), jwk(rsa1)], ofRsa],
+    ['is of a key beside an invalid one', [{ kty: 'RSA', n: '!', e: 'AQAB' }, jwk(rsa1)], ofRsa],
     ['is of the eighth key', [...others(7), jwk(ec1)], () => token(ec1)],
   ])('is accepted when it %s', async (_, keys, sign) => {
     const { verify } = await createVerifier(startIssuer(...keys).url);
@@ -193,7 +234,7 @@ describe('a token without kid', () => {
     ['is of the ninth key', [...others(8), jwk(ec1)], 'signature', () => token(ec1)],
     ['has expired', [jwk(ec1), jwk(ec2), jwk(other)], 'expired', () => token(ec2, { exp: exp - 40_000 })],
     ['is of a key for encryption', [jwk(ec1, { use: 'enc' }), jwk(ec2)], 'signature', () => token(ec1)],
-    ['is of a short key', [jwk(short), jwk(ec1)], 'key', () => token(rsa1, { alg: 'RS256' })],
+    ['is of a short key', [jwk(short), jwk(ec1)], 'key', ofRsa],
   ])('is refused when it %s', async (_, keys, reason, sign) => {
     const { verify } = await createVerifier(startIssuer(...keys).url);
     await expect(verify(await sign())).rejects.toMatchObject({ slug: 'unauthenticated', reason });
@@ -216,6 +257,7 @@ describe('a token without kid', () => {
 
 describe('algorithms of a JWKS', () => {
   const secret = Buffer.alloc(48, 7);
+  const published = { kty: 'oct', kid: 'oct', k: secret.toString('base64url') };
   const hs256 = async () => {
     const parts = [
       { alg: 'HS256', kid: 'oct' },
@@ -226,41 +268,35 @@ describe('algorithms of a JWKS', () => {
   };
 
   test.each<[string, key: Jwk, token: () => Promise<string>]>([
-    ...['RS384', 'RS512', 'PS256'].map((alg): [string, Jwk, () => Promise<string>] => [
-      alg,
-      jwk(rsa1),
-      () => token(rsa1, { alg }),
-    ]),
+    ['RS384', jwk(rsa1), () => token(rsa1, { alg: 'RS384' })],
+    ['RS512', jwk(rsa1), () => token(rsa1, { alg: 'RS512' })],
+    ['PS256', jwk(rsa1), () => token(rsa1, { alg: 'PS256' })],
     ['ES384', jwk(p384), () => token(p384, { alg: 'ES384' })],
     ['ES384 with a key of that alg', jwk(p384, { alg: 'ES384' }), () => token(p384, { alg: 'ES384' })],
-    ['HS256 by a published secret', { kty: 'oct', kid: 'oct', k: secret.toString('base64url') }, hs256],
+    ['HS256 by a published secret', published, hs256],
   ])('do not include %s', async (_, key, sign) => {
     // Beside a usable key, because a set without one is not used at all.
     const { verify } = await createVerifier(startIssuer(key, jwk(ec1, { kid: 'usable' })).url);
     await expect(verify(await sign())).rejects.toMatchObject({ slug: 'unauthenticated', reason: 'algorithm' });
   });
 
-  test.each<[string, KeyPairKeyObjectResult]>([
-    ['RS256', rsa1],
-    ['ES256', ec1],
-    ['EdDSA', ed],
-    ['Ed25519', ed],
-  ])('include %s', async (alg, pair) => {
-    const { verify } = await createVerifier(startIssuer(jwk(pair)).url);
-    expect(await verify(await token(pair, { alg }))).toMatchObject({ id: 'ada' });
+  test('include RS256, ES256, EdDSA and Ed25519', async () => {
+    const { verify } = await createVerifier(startIssuer(...[rsa1, ec1, ed].map((pair) => jwk(pair))).url);
+    const tokens = [
+      token(rsa1, { alg: 'RS256' }),
+      token(ec1),
+      token(ed, { alg: 'EdDSA' }),
+      token(ed, { alg: 'Ed25519' }),
+    ];
+    for (const signed of await Promise.all(tokens)) expect(await verify(signed)).toMatchObject({ id: 'ada' });
   });
-});
-
-const Findings = v.object({
-  findings: v.array(v.object({ check: v.string(), result: v.string(), detail: v.string() })),
 });
 
 /** The finding of `planning doctor` about the keys, and its exit code. */
 async function doctorOf(url: URL) {
-  const { planning } = await createCommandLine({ AUTH_JWKS_URL: url.href, PORT: '1' });
-  const { exitCode, stdout } = await planning('doctor', '--json');
-  const found = v.parse(Findings, JSON.parse(stdout)).findings.find(({ check }) => check === 'token keys');
-  return { exitCode, result: found?.result, detail: found?.detail };
+  const { exitCode, findingOf } = await diagnose(await createCommandLine({ AUTH_JWKS_URL: url.href, PORT: '1' }));
+  const { result, detail } = findingOf('token keys') ?? {};
+  return { exitCode, result, detail };
 }
 
 /** A verifier whose log is parsed. */
@@ -272,55 +308,48 @@ async function createLoggedVerifier(url: URL) {
   return { lines, verify, fetchedCount: () => fetched };
 }
 
-const badSets: [name: string, respond: (request: Request) => Response, reason: string, detail: string][] = [
-  ['an HTML page', () => new Response('<!doctype html>'), 'not-json', 'does not send JSON'],
-  ['{}', () => Response.json({}), 'not-a-key-set', 'sends JSON without an array `keys`'],
-  ['an empty set', () => Response.json({ keys: [] }), 'no-keys', 'sends a set without keys'],
-  [
-    'only private keys',
-    () => Response.json({ keys: [privateJwk(ec1, 'first')] }),
-    'no-usable-key',
-    'sends no usable key; "first" is not usable: it contains its private key: stop signing with it',
-  ],
-  [
-    'more than 512 kB',
-    () => Response.json({ keys: [{ x5c: ['A'.repeat(600_000)] }] }),
-    'too-large',
-    'sends more than 512 kB',
-  ],
-  [
-    'keys of a wrong kind',
-    () =>
-      Response.json({
-        keys: [
-          jwk(rsa1, { kid: 'a', alg: 'ES256' }),
-          jwk(short, { kid: 'b' }),
-          jwk(ec2, { kid: 'c', use: 'enc' }),
-          jwk(rsa1, { kid: 'd', alg: 'PS256' }),
-          { kty: 'oct', kid: 'e\u001b[2J', k: 'c2VjcmV0' },
-        ],
-      }),
-    'no-usable-key',
-    [
-      'sends no usable key',
-      '"a" is not usable: its kty, crv and alg do not fit together, or it cannot be read',
-      '"b" is not usable: it is an RSA key of fewer than 2048 bits',
-      '"c" is not usable: its use is not sig',
-      '"d" is not usable: its alg is not one of EdDSA, ES256 and RS256',
-      '"e?[2J" is not usable: it is a shared secret, which a JWKS must not publish',
-    ].join('; '),
-  ],
-  [
-    'a redirect loop',
-    ({ url }) => Response.redirect(url),
-    'redirect-302',
-    'redirects, which is not followed: set the final address (status 302)',
-  ],
-  ['500', () => new Response('no', { status: 500 }), 'status-500', 'does not respond with 200 (status 500)'],
+/** Keys that cannot be used, each with what doctor says of it. */
+const unusable: [key: Jwk, fault: string][] = [
+  [jwk(rsa1, { alg: 'ES256' }), 'its kty, crv and alg do not fit together, or it cannot be read'],
+  [jwk(short), 'it is an RSA key of fewer than 2048 bits'],
+  [jwk(ec2, { use: 'enc' }), 'its use is not sig'],
+  [jwk(ec2, { key_ops: ['encrypt'] }), 'its key_ops do not have verify'],
+  [jwk(rsa1, { alg: 'PS256' }), 'its alg is not one of EdDSA, ES256 and RS256'],
+  [{ kty: 'oct' }, 'it is a shared secret, which a JWKS must not publish'],
+  [jwk(ec2, { k: 'c2VjcmV0' }), 'it is a shared secret, which a JWKS must not publish'],
+  [{ kty: 5 }, 'it is not a JWK'],
+];
+const faultsOf = (named: readonly (readonly [kid: string, fault: string])[]) =>
+  named.map(([kid, fault]) => `; "${kid}" is not usable: ${fault}`).join('');
+const leaked = 'it contains its private key: stop signing with it';
+
+const jsonOf = (value: unknown) => () => Response.json(value);
+const statusOf = (status: number) => () => new Response(null, { status });
+const badSets: [name: string, reason: string, message: string, respond: Respond][] = [
+  ['an HTML page', 'not-json', 'does not send JSON', () => new Response('<!doctype html>')],
+  ['an empty response', 'not-json', 'does not send JSON', () => new Response(null)],
+  ['{}', 'not-a-key-set', 'sends JSON without an array `keys`', jsonOf({})],
+  ['512 kB', 'no-keys', 'sends a set without keys', () => new Response('{"keys":[]}'.padEnd(512 * 1024))],
+  ['more', 'too-large', 'sends more than 512 kB', () => new Response('{"keys":[]}'.padEnd(512 * 1024 + 1))],
+  ['private keys', 'no-usable-key', 'sends no usable key', jsonOf({ keys: [privateJwk(ec1, 'first')] })],
+  ['a redirect loop', 'redirect-302', 'set the final address (status 302)', ({ url }) => Response.redirect(url)],
+  ['status 204', 'status-204', 'does not respond with 200 (status 204)', statusOf(204)],
+  ['status 299', 'status-299', 'does not respond with 200', statusOf(299)],
+  ['status 300', 'redirect-300', 'redirects, which is not followed', statusOf(300)],
+  ['status 399', 'redirect-399', 'redirects, which is not followed', statusOf(399)],
+  ['status 400', 'status-400', 'does not respond with 200', statusOf(400)],
 ];
 
 describe('a JWKS address', () => {
-  test.each(badSets)(
+  test.each<[name: string, Respond, reason: string, detail: string]>([
+    [
+      'keys of a wrong kind',
+      jsonOf({ keys: unusable.map(([key], index) => ({ ...key, kid: `\u001b${index}` })) }),
+      'no-usable-key',
+      `sends no usable key${faultsOf(unusable.map(([, fault], index) => [`?${index}`, fault]))}`,
+    ],
+    ['status 500', respondWithError, 'status-500', 'does not respond with 200 (status 500)'],
+  ])(
     'that sends %s leaves the last keys in use, and appears in the log and in doctor',
     async (_, respond, reason, detail) => {
       const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
@@ -342,29 +371,32 @@ describe('a JWKS address', () => {
     },
   );
 
-  test('fails with the reason timeout when the body is incomplete at the time limit', async () => {
+  test.each(badSets)('that sends %s fails with the reason %s', async (_, reason, message, respond) => {
     const issuer = startIssuer();
-    const chunk = new TextEncoder().encode(' ');
-    issuer.respond = () =>
-      new Response(
-        new ReadableStream({
-          async pull(controller) {
-            await Bun.sleep(5);
-            controller.enqueue(chunk);
-          },
-        }),
-      );
-    await expect(fetchKeySet(issuer.url, 50)).rejects.toMatchObject({
-      reason: 'timeout',
-      message: 'does not send the whole set in time',
-    });
+    issuer.respond = respond;
+    const failure = { reason, message: expect.stringContaining(message) };
+    await expect(fetchKeySet(issuer.url)).rejects.toMatchObject(failure);
+  });
+
+  test('that refuses the connection fails with the code of the error', async () => {
+    const message = 'cannot be reached (ECONNREFUSED)';
+    const refused = { reason: 'unreachable', code: 'ECONNREFUSED', message };
+    await expect(fetchKeySet(new URL('http://127.0.0.1:1'))).rejects.toMatchObject(refused);
+  });
+
+  test('whose body is incomplete at the time limit fails with the reason timeout', async () => {
+    const issuer = startIssuer();
+    issuer.respond = () => new Response(new ReadableStream({ start: (controller) => controller.enqueue(' ') }));
+    const timeout = { reason: 'timeout', message: 'does not send the whole set in time' };
+    await expect(fetchKeySet(issuer.url, 50)).rejects.toMatchObject(timeout);
   });
 
   test('logs an error when the first request fails', async () => {
     const issuer = startIssuer();
     issuer.respond = respondWithError;
     const { lines, verify } = await createLoggedVerifier(issuer.url);
-    await expect(verify(await token(ec1))).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
+    await expect(verify(await token(ec1))).rejects.toMatchObject(unavailable);
+    expect(verify.hasKeys()).toBeFalse();
     expect(lines).toEqual([
       expect.objectContaining({ level: 'error', reason: 'status-500', msg: expect.stringContaining('no token') }),
     ]);
@@ -377,14 +409,11 @@ describe('a JWKS address', () => {
       detail: 'AUTH_JWKS_URL has 1 usable key: "first" (ES256)',
     });
     const issuer = startIssuer(jwk(ec1, { kid: 'a' }), jwk(ec2, { kid: 'a' }), privateJwk(other, 'leaked'));
+    const usable = 'AUTH_JWKS_URL has 2 usable keys: "a" (ES256), "a" (ES256)';
     expect(await doctorOf(issuer.url)).toEqual({
       exitCode: 0,
       result: 'warning',
-      detail: [
-        'AUTH_JWKS_URL has 2 usable keys: "a" (ES256), "a" (ES256)',
-        '"leaked" is not usable: it contains its private key: stop signing with it',
-        'several keys have the kid "a"',
-      ].join('; '),
+      detail: `${usable}${faultsOf([['leaked', leaked]])}; several keys have the kid "a"`,
     });
   });
 });
