@@ -97,19 +97,22 @@ async function* withoutMarks(chunks: AsyncIterable<string>): AsyncGenerator<stri
 const maxRecordCharacters = 100_000;
 
 async function* csvRows(chunks: AsyncIterable<string>, columns: SourceColumns): AsyncGenerator<SourceRow> {
+  /** The next line, without the empty ones. */
   let nextLine = 1;
   /** The header, before the stream delivers it. */
   let names: string[] = [];
   const parser = parse({
     relax_column_count: true,
+    // The parser creates an error for each empty line that it does not skip.
+    skip_empty_lines: true,
     // By default, the parser accepts only the kind of line end that it finds first.
     record_delimiter: ['\r\n', '\n', '\r'],
     // Otherwise a quote that is not closed makes one field of the rest of the file.
     max_record_size: maxRecordCharacters,
     // Appends the line to each record, because the parser counts a CRLF inside quotes twice.
-    on_record: (fields: string[]) => {
+    on_record: (fields: string[], { empty_lines }) => {
       if (names.length === 0 && !isBlank(fields)) names = [...fields];
-      const line = nextLine;
+      const line = nextLine + empty_lines;
       nextLine += 1 + countBreaks(fields);
       fields.push(String(line));
       return fields;
@@ -132,7 +135,8 @@ async function* csvRows(chunks: AsyncIterable<string>, columns: SourceColumns): 
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
     const column = columns.columns.find((name) => name === names[Number(error.column)]);
-    const place = column === undefined ? `line ${nextLine}` : `line ${nextLine}, column ${column}`;
+    const line = nextLine + Number(error.empty_lines);
+    const place = column === undefined ? `line ${line}` : `line ${line}, column ${column}`;
     throw new OperatorError(`The file is not well-formed CSV at ${place}: a quote is misplaced or not closed.`);
   }
   if (header === undefined) throw new OperatorError('The file has no header line.');

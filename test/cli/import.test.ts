@@ -109,7 +109,7 @@ describe('planning import cemeteries', () => {
     ['a missing column', 'list.csv', 'externalId,name,street,city,state\na,b,c,d,VA', 'missing: zip'],
     ['a doubled column', 'list.csv', `${header},zip\n${first},1`, 'doubled: zip'],
     ['an open quote', 'list.csv', `${header}\r\n${first}\na2,"Se,,Town,VA,\r\n`, 'CSV at line 3, column name: a quote'],
-    ['a quote in a field', 'list.csv', `${header}\r${first}\ra2,Se,,To"wn,VA,\r`, 'at line 3, column city: a quote'],
+    ['a quote in a field', 'list.csv', `${header}\r\r${first}\ra2,Se,,To"wn,VA,\r`, 'line 4, column city: a quote'],
     [
       'a bad quote after a CRLF in quotes',
       'list.csv',
