@@ -5,27 +5,22 @@ import { eq } from 'drizzle-orm';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json';
-import { copyDatabase, examineCopy } from '../../src/db/backup';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { countParts } from '../../src/db/queries';
 import { applications } from '../../src/db/schema/people';
-import { schemaState } from '../../src/db/schema-check';
-import { createAuditStore } from '../../src/modules/audit/store';
 import { findDemoTraces } from '../../src/seed';
 import { createTestApp } from '../support/app';
 import {
   addEarlierRows,
   earlierMigrations,
   expectMigratedOnce,
-  explainFirst,
-  fillEvents,
   journalFolder,
   temporaryDatabase,
 } from '../support/database';
 import { createSaveHistory } from '../support/disks';
 import { createDeployment } from '../support/processes';
-import { amount, temporaryFolder } from '../support/resources';
+import { temporaryFolder } from '../support/resources';
 
 const openNew = () => openDatabase({ url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 10_000 });
 
@@ -105,23 +100,6 @@ describe('migrateDatabase', () => {
     for (const each of [db, whole, ...others, ...more]) each?.$client.close();
   });
 
-  test('changes nothing when run again, and leaves an empty database empty until then', async () => {
-    const db = await openNew();
-    expect(await schemaState(db.$client)).toBe('empty');
-    await migrateDatabase(db);
-    await migrateDatabase(db);
-    expect(await schemaState(db.$client)).toBe('compatible');
-    db.$client.close();
-  });
-
-  test('fails without a retry when a table of another schema exists', async () => {
-    const db = await openNew();
-    await db.$client.execute('CREATE TABLE users (id text)');
-    await expect(migrateDatabase(db)).rejects.toThrow();
-    expect(await schemaState(db.$client)).toBe('foreign');
-    db.$client.close();
-  });
-
   test('marks a database for development by its first migration, and never later', async () => {
     const isMarked = async (applied: number) => {
       const db = await openNew();
@@ -158,25 +136,6 @@ describe('migrateDatabase', () => {
 });
 
 describe('the audit events of a user', () => {
-  test('come from an index, newest first, each once across pages', async () => {
-    const { db } = await temporaryDatabase();
-    const rows = amount({ long: 50_000, short: 3_500 });
-    await fillEvents(db, rows, 'value / 3');
-    const store = createAuditStore(db);
-    const read = async (which?: { sinceMs?: number; limit?: number }) =>
-      (await Array.fromAsync(store.pages({ userId: 'ada', ...which }))).flat();
-    const all = await read();
-    expect(all).toHaveLength(rows / 2);
-    expect(all).toEqual(all.toSorted((a, b) => b.occurredAt - a.occurredAt || b.id - a.id));
-    expect(await read({ limit: 1_700 })).toEqual(all.slice(0, 1_700));
-    const sinceMs = all[1_200]?.occurredAt ?? 0;
-    expect(await read({ sinceMs })).toEqual(all.filter(({ occurredAt }) => occurredAt >= sinceMs));
-    const plan = await explainFirst(db, (watched) =>
-      createAuditStore(watched).pages({ userId: 'ada', sinceMs: 1 }).next(),
-    );
-    expect(plan).toEqual(['SEARCH audit_events USING INDEX audit_events_by_user (user_id=? AND occurred_at>?)']);
-  });
-
   test('are one for each version when two flows answer one question in turn', async () => {
     const { call, db, url } = await createTestApp();
     const history = createSaveHistory();
@@ -188,10 +147,10 @@ describe('the audit events of a user', () => {
     for (const headers of [{}, { 'if-match': '*' }]) {
       const changed = Object.keys(headers).length;
       // The second turn repeats the answers of the first: it changes the newest answers alone. The third changes both.
-      for (const careSafety of [undefined, undefined, changed, 'alone']) {
+      for (const turn of ['first', 'repeated', 'changed', 'alone']) {
         for (const { path, section, kind, safety } of flows) {
-          const answers = { careFacilityType: kind, careSafety: typeof careSafety === 'number' ? careSafety : safety };
-          const body = careSafety === 'alone' ? { careSafety: safety } : answers;
+          const careSafety = turn === 'changed' ? changed : safety;
+          const body = { careSafety, ...(turn !== 'alone' && { careFacilityType: kind }) };
           const response = await call('POST', path, { as: 'ada', body, headers });
           expect(response.status).toBe(200);
           history.note('ada', response);
@@ -202,19 +161,6 @@ describe('the audit events of a user', () => {
     expect(history.faultsOf(url.slice('file:'.length))).toEqual([]);
     const { rows } = await db.$client.execute('SELECT section, request_id, actor FROM audit_events ORDER BY id');
     expect(rows.map(({ section, request_id, actor }) => `${section} ${request_id} ${actor}`)).toEqual(expected);
-  });
-
-  test('remain in a backup, which also refuses changes', async () => {
-    const { db, url } = await temporaryDatabase();
-    await fillEvents(db, 1, String(Date.now()));
-    const copy = join(temporaryFolder(), 'copy.db');
-    await Bun.write(copy, '');
-    await copyDatabase(url.slice('file:'.length), copy, undefined);
-    expect((await examineCopy(copy, undefined)).schema).not.toBeUndefined();
-    const restored = new Connection(copy);
-    expect(restored.prepare('SELECT user_id FROM audit_events').all()).toEqual([{ user_id: 'bob' }]);
-    expect(() => restored.exec('DELETE FROM audit_events')).toThrow('An audit event is kept');
-    restored.close();
   });
 });
 

@@ -8,7 +8,7 @@ import journal from '../../drizzle/meta/_journal.json';
 import { openDatabase, openServiceDatabase, toDatabase } from '../../src/db/client';
 import { encryptionOption } from '../../src/db/database-file';
 import { migrateDatabase } from '../../src/db/migrate';
-import { neededMigration, requireCompatibleSchema, schemaState } from '../../src/db/schema-check';
+import { neededMigration, requireCompatibleSchema } from '../../src/db/schema-check';
 import { createLog } from '../../src/log';
 import { watchDatabase } from '../../src/start/databases';
 import { createTestApp } from '../support/app';
@@ -36,8 +36,7 @@ function rows(path: string, query: string): unknown[] {
 const repair = 'Make a backup, then run `bun planning migrate --repair`.';
 const backup = 'Restore a backup.';
 const newest = journal.entries.at(-1)?.when ?? 0;
-const newer = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('newer', ${newest + 1000})`;
-const makeIncompatible = `UPDATE schema_compatibility SET min_reader = ${neededMigration + 1000}`;
+const makeIncompatible = `UPDATE schema_compatibility SET min_reader = ${neededMigration + 1}`;
 
 type Deployment = Awaited<ReturnType<typeof createDeployment>>;
 
@@ -46,57 +45,24 @@ async function schemaFindingsOf(deployment: Deployment) {
   return { exitCode, findings: findings.filter(({ check }) => check === 'schema') };
 }
 
-/** Each change, the object that doctor names, and the remedy. */
-const damages = [
-  [
-    'an audit trigger dropped',
-    'DROP TRIGGER users_profile_audited',
-    'trigger users_profile_audited is missing',
-    repair,
-  ],
-  [
-    'the trigger that keeps audit events dropped',
-    'DROP TRIGGER audit_events_not_removed',
-    'trigger audit_events_not_removed is missing',
-    repair,
-  ],
-  [
-    'a trigger that counts dropped',
-    'DROP TRIGGER cemeteries_count_added',
-    'trigger cemeteries_count_added is missing',
-    repair,
-  ],
-  [
-    'an audit trigger replaced by one that does nothing',
-    'DROP TRIGGER users_profile_audited; CREATE TRIGGER users_profile_audited AFTER UPDATE OF profile ON users BEGIN SELECT 1; END',
-    'trigger users_profile_audited is changed',
-    repair,
-  ],
-  ['a unique index dropped', 'DROP INDEX applications_once', 'index applications_once is missing', repair],
-  [
-    'a column that may be null dropped',
-    'ALTER TABLE applications DROP COLUMN retry_at',
-    'column applications.retry_at is missing',
-    repair,
-  ],
-  ['a column with data dropped', 'ALTER TABLE cemeteries DROP COLUMN zip', 'column cemeteries.zip is missing', backup],
-  ['a table dropped', 'DROP TABLE idempotency_keys', 'table idempotency_keys is missing', backup],
-  [
-    'the hash of a migration edited',
-    `UPDATE __drizzle_migrations SET hash = 'edited' WHERE created_at = ${journal.entries[6]?.when}`,
-    'migration 0006_audit was applied with hash edited, but this build has',
-    repair,
-  ],
-  [
-    'a migration of another project',
-    "INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('other', 1)",
-    'the migration dated 1 is unknown to this build',
-    backup,
-  ],
-] as const;
+const record = (hash: string, createdAt: number) =>
+  `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('${hash}', ${createdAt})`;
+const editHash = (createdAt?: number) =>
+  `UPDATE __drizzle_migrations SET hash = 'edited' WHERE created_at = ${createdAt}`;
+const newer = record('newer', newest + 1000);
+const emptyTrigger = 'CREATE TRIGGER users_profile_audited AFTER UPDATE OF profile ON users BEGIN SELECT 1; END';
 
 describe('a damaged schema', () => {
-  test.each(damages)('is reported by start, migrate and doctor with the remedy: %s', async (_, sql, object, remedy) => {
+  test.each([
+    ['trigger users_profile_audited is missing', 'DROP TRIGGER users_profile_audited', repair],
+    ['trigger users_profile_audited is changed', `DROP TRIGGER users_profile_audited; ${emptyTrigger}`, repair],
+    ['index applications_once is missing', 'DROP INDEX applications_once', repair],
+    ['column applications.retry_at is missing', 'ALTER TABLE applications DROP COLUMN retry_at', repair],
+    ['column cemeteries.zip is missing', 'ALTER TABLE cemeteries DROP COLUMN zip', backup],
+    ['table idempotency_keys is missing', 'DROP TABLE idempotency_keys', backup],
+    ['migration 0006_audit was applied with hash edited, but', editHash(journal.entries[6]?.when), repair],
+    ['the migration dated 1 is unknown to this build', record('other', 1), backup],
+  ])('is reported by start, migrate and doctor with the remedy: %s', async (object, sql, remedy) => {
     const deployment = await createDeployment();
     change(deployment.databasePath, sql);
     const migrated = await deployment.planning('migrate');
@@ -115,14 +81,13 @@ describe('a damaged schema', () => {
   test('is repaired by migrate --repair, with counts, sums and the hash of an edited migration', async () => {
     const deployment = await createDeployment();
     const { databasePath, planning } = deployment;
-    const triggers = 'applications_count_added cemeteries_count_added activities_sums_added users_made_audited'.split(
-      ' ',
-    );
+    const names = 'applications_count_added,cemeteries_count_added,activities_sums_added,users_made_audited';
+    const triggers = names.split(',');
     change(
       databasePath,
       `${triggers.map((name) => `DROP TRIGGER ${name};`).join('')}
       DROP INDEX applications_open; DROP INDEX applications_once; ALTER TABLE applications DROP COLUMN retry_at;
-      UPDATE __drizzle_migrations SET hash = 'edited' WHERE created_at = ${newest};
+      ${editHash(newest)};
       INSERT INTO users (id, version, created_at, updated_at) VALUES ('ada', 1, 1, 1);
       INSERT INTO cemeteries VALUES ('0123456789abcdef01234567', 'c-1', 'Rest', 'rest', '', 'Salem', 'OR', '', 'operator', 1, 1, 0);
       INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state, attempt,
@@ -131,15 +96,9 @@ describe('a damaged schema', () => {
     const repaired = await planning('migrate', '--repair', '--json');
     expect(repaired).toMatchObject({ exitCode: 0, stderr: '' });
     const { repaired: objects } = v.parse(v.object({ repaired: v.array(v.string()) }), JSON.parse(repaired.stdout));
-    expect(objects.toSorted()).toEqual(
-      [
-        ...triggers.map((name) => `trigger ${name}`),
-        'column applications.retry_at',
-        'index applications_once',
-        'index applications_open',
-        `record of migration ${journal.entries.at(-1)?.tag}`,
-      ].toSorted(),
-    );
+    const others = ['column applications.retry_at', 'index applications_once', 'index applications_open'];
+    const restored = [...triggers.map((name) => `trigger ${name}`), ...others];
+    expect(objects.toSorted()).toEqual([`record of migration ${journal.entries.at(-1)?.tag}`, ...restored].toSorted());
     const counts = "SELECT table_name, row_count FROM row_counts WHERE row_count <> 0 AND table_name <> 'schema'";
     expect(rows(databasePath, `${counts} ORDER BY table_name`)).toEqual([
       { table_name: 'applications:submitted', row_count: 1 },
@@ -202,78 +161,63 @@ describe('a damaged schema', () => {
   });
 });
 
-/** Databases without the schema of this service, with the message of each command and start. */
-const otherContents = [
-  {
-    what: 'no tables',
-    sql: '',
-    refusal: 'The database PATH has no tables. Run `bun planning migrate` to create it, or correct DATABASE_URL.',
-    commands: [['seed']],
-  },
-  {
-    what: 'tables of another program',
-    sql: 'CREATE TABLE orders (id); INSERT INTO orders VALUES (1)',
-    refusal: 'The database PATH belongs to another program. Nothing was changed. Correct DATABASE_URL.',
-  },
-  {
-    what: 'tables of another program, in WAL mode',
-    sql: 'PRAGMA journal_mode = WAL; CREATE TABLE orders (id); INSERT INTO orders VALUES (1)',
-    refusal: 'The database PATH belongs to another program. Nothing was changed. Correct DATABASE_URL.',
-  },
-  {
-    what: 'tables of another program, encrypted',
-    sql: 'CREATE TABLE orders (id); INSERT INTO orders VALUES (1)',
-    key: keys.right,
-    refusal: 'The database PATH belongs to another program. Nothing was changed. Correct DATABASE_URL.',
-  },
-  {
-    what: 'tables of another program with its own table of migrations',
-    sql: 'CREATE TABLE users (id); CREATE TABLE __drizzle_migrations (id, hash, created_at)',
-    refusal: 'The database PATH belongs to another program. Nothing was changed. Correct DATABASE_URL.',
-  },
-  {
-    what: 'tables of this service without its table of migrations',
-    sql: 'CREATE TABLE reference_lists (id); CREATE TABLE users (id)',
-    refusal: 'The database PATH has tables of this service, but no record of its migrations. Restore a backup.',
-  },
-  ...['copy', 'restore'].map((command) => ({
-    what: `an unfinished ${command}`,
-    sql: `CREATE TABLE __unfinished_${command} (source_id text); CREATE TABLE reference_lists (id); CREATE TABLE users (id)`,
-    refusal: `The database PATH is an unfinished ${command}. Run \`bun planning ${command}\` again, or remove the database and begin with an empty one.`,
-  })),
-];
+const foreign = 'belongs to another program. Nothing was changed. Correct DATABASE_URL.';
+const orders = 'CREATE TABLE orders (id); INSERT INTO orders VALUES (1)';
+const own = 'CREATE TABLE reference_lists (id); CREATE TABLE users (id)';
+const migrations = 'CREATE TABLE users (id); CREATE TABLE __drizzle_migrations (id, hash, created_at)';
 
 describe('a database without the schema of this service', () => {
-  test.each(otherContents)('stops start, commands and doctor, and keeps its content: $what', async (each) => {
-    const { sql, refusal, key, commands } = { key: undefined, commands: undefined, ...each };
+  test.each<[what: string, sql: string, state: string]>([
+    [
+      'no tables',
+      'CREATE TABLE t (id); DROP TABLE t',
+      'has no tables. Run `bun planning migrate` to create it, or correct DATABASE_URL.',
+    ],
+    ['tables of another program', orders, foreign],
+    ['tables of another program, in WAL mode', `PRAGMA journal_mode = WAL; ${orders}`, foreign],
+    ['tables of another program, encrypted', orders, foreign],
+    ['tables of another program with its own table of migrations', migrations, foreign],
+    [
+      'tables of this service without its table of migrations',
+      own,
+      'has tables of this service, but no record of its migrations. Restore a backup.',
+    ],
+    ...['copy', 'restore'].map((command): [string, string, string] => [
+      `an unfinished ${command}`,
+      `CREATE TABLE __unfinished_${command} (source_id text); ${own}`,
+      `is an unfinished ${command}. Run \`bun planning ${command}\` again, or remove the database and begin with an empty one.`,
+    ]),
+  ])('stops start, commands and doctor, and keeps its content: %s', async (what, sql, state) => {
+    const key = what.endsWith('encrypted') ? keys.right : undefined;
     const environment: Record<string, string> = key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key };
-    const deployment = await createDeployment(environment, { isEmpty: true });
-    const { databasePath, planning } = deployment;
+    const { databasePath, ...deployment } = await createDeployment(environment, { isEmpty: true });
     mkdirSync(join(deployment.cwd, 'data'));
-    change(databasePath, sql === '' ? 'CREATE TABLE t (id); DROP TABLE t' : sql, key);
-    const isForeign = refusal.includes('another program');
+    change(databasePath, sql, key);
     const content = async () =>
-      isForeign
+      state === foreign
         ? Bun.file(databasePath).bytes()
         : rows(databasePath, 'SELECT name, sql FROM sqlite_schema ORDER BY name');
     const before = await content();
-    const message = refusal.replace('PATH', databasePath);
+    const message = `The database ${databasePath} ${state}`;
     expect(await deployment.refusedStart()).toBe(message);
-    const all = [['migrate'], ['migrate', '--dry-run'], ['migrate', '--repair'], ['seed']];
-    for (const args of commands ?? all) {
-      expect(await planning(...args)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(message) });
+    const commands = ['seed', 'migrate', 'migrate --dry-run', 'migrate --repair'];
+    for (const command of what === 'no tables' ? ['seed'] : commands) {
+      const refused = { exitCode: 1, stderr: expect.stringContaining(message) };
+      expect(await deployment.planning(...command.split(' '))).toMatchObject(refused);
     }
-    expect(await planning('doctor')).toMatchObject({ exitCode: 1, stdout: expect.stringContaining(message) });
+    expect(await deployment.planning('doctor')).toMatchObject({
+      exitCode: 1,
+      stdout: expect.stringContaining(message),
+    });
     expect(await content()).toEqual(before);
   });
 });
 
 /** The app on a database file whose schema is checked at an interval, with the log of the service. */
-async function createWatchedApp(checkIntervalMs: number, encryptionKey?: string) {
-  const path = join(temporaryFolder(), 'planning.db');
-  await copyTemplate(path, encryptionKey);
-  const url = `file:${path}`;
-  const db = await openDatabase({ url, timeoutMs: 5000, encryptionKey });
+async function createWatchedApp(checkIntervalMs: number) {
+  const url = `file:${join(temporaryFolder(), 'planning.db')}`;
+  await copyTemplate(url.slice('file:'.length));
+  const db = await openDatabase({ url, timeoutMs: 5000 });
   atEnd(() => db.$client.close());
   const lines: string[] = [];
   const log = createLog('info', { write: (line) => lines.push(line) });
@@ -291,11 +235,8 @@ async function createWatchedApp(checkIntervalMs: number, encryptionKey?: string)
 }
 
 describe('a schema that is damaged while the service runs', () => {
-  test.each([
-    ['a plain file', undefined],
-    ['an encrypted file', keys.right],
-  ])('stops every statement to %s with one fatal line, until it is repaired', async (_, key) => {
-    const { db, save, ready, lines } = await createWatchedApp(0, key);
+  test('stops every statement with one fatal line, until it is repaired', async () => {
+    const { db, save, ready, lines } = await createWatchedApp(0);
     expect((await save()).status).toBe(200);
     await db.$client.batch(['DROP TRIGGER users_lifetime_care_audited', 'DROP INDEX applications_once'], 'write');
     const detail = 'The schema differs from the one that the migrations create.';
@@ -328,15 +269,6 @@ describe('a schema that is damaged while the service runs', () => {
 });
 
 describe('the schema check', () => {
-  test('accepts a newer schema until it is incompatible', async () => {
-    const { db } = await temporaryDatabase();
-    expect(await schemaState(db.$client)).toBe('compatible');
-    await db.$client.execute(newer);
-    expect(await schemaState(db.$client)).toBe('compatible');
-    await db.$client.execute(makeIncompatible);
-    expect(await schemaState(db.$client)).toBe('too-new');
-  });
-
   test('rejects every statement until the schema is migrated', async () => {
     const settings = { url: `file:${join(temporaryFolder(), 'planning.db')}`, timeoutMs: 2000 };
     const migrating = await openDatabase(settings);
@@ -393,9 +325,10 @@ describe('the schema check', () => {
     }
   });
 
-  test('takes an instance out of service, with the reason, when the schema is too new', async () => {
+  test('takes an instance out of service, with the reason, when the schema is too new for this build', async () => {
     const { db, ready, save } = await createWatchedApp(0);
-    await db.$client.execute(newer);
+    const readableBy = `UPDATE schema_compatibility SET min_reader = ${neededMigration}`;
+    await db.$client.batch([newer, readableBy], 'write');
     expect((await ready()).status).toBe(200);
     await db.$client.execute(makeIncompatible);
     const body = { detail: 'The schema is newer than this build can read.' };

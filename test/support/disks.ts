@@ -1,7 +1,7 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { appendFileSync, existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { TestResponse } from './app';
+import type { Call, TestResponse } from './app';
 import { atEnd, temporaryFolder } from './resources';
 
 interface SmallDisk {
@@ -141,4 +141,21 @@ export function createSaveHistory() {
       }
     },
   };
+}
+
+/** Saves as four users until `count` more saves are acknowledged. */
+export async function saveMany(
+  call: Call,
+  history: ReturnType<typeof createSaveHistory>,
+  count: number,
+): Promise<void> {
+  const total = history.acknowledged.length + count;
+  const save = async (as: string) => {
+    for (let careCosts = 1; history.acknowledged.length < total; careCosts += 1) {
+      const response = await call('POST', '/v2/private/ltc/lifetimeCare', { as, body: { careCosts } });
+      if (response.status !== 200) throw new Error(`A save returned ${response.status}`);
+      history.note(as, response, careCosts);
+    }
+  };
+  await Promise.all(['ada', 'bob', 'eve', 'joe'].map(save));
 }

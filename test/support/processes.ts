@@ -1,3 +1,4 @@
+import { copyFileSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { signToken } from '../../src/auth/signing';
@@ -9,6 +10,7 @@ import { lazy } from '../../src/shared/async';
 import { type Call, callerOf, startSandbox } from './app';
 import { programOf } from './artifacts';
 import { createCommandLine } from './command';
+import { createSaveHistory, saveMany } from './disks';
 import { atEnd, runToEnd, temporaryFolder } from './resources';
 
 const Tokens = v.object({ 'demo-user': v.string(), 'demo-manager': v.string() });
@@ -213,6 +215,22 @@ export async function createDeployment(environment: Record<string, string> = {},
     start: () => startInProcess(settings),
     refusedStart: () => refusedStart(settings),
   };
+}
+
+/** A deployment as a killed service leaves it: the WAL has the saves of `history`, which the file lacks. */
+export async function createKilledDeployment(environment: Record<string, string> = {}) {
+  const running = await createDeployment(environment);
+  const service = await running.start();
+  const history = createSaveHistory();
+  await saveMany(service.call, history, 8);
+  const deployment = await createDeployment(environment, { isEmpty: true });
+  const folder = join(deployment.cwd, 'data');
+  mkdirSync(folder);
+  for (const suffix of ['', '-wal', '-shm']) {
+    copyFileSync(`${running.databasePath}${suffix}`, `${deployment.databasePath}${suffix}`);
+  }
+  await service.stop();
+  return { ...deployment, folder, history };
 }
 
 /** Requests to a production service with tokens of `productionSettings`. */

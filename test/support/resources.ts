@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,6 +20,12 @@ export function temporaryFolder(): string {
   atEnd(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
+
+/** The name, content and time of each file of a folder. */
+export const contentsOf = (folder: string) =>
+  readdirSync(folder)
+    .sort()
+    .map((name) => [name, Bun.hash(readFileSync(join(folder, name))), statSync(join(folder, name)).mtimeMs]);
 
 /** Polls until a condition is true; the deadline is generous for a busy machine. */
 export async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
