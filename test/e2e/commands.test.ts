@@ -2,14 +2,13 @@ import { Database as SqliteFile } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
 import { copyFileSync, existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { decodeJwt } from 'jose';
 import packageJson from '../../package.json' with { type: 'json' };
 import { examineCopy, UnusableFileError, withExclusiveLock } from '../../src/db/backup';
 import { closeDatabase, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
 import { createTestApp } from '../support/app';
 import { programOf } from '../support/artifacts';
-import { createCommandLine } from '../support/command';
+import { createCommandLine, runInProcess } from '../support/command';
 import { earlierMigrations, fillEvents, keys } from '../support/database';
 import { failToStart, startService } from '../support/processes';
 import { amount, cases, runToEnd, temporaryFolder, until } from '../support/resources';
@@ -17,24 +16,26 @@ import { amount, cases, runToEnd, temporaryFolder, until } from '../support/reso
 const root = join(import.meta.dirname, '../..');
 const cli = await programOf('src/cli/main');
 const [oldKey, newKey] = [keys.right, keys.wrong];
-const next = { NEW_DATABASE_ENCRYPTION_KEY: newKey };
 const person = (id: string) => `INSERT INTO users (id, version, created_at, updated_at) VALUES ('${id}', 1, 0, 0)`;
 const ballast = (bytes: number) => ['CREATE TABLE ballast (bytes)', `INSERT INTO ballast VALUES (zeroblob(${bytes}))`];
 
-/** A command line whose commands are processes, with a database that is encrypted if a key is set. */
+/** A command line with a database that is encrypted if a key is set. */
 async function setUp(environment: Record<string, string> = {}) {
   const line = await createCommandLine(environment, { isProcess: true });
   const database = join(line.cwd, 'data/planning.db');
+  const env = { PATH: process.env.PATH, NODE_ENV: 'development', ...environment };
   return {
     ...line,
     database,
     backup: join(line.cwd, 'backup.db'),
     dataNames: () => readdirSync(dirname(database)).sort(),
-    /** Runs a command with other settings in the same folder. */
+    /** Runs a command in this process. */
+    run: (...args: string[]) => runInProcess({ env: { ...env, DATABASE_URL: line.databaseUrl }, cwd: line.cwd }, args),
+    /** Starts a command with other settings as a process. */
     spawn: (settings: Record<string, string>, args: string[], stdin?: Blob) =>
       Bun.spawn([process.execPath, cli, ...args], {
         cwd: line.cwd,
-        env: { PATH: process.env.PATH, NODE_ENV: 'development', ...environment, ...settings },
+        env: { ...env, ...settings },
         stdin: stdin ?? 'ignore',
         stdout: 'pipe',
         stderr: 'pipe',
@@ -43,7 +44,7 @@ async function setUp(environment: Record<string, string> = {}) {
     onFullDisk: (...args: string[]) =>
       Bun.spawnSync(['sh', '-c', `trap '' XFSZ; ulimit -f 2000; exec "$@"`, 'sh', process.execPath, cli, ...args], {
         cwd: line.cwd,
-        env: { PATH: process.env.PATH, NODE_ENV: 'development' },
+        env,
       }),
   };
 }
@@ -84,11 +85,15 @@ async function watchMemory(command: Bun.Subprocess): Promise<number> {
   return peak;
 }
 
-/** Kills a command with SIGKILL once the condition is true. */
-async function killWhen(command: Bun.Subprocess, isDue: () => boolean | Promise<boolean>, delayMs = 0): Promise<void> {
+/** Sends a signal to a command once the condition is true, and waits for its exit. */
+async function killWhen(
+  command: Bun.Subprocess,
+  isDue: () => boolean | Promise<boolean>,
+  { signal = 'SIGKILL', delayMs = 0 }: { signal?: NodeJS.Signals; delayMs?: number } = {},
+): Promise<void> {
   while (command.exitCode === null && !(await isDue())) await Bun.sleep(1);
   await Bun.sleep(delayMs);
-  command.kill('SIGKILL');
+  command.kill(signal);
   await command.exited;
 }
 
@@ -99,25 +104,18 @@ describe('a planning process', () => {
     expect([exitCode, stdout.toString()]).toEqual([0, expect.stringContaining(`${packageJson.version} (`)]);
   });
 
-  test('exits with 1 and a message, without a stack trace or standard output', async () => {
-    const { planning, spawn } = await setUp();
-    const settings = { DATABASE_TIMEOUT_MS: 'x', SEED_DEMO: '' };
-    const invalid =
+  test('exits with 1 for rejected settings, without a stack trace or standard output, and for a failed check', async () => {
+    const { cwd, spawn } = await setUp();
+    const settings = { DATABASE_TIMEOUT_MS: 'sesame', SEED_DEMO: 'sesame' };
+    const [refused, unmigrated] = await Promise.all([
+      runToEnd(spawn(settings, ['migrate'])),
+      runToEnd(spawn({ DATABASE_URL: `file:${join(cwd, 'none.db')}` }, ['doctor'])),
+    ]);
+    const message =
       /^These settings cannot be used:\n {2}DATABASE_TIMEOUT_MS .*\n {2}SEED_DEMO .*\nThe mode is development\. .*\n$/;
-    for (const [result, message] of [
-      [planning('nonsense'), /^error: unknown command 'nonsense'\n/],
-      [planning('user', 'show', 'unknown'), /^There is no data of this user\.\n$/],
-      [runToEnd(spawn(settings, ['migrate'])), invalid],
-    ] as const) {
-      const { exitCode, stdout, stderr } = await result;
-      expect({ exitCode, stdout, stderr }).toEqual({ exitCode: 1, stdout: '', stderr: expect.stringMatching(message) });
-      expect(stderr).not.toMatch(/^\s+at /m);
-    }
-  });
-
-  test('signs a token with the development key', async () => {
-    const { planning } = await setUp();
-    expect(decodeJwt((await planning('token', '--sub', 'ada')).stdout.trim())).toMatchObject({ sub: 'ada' });
+    expect(refused).toEqual({ exitCode: 1, stdout: '', stderr: expect.stringMatching(message) });
+    expect(refused.stderr).not.toMatch(/^\s+at |sesame/m);
+    expect(unmigrated).toMatchObject({ exitCode: 1, stdout: expect.stringContaining('There is no database') });
   });
 
   test.skipIf(process.getuid?.() !== 0)('names a user of the system without a name by its number', () => {
@@ -127,23 +125,30 @@ describe('a planning process', () => {
     expect(Bun.spawnSync([process.execPath, '-e', script]).stdout.toString()).toBe('uid 54321');
   });
 
-  test('streams a history to a slow reader with bounded memory, and ends quietly when its reader ends', async () => {
+  /** A command line with a history of the given number of events. */
+  async function withHistory(rows: number) {
     const line = await setUp();
     const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
-    const rows = amount({ long: 600_000, short: 4_000 });
     await fillEvents(db, rows, 'value');
     await closeDatabase(db);
-    const slow = line.start('audit', 'ada', '--json');
-    await Bun.sleep(amount({ long: 300, short: 0 }));
-    const peak = watchMemory(slow);
-    const { events } = JSON.parse(await new Response(slow.stdout).text());
-    expect([await slow.exited, events.length]).toEqual([0, rows / 2 + 1]);
-    expect(await peak).toBeLessThan(400 * 1024 * 1024);
-    const cut = line.start('audit', 'ada', '--json');
+    return line;
+  }
+
+  test('ends quietly when the reader of its output ends', async () => {
+    const cut = (await withHistory(4_000)).start('audit', 'ada', '--json');
     const reader = cut.stdout.getReader();
     await reader.read();
     await reader.cancel();
     expect([await cut.exited, await new Response(cut.stderr).text()]).toEqual([1, '']);
+  });
+
+  test.each(cases([600_000], 0))('streams %i events to a slow reader with less than 400 MB', async (rows) => {
+    const slow = (await withHistory(rows)).start('audit', 'ada', '--json');
+    await Bun.sleep(300);
+    const peak = watchMemory(slow);
+    const { events } = JSON.parse(await new Response(slow.stdout).text());
+    expect([await slow.exited, events.length]).toEqual([0, rows / 2 + 1]);
+    expect(await peak).toBeLessThan(400_000_000);
   });
 });
 
@@ -152,37 +157,47 @@ describe('planning import', () => {
   const header = 'externalId,staffId,kind,amount,occurredAt';
   const line = (index: number) => `a${index},boss,quote,${index % 100}.25,2026-03-${10 + (index % 20)}`;
 
-  test('stores the rest in a second run after SIGKILL, and lets saves through', async () => {
-    const rows = 10_000;
-    const { planning, write, start, databaseUrl } = await setUp({ DATABASE_TIMEOUT_MS: '10000' });
+  test('lets saves through, ignores SIGUSR1 and SIGUSR2, and stores the rest in the next run after SIGINT and SIGKILL', async () => {
+    const rows = 6_000;
+    const { run, write, start, databaseUrl } = await setUp();
     const db = await openDatabase({ url: databaseUrl, timeoutMs: 10_000 });
     const testApp = await createTestApp({ db });
     const count = async () => Number((await db.$client.execute('SELECT count(*) FROM activities')).rows[0]?.[0]);
-    await planning('import', 'staff', await write('staff.csv', staff));
+    await run('import', 'staff', await write('staff.csv', staff));
     await write('many.csv', [header, ...Array.from({ length: rows }, (_, index) => line(index))].join('\n'));
-    const killed = start('import', 'activities', 'many.csv');
-    const saves: { status: number; storedBefore: number }[] = [];
-    await killWhen(killed, async () => {
-      const storedBefore = await count();
-      const body = { careCosts: saves.length };
-      const { status } = await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'saver', body });
-      saves.push({ status, storedBefore });
-      return storedBefore > rows / 4;
+    const importing = () => start('import', 'activities', 'many.csv');
+
+    const interrupted = importing();
+    for (const signal of ['SIGUSR1', 'SIGUSR2', 'SIGINT'] as const) {
+      const before = await count();
+      while (interrupted.exitCode === null && (await count()) === before) await Bun.sleep(3);
+      interrupted.kill(signal);
+    }
+    expect(await interrupted.exited).toBe(130);
+    expect(await new Response(interrupted.stderr).text()).toContain('run the command again to store the rest');
+    const storedFirst = await count();
+    expect(storedFirst).toBeWithin(1, rows);
+
+    const statuses: number[] = [];
+    await killWhen(importing(), async () => {
+      const stored = await count();
+      const body = { careCosts: statuses.length };
+      statuses.push((await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'saver', body })).status);
+      return statuses.length > 3 && stored > storedFirst;
     });
     const stored = await count();
-    expect(stored).toBeWithin(rows / 4, rows);
-    expect(saves.filter(({ status }) => status !== 200)).toEqual([]);
-    expect(saves.filter(({ storedBefore }) => storedBefore > 0).length).toBeGreaterThan(3);
-    const again = await planning('import', 'activities', 'many.csv', '--json');
+    expect(stored).toBeWithin(storedFirst, rows);
+    expect(new Set(statuses)).toEqual(new Set([200]));
+    const again = await run('import', 'activities', 'many.csv', '--json');
     expect(JSON.parse(again.stdout)).toEqual({ rows, added: rows - stored, changed: 0, unchanged: stored });
     const { body } = await testApp.call('GET', '/v2/private/user', { as: 'saver' });
-    expect(body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: saves.length - 1 } } } });
+    expect(body).toMatchObject({ user: { ltc: { lifetimeCare: { careCosts: statuses.length - 1 } } } });
     await closeDatabase(db);
   });
 
   test.each(cases([1_000_000], 0))('uses less than 300 MB for %i rows', async (rows) => {
-    const { planning, write, start, cwd } = await setUp();
-    await planning('import', 'staff', await write('staff.csv', staff));
+    const { run, write, start, cwd } = await setUp();
+    await run('import', 'staff', await write('staff.csv', staff));
     const writer = Bun.file(join(cwd, 'many.csv')).writer();
     writer.write(`${header}\n`);
     for (let index = 0; index < rows; index += 1) writer.write(`${line(index)}\n`);
@@ -198,25 +213,23 @@ describe('planning backup', () => {
   test('leaves no file when the disk is full or a signal ends it, and a partial one after SIGKILL', async () => {
     const line = await setUp();
     change(line.database, ...ballast(40_000_000));
-    const names = () => readdirSync(line.cwd).filter((name) => name !== 'data');
+    const names = (start = '') => readdirSync(line.cwd).filter((name) => name !== 'data' && name.startsWith(start));
     const limited = line.onFullDisk('backup', 'full.db');
     expect(limited.exitCode).toBe(1);
     expect(limited.stderr.toString()).toMatch(/^No backup was written: .* \(SQLITE_\w+\)\.\n$/);
     expect(names()).toEqual([]);
-    for (const [signal, exitCode] of Object.entries({ SIGINT: 130, SIGTERM: 143, SIGHUP: 129, SIGQUIT: 131 })) {
-      const command = line.start('backup', 'backup.db');
-      await until(() => names().length > 0);
-      process.kill(command.pid, signal);
-      const { stderr, ...ended } = await runToEnd(command);
-      expect({ ...ended, stderr }).toEqual({ exitCode, stdout: '', stderr: 'Interrupted; nothing was changed.\n' });
-      expect(names()).toEqual([]);
-    }
-    await killWhen(line.start('backup', 'backup.db'), () => names().length > 0);
+    const interrupt = async (signal: NodeJS.Signals) => {
+      const command = line.start('backup', `${signal}.db`);
+      await killWhen(command, () => names(signal).length > 0, { signal });
+      return runToEnd(command);
+    };
+    const signals = ['SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGKILL'] as const;
+    const ended = await Promise.all(signals.map(interrupt));
+    const stderr = 'Interrupted; nothing was changed.\n';
+    expect(ended.slice(0, 3)).toEqual([143, 129, 131].map((exitCode) => ({ exitCode, stdout: '', stderr })));
     // The copy may have had its journal.
-    expect(names().map((name) => name.replace(/[\w-]+\.partial(-journal)?$/, '….partial'))).toContain(
-      'backup.db.….partial',
-    );
-    expect(names()).not.toContain('backup.db');
+    const left = names().map((name) => name.replace(/[\w-]+\.partial(-journal)?$/, '….partial'));
+    expect([...new Set(left)]).toEqual(['SIGKILL.db.….partial']);
   });
 });
 
@@ -247,15 +260,13 @@ describe('planning restore', () => {
       expect((await fetch(`${service.address}/v2/private/ltc/lifetimeCare`, request)).status).toBe(200);
     };
     await save(1111);
-    expect(await line.planning('backup', 'backup.db')).toMatchObject({ exitCode: 0 });
+    change(line.database, `VACUUM INTO '${line.backup}'`);
     const names = line.dataNames();
     const inUse = `another process has ${line.database} open. Stop the service first.\n`;
-    expect(await line.planning('restore', 'backup.db', '--yes')).toEqual({
-      ...{ exitCode: 1, stdout: '', stderr: `Nothing was restored: ${inUse}` },
-    });
-    expect(await runToEnd(line.spawn(next, ['rekey', '--yes']))).toEqual({
-      ...{ exitCode: 1, stdout: '', stderr: `Nothing was changed: ${inUse}` },
-    });
+    const restored = await line.planning('restore', 'backup.db', '--yes');
+    expect(restored).toEqual({ exitCode: 1, stdout: '', stderr: `Nothing was restored: ${inUse}` });
+    const rekeyed = await runToEnd(line.spawn({ NEW_DATABASE_ENCRYPTION_KEY: newKey }, ['rekey', '--yes']));
+    expect(rekeyed).toEqual({ exitCode: 1, stdout: '', stderr: `Nothing was changed: ${inUse}` });
     expect(line.dataNames()).toEqual(names);
     await save(2222);
     service.process.kill('SIGKILL');
@@ -273,8 +284,6 @@ describe('planning restore', () => {
     };
     // The save before the kill was only in the WAL.
     expect([costsIn(line.database), costsIn(kept)]).toEqual([[[1111]], [[2222]]]);
-    await startService({ cwd: line.cwd });
-    expect(costsIn(line.database)).toEqual([[1111]]);
   });
 
   test('leaves the complete old or new database when it is killed at any step', async () => {
@@ -288,7 +297,7 @@ describe('planning restore', () => {
       expect([['old'], ['new']]).toContainEqual(usersIn(line.database));
       expect(existsSync(`${line.database}-journal`)).toBeFalse();
     }
-    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    expect(await line.run('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
     expect(usersIn(line.database)).toEqual(['new']);
   });
 
@@ -310,7 +319,7 @@ describe('planning restore', () => {
     const late = Bun.spawn([process.execPath, '-e', script], { cwd: root, stdin: 'pipe', stdout: 'pipe' });
     const output = late.stdout.pipeThrough(new TextDecoderStream()).getReader();
     expect((await output.read()).value).toBe('open\n');
-    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
+    expect(await line.run('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 0 });
     late.stdin.end();
     expect((await output.read()).value).toBe('SQLITE_READONLY_DBMOVED\n');
     await late.exited;
@@ -341,26 +350,21 @@ describe('planning rekey', () => {
     expect(await openedBy(line.database)).toBe('new');
   });
 
-  test('reads the new key from standard input', async () => {
-    const line = await setUp({ DATABASE_ENCRYPTION_KEY: oldKey });
-    const command = line.spawn({}, ['rekey', '--new-key-file', '-', '--yes'], new Blob([newKey]));
-    expect(await command.exited).toBe(0);
-    expect(await openedBy(line.database)).toBe('new');
-  });
-
   test('leaves a database that opens with the old or the new key when it is killed at any point', async () => {
     const line = await setUp({ DATABASE_ENCRYPTION_KEY: oldKey });
     const isPartial = (name: string) => name.endsWith('.partial');
-    const run = async () => {
+    /** Starts the command, which reads the other key from its standard input. */
+    const rekey = async () => {
       const isOld = (await openedBy(line.database)) === 'old';
       const [from, to] = isOld ? [oldKey, newKey] : [newKey, oldKey];
-      const settings = { DATABASE_ENCRYPTION_KEY: from, NEW_DATABASE_ENCRYPTION_KEY: to };
-      return line.spawn(settings, ['rekey', '--yes']);
+      const args = ['rekey', '--new-key-file', '-', '--yes'];
+      return line.spawn({ DATABASE_ENCRYPTION_KEY: from }, args, new Blob([to]));
     };
     let unfinished = 0;
     const runs = amount({ long: 200, short: 4 });
     for (let index = 0; index < runs; index += 1) {
-      await killWhen(await run(), () => line.dataNames().some(isPartial), (30 * index) / runs);
+      const delayMs = (30 * index) / runs;
+      await killWhen(await rekey(), () => line.dataNames().some(isPartial), { delayMs });
       expect(await openedBy(line.database)).toBeOneOf(['old', 'new']);
       if (line.dataNames().some(isPartial)) unfinished += 1;
       // Only unfinished copies under temporary names may remain.
@@ -370,7 +374,9 @@ describe('planning rekey', () => {
       }
     }
     expect(unfinished).toBeGreaterThan(0);
-    expect(await (await run()).exited).toBe(0);
+    const before = await openedBy(line.database);
+    expect(await (await rekey()).exited).toBe(0);
+    expect(await openedBy(line.database)).toBe(before === 'old' ? 'new' : 'old');
   });
 
   test('blocks other processes while it works, and a service with the old key fails to start afterwards', async () => {

@@ -1,20 +1,21 @@
-import { describe, expect, test } from 'bun:test';
+import { beforeAll, describe, expect, test } from 'bun:test';
 import { chmodSync, existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { openDatabase } from '../../src/db/client';
 import { clientNetwork } from '../../src/http/rate-limits';
-import { applicant } from '../support/app';
+import { applicant, startSandbox } from '../support/app';
 import { programOf } from '../support/artifacts';
 import { excludeFromChecks } from '../support/conformance';
 import {
+  createDeployment,
   createProduction,
   type Production,
   productionSettings,
   productionToken,
   startService,
 } from '../support/processes';
-import { amount, atEnd, freePort, isLong, runToEnd, temporaryFolder, until } from '../support/resources';
+import { amount, atEnd, cases, freePort, isLong, runToEnd, temporaryFolder, until } from '../support/resources';
 import {
   hasSqld,
   missingProxies,
@@ -60,11 +61,29 @@ function clientOf({ https, ca }: { readonly https: string; readonly ca: string }
   };
 }
 
+/** The values of a key of a systemd unit, for the instance on a port. */
+async function unitValues(file: string, key: string, port = 0): Promise<string[]> {
+  const lines = (await read(`docs/deploy/${file}`)).replaceAll('%i', String(port)).split('\n');
+  return lines.flatMap((line) => (line.startsWith(`${key}=`) ? [line.slice(key.length + 1)] : []));
+}
+
+/** The arguments of a documented Bun command, with the bundle of the tests. */
+function argumentsFor(command: string): string[] {
+  const [bun, ...args] = command.split(' ');
+  expect(bun).toBe('/usr/local/bin/bun');
+  return args.map((argument) => argument.replace('/opt/planning/current', bundle));
+}
+
+const run = (cwd: string, command: readonly string[], environment: Record<string, string> = {}) => {
+  const env = { PATH: process.env.PATH, ...environment };
+  return runToEnd(Bun.spawn([...command], { cwd, env, stdout: 'pipe', stderr: 'pipe' }));
+};
+
 describe.skipIf(proxies.length === 0)('instances behind the documented proxies', () => {
   /** The long run uses the documented configurations; the short run checks health more often and drains for less time. */
-  const rolls = amount({ long: 20, short: 1 });
+  const replacements = amount({ long: 40, short: 2 });
   const drainMs = amount({ long: 8000, short: 1000 });
-  const pauseMs = amount({ long: 20, short: 60 });
+  const pauseMs = amount({ long: 20, short: 200 });
   const shorter: Readonly<Record<ProxyName, Record<string, string>>> = isLong
     ? { nginx: {}, haproxy: {}, caddy: {} }
     : {
@@ -72,15 +91,20 @@ describe.skipIf(proxies.length === 0)('instances behind the documented proxies',
         haproxy: { 'inter 2s': 'inter 200ms' },
         caddy: { 'health_interval 2s': 'health_interval 200ms', 'keepalive 5s': 'keepalive 400ms' },
       };
+  let ports: readonly [number, number];
+  let published: (Awaited<ReturnType<typeof startDocumentedProxy>> & { readonly name: ProxyName })[];
+  beforeAll(async () => {
+    ports = [await freePort(), await freePort()];
+    published = await Promise.all(
+      proxies.map(async (name) => ({ name, ...(await startDocumentedProxy(name, ports, shorter[name])) })),
+    );
+  });
 
-  /** Sends saves, applications and reads through each proxy, on persistent connections, until `stop`. */
-  async function startLoad(instances: readonly [number, number]) {
+  /** Sends saves, applications and reads through each proxy, on persistent connections, until it is ended. */
+  async function startLoad() {
     const failures: string[] = [];
     const counts = { saves: 0, applications: 0 };
     let isStopped = false;
-    const published = await Promise.all(
-      proxies.map(async (name) => ({ name, ...(await startDocumentedProxy(name, instances, shorter[name])) })),
-    );
     const callers = published.flatMap(({ name, ...address }) => {
       const client = clientOf(address);
       const send = async (...[as, path, ...request]: Parameters<typeof client>) => {
@@ -129,83 +153,65 @@ describe.skipIf(proxies.length === 0)('instances behind the documented proxies',
     await until(() => passed() >= 3 * checking);
   }
 
-  async function stop({ process: child }: Production): Promise<void> {
-    child.kill('SIGTERM');
-    expect(await child.exited).toBe(0);
-  }
-
-  async function createDeployment(...options: Parameters<typeof createProduction>) {
-    const deployment = await createProduction(...options);
-    const ports = [await freePort(), await freePort()] as const;
-    const environment = (port: number) => ({ PORT: String(port), DRAIN_MS: String(drainMs) });
-    return { ...deployment, ports, startOn: (port: number) => deployment.start({ environment: environment(port) }) };
-  }
-
-  const testTimeoutMs = amount({ long: 3_600_000, short: 60_000 });
-
-  test.skipIf(!hasSqld)(
-    'lose and repeat no request when two on a libSQL server are replaced in turn',
-    async () => {
-      const sqld = await startSqld();
-      const database = { ...settings, DATABASE_URL: sqld.url };
-      const { planning, ports, startOn } = await createDeployment(database, { isEmpty: true });
-      expect(await planning('migrate')).toMatchObject({ exitCode: 0 });
-      const instances = await Promise.all(ports.map(async (port) => ({ port, service: await startOn(port) })));
-      const endLoad = await startLoad(ports);
-      for (let roll = 0; roll < rolls; roll += 1) {
-        for (const instance of instances) {
-          await stop(instance.service);
-          instance.service = await startOn(instance.port);
-          await waitForProxies(instance.service);
-        }
-      }
-      const sent = await endLoad();
-      expect(sent.failures).toEqual([]);
-      expect(await stored(sqld.url)).toEqual(sent.counts);
-    },
-    testTimeoutMs,
-  );
-
-  test(
-    'lose and repeat no request when another instance takes over a file',
-    async () => {
-      const { databaseUrl, ports, startOn } = await createDeployment(settings);
-      let service = await startOn(ports[0]);
-      const endLoad = await startLoad(ports);
-      for (let roll = 0; roll < rolls; roll += 1) {
-        const next = await startOn(ports[(roll + 1) % 2 === 0 ? 0 : 1]);
-        await waitForProxies(next);
-        await stop(service);
-        service = next;
-      }
-      const sent = await endLoad();
-      expect(sent.failures).toEqual([]);
-      expect(await stored(databaseUrl)).toEqual(sent.counts);
-    },
-    testTimeoutMs,
-  );
-
-  for (const name of proxyNames) {
-    test.skipIf(missingProxies.includes(name))(
-      `get the client address from ${name}, which redirects to https`,
-      async () => {
-        const upstream = Bun.serve({
-          port: 0,
-          hostname: '127.0.0.1',
-          fetch: (request, server) => new Response(clientNetwork(request, server, 1)),
+  test.each(cases(hasSqld ? ['a libSQL server', 'a file'] : ['a file'], 1))(
+    'lose and repeat no request when units on %s replace each other under load',
+    async (kind) => {
+      const database = kind === 'a file' ? {} : { DATABASE_URL: (await startSqld()).url };
+      const deployment = await createProduction({ ...settings, ...database }, { isEmpty: true });
+      expect(await deployment.planning('migrate')).toMatchObject({ exitCode: 0 });
+      /** Starts an instance as its unit does. */
+      const startOn = async (port: number) => {
+        const [command = '', ...others] = await unitValues('planning@.service', 'ExecStart', port);
+        const [assignments = ''] = await unitValues('planning@.service', 'Environment', port);
+        const [waiting = ''] = await unitValues('planning@.service', 'ExecStartPost', port);
+        const environment = Object.fromEntries(assignments.split(' ').map((each) => each.split('=')));
+        expect([others, environment]).toEqual([[], { NODE_ENV: 'production', HOST: '127.0.0.1', PORT: String(port) }]);
+        const listens = run(temporaryFolder(), waiting.split(' '));
+        const service = await deployment.start({
+          program: argumentsFor(command),
+          environment: { ...environment, DRAIN_MS: String(drainMs) },
         });
-        atEnd(() => upstream.stop(true));
-        const port = Number(upstream.url.port);
-        const { http, ...published } = await startDocumentedProxy(name, [port, port]);
-        excludeFromChecks(http);
-        const redirect = await fetch(`${http}/health/ready`, { redirect: 'manual' });
-        expect([redirect.status, redirect.headers.get('location')]).toEqual([308, expect.stringMatching(/^https:/)]);
-        const forged = { 'x-forwarded-for': '203.0.113.9' };
-        const response = await clientOf(published)('ada', '/health/ready', undefined, forged);
-        expect([response.status, await response.text()]).toEqual([200, '127.0.0.1']);
-      },
-    );
-  }
+        expect([(await listens).exitCode, service.address]).toEqual([0, `http://127.0.0.1:${port}`]);
+        await waitForProxies(service);
+        return service;
+      };
+      let current = await startOn(ports[0]);
+      const endLoad = await startLoad();
+      for (let count = 1; count <= replacements; count += 1) {
+        const next = await startOn(ports[count % 2 === 0 ? 0 : 1]);
+        current.process.kill('SIGTERM');
+        expect(await current.process.exited).toBe(0);
+        current = next;
+      }
+      const sent = await endLoad();
+      current.process.kill('SIGKILL');
+      await current.process.exited;
+      expect(sent.failures).toEqual([]);
+      expect(await stored(database.DATABASE_URL ?? deployment.databaseUrl)).toEqual(sent.counts);
+    },
+    amount({ long: 3_600_000, short: 60_000 }),
+  );
+
+  test('get the address of the client from each proxy, which redirects to https', async () => {
+    const upstream = Bun.serve({
+      port: ports[0],
+      hostname: '127.0.0.1',
+      fetch: (request, server) => new Response(clientNetwork(request, server, 1)),
+    });
+    for (const { name, http, ...address } of published) {
+      excludeFromChecks(http);
+      const { status, headers } = await fetch(`${http}/health/ready`, { redirect: 'manual' });
+      expect({ name, status, location: headers.get('location') }).toEqual({
+        ...{ name, status: 308, location: expect.stringMatching(/^https:/) },
+      });
+      const forged = { 'x-forwarded-for': '203.0.113.9' };
+      const ask = () => clientOf(address)('ada', '/health/ready', undefined, forged);
+      // A proxy with health checks returns an error until it knows the instance.
+      await until(async () => (await ask()).ok);
+      expect([name, await (await ask()).text()]).toEqual([name, '127.0.0.1']);
+    }
+    await upstream.stop(true);
+  });
 });
 
 /** An instance that dies after each save: it forwards a request to a service, and closes instead of responding. */
@@ -237,7 +243,8 @@ function startDyingInstance(target: string) {
 test.skipIf(missingProxies.includes('nginx'))(
   'a POST that nginx retries has one effect, with If-Match, with Idempotency-Key, and without either',
   async () => {
-    const deployment = await createProduction(settings);
+    const sandbox = await startSandbox(() => new Date());
+    const deployment = await createDeployment({ ...settings, CARRIER_URL: sandbox.url });
     const service = await deployment.start();
     const dying = startDyingInstance(service.address);
     const ports = [dying.port, Number(new URL(service.address).port)] as const;
@@ -260,7 +267,7 @@ test.skipIf(missingProxies.includes('nginx'))(
   },
 );
 
-test('the image starts the bundle, and its health check is the liveness, also during the drain', async () => {
+test('the image starts the bundle, and its health check is the liveness, without a database and during the drain', async () => {
   const dockerfile = await read('Dockerfile');
   const Command = v.tupleWithRest([v.literal('bun')], v.string());
   const argumentsOf = (name: string) => {
@@ -274,40 +281,31 @@ test('the image starts the bundle, and its health check is the liveness, also du
   };
   expect(await isHealthy()).toBeFalse();
   // Nothing listens at this address, so the database is unavailable.
-  const unavailable = { DATABASE_URL: 'http://127.0.0.1:1', DRAIN_MS: '1500' };
+  const unavailable = { DATABASE_URL: 'http://sesame-user:sesame-password@127.0.0.1:1', DRAIN_MS: '1500' };
   const image = (/^ENV +(.+)$/m.exec(dockerfile)?.[1] ?? '').split(' ').map((each) => each.split('=', 2));
   const { NODE_ENV: _, ...dotEnv } = productionSettings;
   const environment = { ...Object.fromEntries(image), ...dotEnv, ...unavailable, PORT };
-  const service = await startService({ program: argumentsOf('CMD'), cwd: bundle, environment });
+  const start = { program: argumentsOf('CMD'), cwd: bundle, environment, hasErrorsInOutput: true };
+  const service = await startService(start);
   const readiness = () => fetch(`http://127.0.0.1:${PORT}/health/ready`);
   expect([await isHealthy(), (await readiness()).status]).toEqual([true, 503]);
+  const headers = { authorization: `Bearer ${await productionToken('ada')}` };
+  const refused = await fetch(`http://127.0.0.1:${PORT}${user}`, { headers });
+  const shown = [JSON.stringify([...refused.headers]), await refused.text()];
+  expect(refused.status).toBe(503);
   service.process.kill('SIGTERM');
   await until(async () => (await readiness()).headers.get('connection') === 'close');
   expect(await isHealthy()).toBeTrue();
   expect(await service.process.exited).toBe(0);
-  expect(await isHealthy()).toBeFalse();
+  expect(service.output()).toContain('"status":503');
+  const { AUTH_SECRET, CARRIER_API_KEY, CHAT_TOKEN } = productionSettings;
+  const seen = [...shown, service.output()].join('\n');
+  expect(['sesame', AUTH_SECRET, CARRIER_API_KEY, CHAT_TOKEN].filter((text) => seen.includes(text))).toEqual([]);
 });
 
-/** The values of a key of a systemd unit, for the instance on a port. */
-async function unitValues(file: string, key: string, port = 0): Promise<string[]> {
-  const lines = (await read(`docs/deploy/${file}`)).replaceAll('%i', String(port)).split('\n');
-  return lines.flatMap((line) => (line.startsWith(`${key}=`) ? [line.slice(key.length + 1)] : []));
-}
-
-/** The arguments of a documented Bun command, with the bundle of the tests. */
-function argumentsFor(command: string): string[] {
-  const [bun, ...args] = command.split(' ');
-  expect(bun).toBe('/usr/local/bin/bun');
-  return args.map((argument) => argument.replace('/opt/planning/current', bundle));
-}
-
-const run = (cwd: string, command: readonly string[], environment: Record<string, string> = {}) => {
-  const env = { PATH: process.env.PATH, ...environment };
-  return runToEnd(Bun.spawn([...command], { cwd, env, stdout: 'pipe', stderr: 'pipe' }));
-};
-
-describe('systemd units', () => {
-  test.skipIf(Bun.which('systemd-analyze') === null)('pass systemd-analyze, and restrict the processes', async () => {
+test.skipIf(Bun.which('systemd-analyze') === null)(
+  'the systemd units pass systemd-analyze, and restrict the processes',
+  async () => {
     const folder = temporaryFolder();
     const paths = ['planning@3001.service', 'planning-backup.service', 'planning-backup.timer'];
     for (const path of paths) {
@@ -321,30 +319,14 @@ describe('systemd units', () => {
     for (const path of paths.slice(0, 2)) {
       expect([path, (await run(folder, [...security, `./${path}`])).exitCode]).toEqual([path, 0]);
     }
-  });
-
-  test('start the service in production on the port of the instance, and wait until it listens', async () => {
-    const port = await freePort();
-    const [command = '', ...others] = await unitValues('planning@.service', 'ExecStart', port);
-    expect(others).toEqual([]);
-    const [assignments = ''] = await unitValues('planning@.service', 'Environment', port);
-    const environment = Object.fromEntries(assignments.split(' ').map((each) => each.split('=')));
-    expect(environment).toEqual({ NODE_ENV: 'production', HOST: '127.0.0.1', PORT: String(port) });
-    const [waiting = ''] = await unitValues('planning@.service', 'ExecStartPost', port);
-    const deployment = await createProduction();
-    const started = run(temporaryFolder(), waiting.split(' '));
-    const service = await deployment.start({ program: argumentsFor(command), environment });
-    expect(await started).toMatchObject({ exitCode: 0 });
-    expect(service.address).toBe(`http://127.0.0.1:${port}`);
-    expect(await service.health()).toBe(200);
-  });
-});
+  },
+);
 
 describe('documented scripts', () => {
   const script = (name: string, ...args: string[]) => ['sh', join(root, 'docs/deploy', name), ...args];
 
   test('planning-backup keeps the newest backups, and removes none when the new one fails', async () => {
-    const { cwd, settings } = await createProduction();
+    const { cwd, settings } = await createDeployment();
     const folder = temporaryFolder();
     const environment = { ...settings, BUN: process.execPath, PLANNING_HOME: bundle };
     const old = ['planning-20250101T000000Z.db', 'planning-20250102T000000Z.db', 'planning-20250103T000000Z.db'];
