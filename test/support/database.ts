@@ -161,7 +161,7 @@ export async function expectMigratedOnce({ $client }: Database): Promise<void> {
  * Sends groups of writes at once, some of which violate a constraint or are no SQL, and compares the outcome of each and the table with a
  * model: a write fails alone, and the others are stored in their order.
  */
-export async function expectConcurrentWritesMatchModel({ $client }: Database): Promise<void> {
+export async function expectConcurrentWritesMatchModel({ $client }: Database, numRuns = 40): Promise<void> {
   await $client.execute('CREATE TABLE model (id TEXT PRIMARY KEY, v INTEGER CHECK (v < 1000))');
   const upsert = 'INSERT INTO model VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id, v';
   const toStatement = ({ id, v }: { id: string; v: number }) =>
@@ -190,7 +190,7 @@ export async function expectConcurrentWritesMatchModel({ $client }: Database): P
     const found = new Map(rows.map(({ id, v }) => [String(id), Number(v)]));
     return Bun.deepEquals([outcomes, found], [expected, stored]);
   });
-  await fc.assert(check, { numRuns: 40 });
+  await fc.assert(check, { numRuns });
 }
 
 /** Two keys with a common prefix that is longer than a 32-byte key. */

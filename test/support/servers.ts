@@ -89,6 +89,22 @@ export async function startSqld({ replicaOf, databaseFile, keyFile, options = []
   return sqld;
 }
 
+let shared: Promise<Sqld> | undefined;
+
+/** The URL of an empty database on a libSQL server that the tests share; no test may stop the server. */
+export async function newServerDatabase(): Promise<string> {
+  shared ??= startSqld({ options: ['--enable-namespaces'] });
+  atEnd(() => {
+    shared = undefined;
+  });
+  const name = crypto.randomUUID();
+  const { adminUrl, port } = await shared;
+  const headers = { 'content-type': 'application/json' };
+  const created = await fetch(`${adminUrl}/v1/namespaces/${name}/create`, { method: 'POST', headers, body: '{}' });
+  if (!created.ok) throw new Error(`The database was not created: ${await created.text()}`);
+  return `http://${name}.localhost:${port}`;
+}
+
 /** Starts a libSQL server with a migrated database and the demo rows. */
 export async function startPrimary(): Promise<Sqld> {
   const primary = await startSqld();
