@@ -1,5 +1,5 @@
 /** The triggers and migrations of the database, in a file and on a libSQL server. */
-import { describe, expect, test } from 'bun:test';
+import { beforeAll, describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import { type Database, openDatabase, openServiceDatabase } from '../../src/db/client';
 import { reasonOf } from '../../src/db/errors';
@@ -7,7 +7,7 @@ import { migrateDatabase, reportSchema } from '../../src/db/migrate';
 import { requireCompatibleSchema, schemaState } from '../../src/db/schema-check';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createUserStore } from '../../src/modules/users/store';
-import { programOf } from '../support/artifacts';
+import { createCommandLine } from '../support/command';
 import {
   addEarlierRows,
   addOldestRows,
@@ -16,8 +16,8 @@ import {
   earlierMigrations,
   expectMigratedOnce,
 } from '../support/database';
-import { atEnd, runToEnd, temporaryFolder, until } from '../support/resources';
-import { hasSqld, startSqld } from '../support/servers';
+import { atEnd, temporaryFolder, until } from '../support/resources';
+import { hasSqld, newServerDatabase } from '../support/servers';
 
 const now = new Date();
 const timeoutMs = 10_000;
@@ -28,13 +28,14 @@ interface Place {
 }
 
 const file: Place = { place: 'a file', newUrl: () => `file:${join(temporaryFolder(), 'planning.db')}` };
-const server: Place = { place: 'a libSQL server', newUrl: async () => (await startSqld()).url };
+const server: Place = { place: 'a libSQL server', newUrl: newServerDatabase };
 const overWs: Place = {
   place: 'a libSQL server over ws',
-  newUrl: async () => (await server.newUrl()).replace('http', 'ws'),
+  newUrl: async () => (await newServerDatabase()).replace('http', 'ws'),
 };
-const places = [file, ...(hasSqld ? [server, overWs] : [])];
+const places = hasSqld ? [file, server] : [file];
 
+/** A new database with the first migrations, or with all. */
 async function openNew({ newUrl }: Place, migrations?: number): Promise<{ url: string; db: Database }> {
   const url = await newUrl();
   const db = await openDatabase({ url, timeoutMs });
@@ -49,22 +50,25 @@ async function openForService(url: string): Promise<Database> {
   return db;
 }
 
-describe.each(places.slice(0, 2))('the audit events in $place', (place) => {
-  const open = async () => openForService((await openNew(place)).url);
+describe.each(places)('the audit events in $place', (place) => {
   const saved = (sections: readonly string[], actor = 'unknown', request = '-') =>
     sections.map((section) => `saved ${section} ${actor} ${request}`);
+  let db: Database;
+  beforeAll(async () => {
+    db = await openForService((await openNew(place)).url);
+  });
 
   test('cannot be changed, replaced or removed before their retention ends', async () => {
-    const db = await open();
     const store = createAuditStore(db);
-    const event = { userId: 'ada', actor: 'staff', requestId: 'request-1', now: now.getTime() } as const;
+    const event = { userId: 'kept', actor: 'staff', requestId: 'request-1', now: now.getTime() } as const;
     await store.record({ ...event, action: 'read' });
     await store.record({ ...event, action: 'exported' });
-    const before = await auditEventsOf({ db }, 'ada');
+    const before = await auditEventsOf({ db }, 'kept');
+    const [first, second] = before.map(({ id }) => id);
     const erasedId = `erased:${'0123456789abcdef'.repeat(2)}`;
     for (const sql of [
       'DELETE FROM audit_events',
-      'DELETE FROM audit_events WHERE id = 1',
+      `DELETE FROM audit_events WHERE id = ${first}`,
       "UPDATE audit_events SET action = 'saved'",
       "UPDATE audit_events SET user_id = 'bob'",
       "UPDATE audit_events SET user_id = 'erased:bob', request_id = NULL",
@@ -74,35 +78,35 @@ describe.each(places.slice(0, 2))('the audit events in $place', (place) => {
       ...['id = id + 10', 'occurred_at = 0', "actor = 'service'", "actor_id = 'me'", "section = 'all'"].map(
         (change) => `UPDATE audit_events SET user_id = '${erasedId}', request_id = NULL, ${change}`,
       ),
-      `INSERT OR REPLACE INTO audit_events (id, occurred_at, user_id, actor, action) VALUES (2, 0, 'ada', 'person', 'saved')`,
-      `REPLACE INTO audit_events (id, occurred_at, user_id, actor, action) VALUES (1, 0, 'ada', 'person', 'saved')`,
+      `INSERT OR REPLACE INTO audit_events (id, occurred_at, user_id, actor, action) VALUES (${second}, 0, 'ada', 'person', 'saved')`,
+      `REPLACE INTO audit_events (id, occurred_at, user_id, actor, action) VALUES (${first}, 0, 'ada', 'person', 'saved')`,
       `INSERT INTO audit_events SELECT * FROM audit_events WHERE true ON CONFLICT (id) DO UPDATE SET action = 'saved'`,
-      'UPDATE OR REPLACE audit_events SET id = 2 WHERE id = 1',
+      `UPDATE OR REPLACE audit_events SET id = ${second} WHERE id = ${first}`,
     ]) {
       const failure = await db.$client.execute(sql).catch((error: unknown) => error);
       expect([sql, reasonOf(failure)]).toEqual([sql, expect.stringContaining('An audit event is')]);
     }
-    expect(await auditEventsOf({ db }, 'ada')).toEqual(before);
-    await db.$client.execute(`UPDATE audit_events SET user_id = '${erasedId}', request_id = NULL WHERE id = 1`);
-    expect(await auditEventsOf({ db }, erasedId)).toMatchObject([{ id: 1, action: 'read', actor: 'staff' }]);
+    expect(await auditEventsOf({ db }, 'kept')).toEqual(before);
+    await db.$client.execute(`UPDATE audit_events SET user_id = '${erasedId}', request_id = NULL WHERE id = ${first}`);
+    expect(await auditEventsOf({ db }, erasedId)).toMatchObject([{ id: first, action: 'read', actor: 'staff' }]);
   });
 
   test('name the actor of a change without a request of this build as unknown, dated by the database clock', async () => {
-    const db = await open();
     const store = createUserStore(db);
     const save = (requestId: string, firstName: string) =>
       store.saveSection({ userId: 'ada', section: 'profile', patch: { firstName }, requestId, now });
-    const from = Date.now() - 5_000;
+    const update = (changes: string) => db.$client.execute(`UPDATE users SET ${changes} WHERE id = 'ada'`);
+    const from = now.getTime() - 5_000;
     await save('request-1', 'Ada');
     // Saves of a build without the audit log and of a direct database connection.
-    await db.$client.execute(`UPDATE users SET profile = '{"firstName":"Canary"}', version = version + 1`);
-    await db.$client.execute(`UPDATE users SET life_insurance = '{"livingStatus":"rent"}'`);
+    await update(`profile = '{"firstName":"Canary"}', version = version + 1`);
+    await update(`life_insurance = '{"livingStatus":"rent"}'`);
     await db.$client.execute(`INSERT INTO users (id, ltc_lifetime_care, version, created_at, updated_at)
       VALUES ('ada', '{"careCosts":1}', 1, 5, 5)
       ON CONFLICT (id) DO UPDATE SET ltc_lifetime_care = excluded.ltc_lifetime_care, version = version + 1`);
     await save('request-2', 'Ada');
     for (const column of ['insurance', 'purchase', 'lifetime_care']) {
-      await db.$client.execute(`UPDATE users SET ${column} = '{"a":1}', updated_at = 5`);
+      await update(`${column} = '{"a":1}', updated_at = 5`);
     }
     expect(await auditLinesOf({ db }, 'ada')).toEqual([
       ...saved(['profile'], 'person', 'request-1'),
@@ -116,22 +120,14 @@ describe.each(places.slice(0, 2))('the audit events in $place', (place) => {
   });
 
   test('are one per section when one statement writes several, and of the section of a newest answer', async () => {
-    const db = await open();
     await db.$client.execute(`INSERT INTO users (id, profile, insurance, ltc_lifetime_care, purchase, life_insurance,
-      lifetime_care, version, created_at, updated_at) VALUES ('ada', '{}', '{}', '{}', '{}', '{}', '{}', 1, 5, 5),
+      lifetime_care, version, created_at, updated_at) VALUES ('amy', '{}', '{}', '{}', '{}', '{}', '{}', 1, 5, 5),
       ('bob', NULL, NULL, NULL, NULL, NULL, NULL, 1, 5, 5)`);
     await db.$client.execute(`REPLACE INTO users (id, purchase, life_insurance, version, created_at, updated_at)
-      VALUES ('ada', '{}', '{}', 1, 5, 5)`);
-    const all = [
-      'profile',
-      'insurance.matches',
-      'ltc.lifetimeCare',
-      'purchase.partner',
-      'lifeInsurance',
-      'lifetimeCare',
-    ];
-    const replaced = ['purchase.partner', 'lifeInsurance'];
-    expect(await auditLinesOf({ db }, 'ada')).toEqual(saved([...all, ...replaced]));
+      VALUES ('amy', '{}', '{}', 1, 5, 5)`);
+    const flows = ['ltc.lifetimeCare', 'purchase.partner', 'lifeInsurance', 'lifetimeCare'];
+    const all = ['profile', 'insurance.matches', ...flows];
+    expect(await auditLinesOf({ db }, 'amy')).toEqual(saved([...all, 'purchase.partner', 'lifeInsurance']));
     expect(await auditLinesOf({ db }, 'bob')).toEqual(saved(['-']));
 
     const store = createUserStore(db);
@@ -148,7 +144,6 @@ describe.each(places.slice(0, 2))('the audit events in $place', (place) => {
   });
 
   test('match the stored changes when write batches beside them fail', async () => {
-    const db = await open();
     const store = createUserStore(db);
     const outcomes = await Promise.allSettled(
       Array.from({ length: 60 }, (_, index) => {
@@ -158,22 +153,20 @@ describe.each(places.slice(0, 2))('the audit events in $place', (place) => {
         return db.$client.batch(
           [
             `INSERT INTO users (id, profile, version, created_at, updated_at, request_id, request_version, requested_at)
-              VALUES ('lost-${index}', '{}', 1, 0, 0, 'lost', 1, 0)`,
-            "INSERT INTO users (id, profile, version, created_at, updated_at) VALUES ('bad', 'no JSON', 1, 0, 0)",
+              VALUES ('p-lost-${index}', '{}', 1, 0, 0, 'lost', 1, 0)`,
+            "INSERT INTO users (id, profile, version, created_at, updated_at) VALUES ('p-bad', 'no JSON', 1, 0, 0)",
           ],
           'write',
         );
       }),
     );
     expect(outcomes.filter(({ status }) => status === 'rejected')).toHaveLength(20);
-    const { rows } = await db.$client.execute(`SELECT users.id, version, count(*) AS events,
+    const { rows } = await db.$client.execute(`SELECT user_id, version, count(*) AS events,
       count(DISTINCT audit_events.request_id) AS requests
-      FROM users LEFT JOIN audit_events ON user_id = users.id GROUP BY users.id`);
-    expect(rows.map(({ id, version, events, requests }) => `${id} ${version} ${events} ${requests}`)).toEqual(
+      FROM audit_events LEFT JOIN users ON user_id = users.id WHERE user_id GLOB 'p*' GROUP BY user_id`);
+    expect(rows.map(({ user_id, version, events, requests }) => `${user_id} ${version} ${events} ${requests}`)).toEqual(
       [0, 1, 2, 3].map((person) => `p${person} 10 10 10`),
     );
-    const { rows: all } = await db.$client.execute('SELECT count(*) AS n FROM audit_events');
-    expect(all[0]?.n).toBe(40);
   });
 
   test('do not exist when a filled database is upgraded, whose rows stay unchanged', async () => {
@@ -187,12 +180,12 @@ describe.each(places.slice(0, 2))('the audit events in $place', (place) => {
       ).rows;
     const before = await stored(older);
     await migrateDatabase(older);
-    const db = await openForService(url);
-    expect(JSON.stringify(await stored(db))).toBe(JSON.stringify(before));
-    expect((await db.$client.execute('SELECT count(*) AS n FROM audit_events')).rows[0]?.n).toBe(0);
+    const upgraded = await openForService(url);
+    expect(JSON.stringify(await stored(upgraded))).toBe(JSON.stringify(before));
+    expect((await upgraded.$client.execute('SELECT count(*) AS n FROM audit_events')).rows[0]?.n).toBe(0);
     const save = { section: 'profile', patch: { firstName: 'Augusta' }, requestId: 'request-1', now } as const;
-    await createUserStore(db).saveSection({ ...save, userId: 'old' });
-    expect(await auditLinesOf({ db }, 'old')).toEqual(saved(['profile'], 'person', 'request-1'));
+    await createUserStore(upgraded).saveSection({ ...save, userId: 'old' });
+    expect(await auditLinesOf({ db: upgraded }, 'old')).toEqual(saved(['profile'], 'person', 'request-1'));
   });
 });
 
@@ -235,8 +228,9 @@ function withWholeSections(row: Record<string, unknown>) {
   return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, whole(value)]));
 }
 
-describe.each(places)('the schema in $place', (place) => {
-  test('is rebuilt by the ninth migration with every row, index and trigger, and a revision of each record', async () => {
+test.each(places)(
+  'the ninth migration rebuilds $place with every row, index and trigger, and a revision of each record',
+  async (place) => {
     const { db } = await openNew(place, 8);
     await addEarlierRows(db);
     const [before, objects] = [await allRows(db), await schemaObjects(db)];
@@ -269,9 +263,12 @@ describe.each(places)('the schema in $place', (place) => {
     expect(Number((await db.$client.execute(submitted)).rows[0]?.row_count)).toBe(2);
     await db.$client.execute("DELETE FROM applications WHERE id = 'open'");
     expect((await db.$client.execute('SELECT * FROM application_attempts')).rows).toHaveLength(1);
-  });
+  },
+);
 
-  test('matches the migrations, and a dropped trigger is detected while the database is open', async () => {
+test.each([...places, ...(hasSqld ? [overWs] : [])])(
+  'the schema of $place matches the migrations, and a dropped trigger is noticed while the database is open',
+  async (place) => {
     const { db } = await openNew(place);
     expect(await reportSchema(db)).toMatchObject({ pending: [], blocking: [], warnings: [] });
     const changes: unknown[] = [];
@@ -284,30 +281,27 @@ describe.each(places)('the schema in $place', (place) => {
     await expect(checked.read('SELECT 1')).rejects.toMatchObject({ code: 'SCHEMA_DAMAGED' });
     await migrateDatabase(db, undefined, { repair: true });
     await until(async () => (await schemaState(checked)) === 'compatible');
-  });
-});
-
-test.each(places.slice(0, 2))(
-  'planning migrate applies each migration to $place once when four processes run it',
-  async (place) => {
-    const { url, db } = await openNew(place, 2);
-    const people = Array.from({ length: 500 }, (_, id) => `('person-${id}', 1, ${id}, ${id})`).join();
-    await db.$client.execute(`INSERT INTO users (id, version, created_at, updated_at) VALUES ${people}`);
-    const cwd = temporaryFolder();
-    const cli = await programOf('src/cli/main');
-    const ended = await Promise.all(
-      [1, 2, 3, 4].map(() =>
-        runToEnd(
-          Bun.spawn([process.execPath, cli, 'migrate'], {
-            ...{ cwd, stdout: 'pipe', stderr: 'pipe' },
-            env: { PATH: process.env.PATH, NODE_ENV: 'development', DATABASE_URL: url },
-          }),
-        ),
-      ),
-    );
-    expect(ended.map(({ exitCode, stderr }) => `${exitCode}${stderr}`)).toEqual(['0', '0', '0', '0']);
-    await expectMigratedOnce(db);
-    const { rows } = await db.$client.execute('SELECT count(*), sum(created_at) FROM users WHERE version = 1');
-    expect([rows[0]?.[0], rows[0]?.[1]]).toEqual([500, (499 * 500) / 2]);
   },
 );
+
+async function openFilled(place: Place) {
+  const opened = await openNew(place, 2);
+  const people = Array.from({ length: 500 }, (_, id) => `('person-${id}', 1, ${id + 1}, 0)`).join();
+  await opened.db.$client.execute(`INSERT INTO users (id, version, created_at, updated_at) VALUES ${people}`);
+  return opened.url;
+}
+
+test.each([
+  ['two processes', 'no file', async () => file.newUrl(), true, 0],
+  ['two processes', 'a filled file', () => openFilled(file), true, 500],
+  ...(hasSqld ? [['four commands', 'a filled libSQL server', () => openFilled(server), false, 500] as const] : []),
+] as const)('%s that migrate %s at once apply each migration once', async (_, __, open, isProcess, people) => {
+  const url = await open();
+  const { planning } = await createCommandLine({ DATABASE_URL: url }, { isEmpty: true, isProcess });
+  const ended = await Promise.all(Array.from({ length: isProcess ? 2 : 4 }, () => planning('migrate')));
+  for (const each of ended) expect(each).toMatchObject({ exitCode: 0, stderr: '' });
+  const db = await openForService(url);
+  await expectMigratedOnce(db);
+  const { rows } = await db.$client.execute('SELECT count(*), total(created_at) FROM users WHERE version = 1');
+  expect([rows[0]?.[0], rows[0]?.[1]]).toEqual([people, (people * (people + 1)) / 2]);
+});
