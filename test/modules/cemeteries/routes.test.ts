@@ -1,14 +1,13 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
 import * as v from 'valibot';
-import { cemeteriesImport } from '../../../src/cli/import-kinds';
 import { openDatabase } from '../../../src/db/client';
 import { migrateDatabase } from '../../../src/db/migrate';
 import { CemeteryPage, type CemeteryRecord, placeNames } from '../../../src/modules/cemeteries/model';
 import { createCemeteryStore } from '../../../src/modules/cemeteries/store';
 import { seedDatabase } from '../../../src/seed';
 import { createTestApp, type TestApp } from '../../support/app';
-import { createCommandLine, importContent } from '../../support/command';
+import { createCommandLine } from '../../support/command';
 import { explainFirst, temporaryDatabase } from '../../support/database';
 import { amount } from '../../support/resources';
 import { hasSqld, startSqld } from '../../support/servers';
@@ -142,13 +141,6 @@ describe('the upsert of cemeteries', () => {
     expect((await pageOf(app, '')).cemeteries).toMatchObject([
       { name: 'AGAIN', createdBy: 'tester', ...times, __v: 1 },
     ]);
-  });
-
-  test('accepts each USPS code of the import', async () => {
-    const { db } = await temporaryDatabase();
-    const rows = ['AA', 'AE', 'AP', 'FM', 'MH', 'PW'].map((state) => `id-${state},Cemetery ${state},,Town,${state},`);
-    const content = ['externalId,name,street,city,state,zip', ...rows, ''].join('\n');
-    expect(await importContent(cemeteriesImport, db, { content })).toMatchObject({ refusal: '', counts: { added: 6 } });
   });
 
   test('keeps the count of rows, also after deletions and a failed batch', async () => {

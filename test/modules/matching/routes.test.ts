@@ -43,8 +43,8 @@ function useProducts({ db }: TestApp, ...products: object[]) {
   return createCatalogStore(db).add(catalog, { source: 'imported', contentHash: 'other', now: new Date(0) });
 }
 
-/** The app of the tests that store nothing. */
-const unchanged = await createTestApp();
+/** The app of the tests that store nothing, and that of people without answers. */
+const [unchanged, unanswered] = [await createTestApp(), await createTestApp()];
 
 describe(`POST ${path}`, () => {
   test.each<[name: string, options: CallOptions]>([
@@ -52,10 +52,12 @@ describe(`POST ${path}`, () => {
     ['an empty object', { body: {} }],
     ['no body with Content-Type: text/plain', { headers: { 'content-type': 'text/plain' } }],
     ['null', { body: null }],
-  ])('matches all products of a person without answers when the body is %s', async (_, options) => {
-    const { matches, user } = await matchesOf(await createTestApp(), options);
-    expect(user.id).toBe('ada');
-    expect(matches.remainingMatches.length + 1).toBe(readShippedCatalog().products.length);
+  ])('matches all products of a person without answers when the body is %s', async (name, options) => {
+    for (const query of ['', '?explain=true']) {
+      const { matches, user } = await matchesOf(unanswered, { as: name, query, ...options });
+      expect(user).toMatchObject({ id: name, profile: {}, ltc: {}, purchase: {}, lifeInsurance: {}, lifetimeCare: {} });
+      expect(matches.remainingMatches.length + 1).toBe(readShippedCatalog().products.length);
+    }
   });
 
   test.each<[name: string, options: CallOptions, status: number]>([

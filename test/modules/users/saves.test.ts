@@ -38,46 +38,10 @@ describe('save route', () => {
     const at = testApp.now.toISOString();
     const empty = { profile: {}, insurance: {}, ltc: {}, purchase: {}, lifeInsurance: {}, lifetimeCare: {} };
     expect(body).toEqual({ user: { id: as, createdAt: at, updatedAt: at, ...empty } });
-    expect(headers.get('cache-control')).toBe('private, no-store');
-    expect(headers.get('content-type')).toStartWith('application/json');
     expect((await save(path, as, {})).headers.get('etag')).toBe(headers.get('etag'));
     const read = await testApp.call('GET', user, { as });
     expect(read.body).toEqual(body);
     expect(read.headers.get('etag')).toBe(headers.get('etag'));
-    expect(read.headers.get('cache-control')).toBe('private, no-store');
-  });
-
-  test.each(
-    [
-      { path: ltc, examples: answerSections.ltcLifetimeCare.examples },
-      { path: lifeInsurance, examples: answerSections.lifeInsurance.examples },
-      { path: lifetimeCare, examples: answerSections.lifetimeCare.examples },
-      { path: profile, examples: answerSections.profile.examples },
-    ].flatMap(({ path, examples }) => Object.entries(examples).map(([name, body]) => ({ path, name, body }))),
-  )('POST $path accepts the documented example "$name"', async ({ path, name, body }) => {
-    const saved = await save(path, `example ${path} ${name}`, body);
-    const again = await save(path, `example ${path} ${name}`, body);
-    expect(again.body).toEqual(saved.body);
-    expect(again.headers.get('etag')).toBe(saved.headers.get('etag'));
-  });
-
-  test('changes only its own section, although the flows share field names', async () => {
-    await save(ltc, 'sections', { careFacilityType: 'inHome', careSafety: 1 });
-    await save(lifetimeCare, 'sections', { careFacilityType: 'nursingHome', careSafety: 2 });
-    await save(lifeInsurance, 'sections', { livingStatus: 'rent' });
-    const { user } = await save(profile, 'sections', { firstName: 'Ada' });
-    expect(user).toMatchObject({
-      profile: { firstName: 'Ada' },
-      ltc: { lifetimeCare: { careFacilityType: 'inHome', careSafety: 1 } },
-      lifeInsurance: { livingStatus: 'rent' },
-      lifetimeCare: { careFacilityType: 'nursingHome', careSafety: 2 },
-    });
-  });
-
-  test('stores no section when all fields are null and the record has no answers', async () => {
-    const { user } = await save(ltc, 'nulls', { careCosts: null, relationshipStatus: null });
-    expect(user.ltc).toEqual({});
-    expect(await storedRow('nulls')).toMatchObject({ ltcLifetimeCare: null, version: 1 });
   });
 
   test('changes the ETag and updatedAt only when an answer changes', async () => {
@@ -90,15 +54,6 @@ describe('save route', () => {
     expect(changed.headers.get('etag')).not.toBe(first.headers.get('etag'));
     expect(changed.user).toMatchObject({ createdAt: first.user.createdAt, updatedAt: testApp.now.toISOString() });
   });
-
-  test.each(['sub', 'id', 'userId', 'version', 'createdAt', 'role', 'insurance', 'purchase', 'user'])(
-    'returns 422 when the body has %s',
-    async (field) => {
-      const response = await testApp.call('POST', profile, { as: 'mass', body: { firstName: 'x', [field]: 'x' } });
-      expect(response.status).toBe(422);
-      expect(await storedRow('mass')).toBeUndefined();
-    },
-  );
 
   test('loses no answer in 200 parallel saves by one user to different fields', async () => {
     const fields = [
@@ -143,13 +98,6 @@ describe('save route', () => {
   });
 });
 
-describe(`POST ${ltc}`, () => {
-  test('accepts one string for a list and returns a list', async () => {
-    const { user } = await save(ltc, 'strings', { relationshipStatus: 'flySolo', propertyStatus: 'iRent' });
-    expect(user.ltc.lifetimeCare).toEqual({ relationshipStatus: ['flySolo'], propertyStatus: ['iRent'] });
-  });
-});
-
 describe('a series of random saves', () => {
   const texts = fc.oneof(
     fc.string({ minLength: 1, maxLength: 30, unit: 'grapheme' }),
@@ -178,18 +126,13 @@ describe('a series of random saves', () => {
     some(lists),
   );
   const today = () => '2026-03-10';
-  const { ltcLifetimeCare, ...sections } = answerSections;
-  const repeated = (schema: v.GenericSchema, body: object) => {
-    const once = v.parse(schema, body);
-    return { once, twice: v.parse(schema, once) };
-  };
+  const { ltcLifetimeCare: flow, lifeInsurance: insurance, lifetimeCare: deepDive } = answerSections;
 
-  /** Each section: its schema, the merge patch of a body, its member of a preview, its place in a response, its bodies. */
+  /** Each section: the merge patch of a body, its member of a preview, its place in a response, its bodies. */
   const series = [
     {
       path: profile,
-      schema: sections.profile.request(today),
-      toPatch: (body: unknown): MergePatch => v.parse(sections.profile.request(today), body),
+      toPatch: (body: unknown): MergePatch => v.parse(answerSections.profile.request(today), body),
       member: 'profile',
       read: (user: User): object => user.profile,
       bodies: some({
@@ -206,8 +149,7 @@ describe('a series of random saves', () => {
     },
     {
       path: ltc,
-      schema: ltcLifetimeCare.request(),
-      toPatch: (body: unknown): MergePatch => ltcLifetimeCare.toPatch(v.parse(ltcLifetimeCare.request(), body)),
+      toPatch: (body: unknown): MergePatch => flow.toPatch(v.parse(flow.request(), body)),
       member: 'ltc',
       read: (user: User): object => user.ltc.lifetimeCare ?? {},
       bodies: some({
@@ -223,18 +165,14 @@ describe('a series of random saves', () => {
     },
     {
       path: lifeInsurance,
-      schema: sections.lifeInsurance.request(),
-      toPatch: (body: unknown): MergePatch =>
-        sections.lifeInsurance.toPatch(v.parse(sections.lifeInsurance.request(), body)),
+      toPatch: (body: unknown): MergePatch => insurance.toPatch(v.parse(insurance.request(), body)),
       member: 'lifeInsurance',
       read: (user: User): object => user.lifeInsurance,
       bodies: some({ billsAndDebt: many('cc', 'auto'), policySupport: together, ...lists }),
     },
     {
       path: lifetimeCare,
-      schema: sections.lifetimeCare.request(),
-      toPatch: (body: unknown): MergePatch =>
-        sections.lifetimeCare.toPatch(v.parse(sections.lifetimeCare.request(), body)),
+      toPatch: (body: unknown): MergePatch => deepDive.toPatch(v.parse(deepDive.request(), body)),
       member: 'lifetimeCare',
       read: (user: User): object => user.lifetimeCare,
       bodies: some({ familyHistory: many('stroke', 'cancer'), hobbies: together, ...lists }),
@@ -254,16 +192,6 @@ describe('a series of random saves', () => {
     });
     return Object.fromEntries(members.filter(([, value]) => !Bun.deepEquals(value, {}, true)));
   }
-
-  test.each(series)('to $path has bodies that validation leaves unchanged the second time', ({ schema, bodies }) => {
-    fc.assert(
-      fc.property(bodies, (body) => {
-        const { once, twice } = repeated(schema, body);
-        expect(twice).toEqual(once);
-      }),
-      { numRuns: amount({ long: 5000, short: 300 }) },
-    );
-  });
 
   let people = 0;
   test.each(series)(
@@ -306,8 +234,8 @@ describe('a pair of lists', () => {
 
   test('stays the same when an empty list is cleared, first or later', async () => {
     const saved = await save(lifeInsurance, 'emptied', { customSelections: [typed('x')] });
-    for (const body of [{ selections: null }, { selections: [] }, { selections: null }]) {
-      expect((await save(lifeInsurance, 'emptied', body)).text).toBe(saved.text);
+    for (const selections of [null, [], null]) {
+      expect((await save(lifeInsurance, 'emptied', { selections })).text).toBe(saved.text);
     }
   });
 
@@ -420,22 +348,4 @@ describe('a record of the first schema', () => {
       user: { ltc: { lifetimeCare: { careCosts: -1, careSafety: 1e300, policyValue: 2 } } },
     });
   });
-});
-
-test('GET /v2/private/user returns 404 before the first save', async () => {
-  expect(await testApp.call('GET', user, { as: 'unknown' })).toMatchObject({
-    status: 404,
-    body: { type: '/problems/user-not-found', code: 232 },
-  });
-});
-
-test('empty sections are {} in a match, also for a user without a record', async () => {
-  const empty = { profile: {}, ltc: {}, purchase: {}, lifeInsurance: {}, lifetimeCare: {} };
-  await save(ltc, 'empty sections', {});
-  for (const as of ['empty sections', 'without a record']) {
-    for (const query of ['', '?explain=true']) {
-      const response = await testApp.call('POST', `/v2/private/engine/matches${query}`, { as, body: {} });
-      expect(response.body).toMatchObject({ user: empty });
-    }
-  }
 });
