@@ -92,7 +92,7 @@ describe('a precondition of RFC 9110', () => {
     expect((await call('GET', user, { as: 'absent', headers: headersOf(tag) })).status).toBe(404);
   }
 
-  test.each<[name: string, form: Form, outcome: 'matches' | 'differs' | 'invalid']>([
+  test.each<readonly [name: string, form: Form, outcome: 'matches' | 'differs' | 'invalid']>([
     ['the tag', own, 'matches'],
     ['*', () => '*', 'matches'],
     ['spaces around *', () => ' \t* ', 'matches'],
