@@ -9,27 +9,21 @@ import { UserBody } from '../src/modules/users/model';
 import {
   applicant,
   coverageServiceOf,
-  createTestApp,
-  startSandbox,
-  type TestApp,
+  createCoverageApp,
   type TestResponse,
   testCarrier,
+  unavailable,
 } from './support/app';
 import { auditEventsOf, temporaryDatabase } from './support/database';
 import { atEnd, until } from './support/resources';
 
-const Applications = v.object({
-  data: v.object({ applications: v.array(v.object({ createdAt: v.string(), settledAt: v.string() })) }),
-});
 const hourMs = 3_600_000;
 const yearMs = 365 * 24 * hourMs;
 const ltc = '/v2/private/ltc/lifetimeCare';
-const coverage = '/v2/private/ltc/totalCoverage';
+const app = await createCoverageApp();
+const { testApp } = app;
 
 const userOf = (response: TestResponse) => v.parse(UserBody, response.body).user;
-const jump = (testApp: TestApp, ms: number) => {
-  testApp.now = new Date(testApp.now.getTime() + ms);
-};
 
 describe('clock', () => {
   test.each([
@@ -37,15 +31,14 @@ describe('clock', () => {
     ['back by ten years', -10 * yearMs],
     ['forward by ten years', 10 * yearMs],
   ])('jump %s loses no save and never decreases updatedAt', async (_, ms) => {
-    const { carrier } = await startSandbox();
-    const testApp = await createTestApp({ carrier: carrier() });
+    await app.reset();
     const first = await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
-    jump(testApp, ms);
+    app.pass(ms);
     const headers = { 'if-match': first.headers.get('etag') ?? '' };
     const saves = [
       () => testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 2 }, headers }),
       () => testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' }),
-      () => testApp.call('POST', coverage, { as: 'ada', body: applicant }),
+      () => app.start(),
     ];
     let before = userOf(first);
     const tags = new Set([first.headers.get('etag')]);
@@ -64,40 +57,31 @@ describe('clock', () => {
   });
 
   test('jump back records audit events with the current time of the clock', async () => {
-    const testApp = await createTestApp();
+    await app.reset();
     const realAtMs = testApp.now.getTime();
-    jump(testApp, yearMs);
-    await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 1 } });
-    jump(testApp, -yearMs);
-    await testApp.call('POST', ltc, { as: 'ada', body: { careCosts: 2 } });
-    await testApp.call('POST', '/v2/private/engine/matches', { as: 'ada' });
-    const times = (await auditEventsOf(testApp, 'ada')).map(({ occurredAt }) => occurredAt);
+    const save = (careCosts: number) => testApp.call('POST', ltc, { as: 'audited', body: { careCosts } });
+    app.pass(yearMs);
+    await save(1);
+    app.pass(-yearMs);
+    await save(2);
+    await testApp.call('POST', '/v2/private/engine/matches', { as: 'audited' });
+    const times = (await auditEventsOf(testApp, 'audited')).map(({ occurredAt }) => occurredAt);
     expect(times.toSorted()).toEqual([realAtMs, realAtMs, realAtMs + yearMs]);
   });
 
   test('jump back keeps the order and the numbers of a user’s applications', async () => {
-    const { carrier } = await startSandbox();
-    const testApp = await createTestApp({ carrier: carrier() });
-    const start = async (lastName: string) => {
-      const started = await testApp.call('POST', coverage, { as: 'ada', body: { ...applicant, lastName } });
-      return userOf(started).purchase.partner?.appNumber;
-    };
+    await app.reset();
+    const start = async (lastName: string) => userOf(await app.start({ lastName })).purchase.partner?.appNumber;
     const first = await start('Byron');
-    jump(testApp, -48 * hourMs);
+    app.pass(-48 * hourMs);
     const second = await start('King');
     expect(await start('King')).toBe(second);
-    const { body } = await testApp.call('GET', '/v2/private/user/applications', { as: 'ada' });
-    expect(body).toMatchObject({
-      data: {
-        applications: [
-          { appNumber: second, supersedes: expect.any(String) },
-          { appNumber: first, supersedes: null },
-        ],
-      },
-    });
-    for (const { createdAt, settledAt } of v.parse(Applications, body).data.applications) {
-      expect(settledAt >= createdAt).toBe(true);
-    }
+    const { applications } = await app.list();
+    expect(applications).toMatchObject([
+      { appNumber: second, supersedes: expect.any(String) },
+      { appNumber: first, supersedes: null },
+    ]);
+    for (const { createdAt, settledAt } of applications) expect((settledAt ?? '') >= createdAt).toBe(true);
   });
 
   test('jump back does not keep the circuit open for longer than configured', async () => {
@@ -133,29 +117,29 @@ describe('clock', () => {
 
 describe('frozen clock', () => {
   /** An app with a frozen service clock, while `wait` advances the system clock and the monotonic clock. */
-  const freeze = async (overrides: Parameters<typeof createTestApp>[0] = {}) => {
+  const freeze = async () => {
     let passedMs = 0;
-    const systemClock = () => new Date(testApp.now.getTime() + passedMs);
-    const testApp = await createTestApp({ systemClock, monotonicMs: () => systemClock().getTime(), ...overrides });
-    const wait = (ms: number) => {
-      passedMs += ms;
+    const systemClock = () => new Date(frozen.testApp.now.getTime() + passedMs);
+    const frozen = await createCoverageApp({ systemClock, monotonicMs: () => systemClock().getTime() });
+    return {
+      ...{ ...frozen, systemClock },
+      wait(ms: number) {
+        passedMs += ms;
+      },
     };
-    return { testApp, systemClock, wait };
   };
 
   test('does not delay the settlement of an open application', async () => {
-    const carrier = (await startSandbox()).carrier();
-    const { testApp, systemClock, wait } = await freeze({ carrier });
-    const body = { ...applicant, lastName: 'Dropped' };
-    expect((await testApp.call('POST', coverage, { as: 'ada', body })).status).toBe(503);
+    const { testApp, carrier, systemClock, wait, start, list } = await freeze();
+    carrier.respond = unavailable;
+    expect((await start()).status).toBe(503);
+    carrier.respond = carrier.acceptAll;
     const service = coverageServiceOf(testApp, carrier, systemClock);
     expect(await service.reconcile('one', () => false)).toBe(0);
     wait(60_000);
     expect(await service.reconcile('one', () => false)).toBe(1);
     const at = testApp.now.toISOString();
-    expect((await testApp.call('GET', '/v2/private/user/applications', { as: 'ada' })).body).toMatchObject({
-      data: { applications: [{ state: 'submitted', createdAt: at, settledAt: at }] },
-    });
+    expect((await list()).applications).toMatchObject([{ state: 'submitted', createdAt: at, settledAt: at }]);
   });
 
   test('does not delay new catalogues and reference lists', async () => {
@@ -177,59 +161,31 @@ describe('frozen clock', () => {
     expect(lists).toContain('Another');
   });
 
-  /** A verifier of tokens with keys from a server, whose monotonic clock `wait` advances. */
-  async function setUpVerifier(respond: () => Response) {
+  test('does not extend the minute for a token with a revoked key', async () => {
     const now = new Date('2026-03-10T12:00:00Z');
     let passedMs = 0;
-    const jwks = Bun.serve({ port: 0, fetch: respond });
+    const [revoked, current] = [await generateKeyPair('ES256'), await generateKeyPair('ES256')];
+    let keys = [await exportJWK(revoked.publicKey)];
+    const jwks = Bun.serve({ port: 0, fetch: () => Response.json({ keys }) });
     atEnd(() => jwks.stop(true));
-    const claims = { issuer: undefined, audience: undefined, rolesClaim: 'roles' };
-    const key = { kind: 'jwks', url: jwks.url.href } as const;
     const verify = await createTokenVerifier(
-      { key, ...claims },
+      { key: { kind: 'jwks', url: jwks.url.href }, issuer: undefined, audience: undefined, rolesClaim: 'roles' },
       () => now,
       () => now.getTime() + passedMs,
     );
-    return {
-      verify,
-      sign: (privateKey: CryptoKey) =>
-        new SignJWT()
-          .setProtectedHeader({ alg: 'ES256' })
-          .setSubject('ada')
-          .setExpirationTime(new Date(now.getTime() + hourMs))
-          .sign(privateKey),
-      wait(ms: number) {
-        passedMs += ms;
-      },
-    };
-  }
-
-  test('does not extend the minute for a token with a revoked key', async () => {
-    const [revoked, current] = [await generateKeyPair('ES256'), await generateKeyPair('ES256')];
-    let keys = [await exportJWK(revoked.publicKey)];
-    const { verify, sign, wait } = await setUpVerifier(() => Response.json({ keys }));
-    const token = await sign(revoked.privateKey);
+    const sign = ({ privateKey }: typeof revoked) =>
+      new SignJWT({ sub: 'ada', exp: now.getTime() / 1000 + 3600 })
+        .setProtectedHeader({ alg: 'ES256' })
+        .sign(privateKey);
+    const token = await sign(revoked);
     expect(await verify(token)).toMatchObject({ id: 'ada' });
     keys = [await exportJWK(current.publicKey)];
-    wait(31_000);
+    passedMs = 31_000;
     // A token with an unknown key triggers a new fetch of the keys.
-    await verify(await sign(current.privateKey));
-    wait(28_999);
+    await verify(await sign(current));
+    passedMs = 59_999;
     expect(await verify(token)).toMatchObject({ id: 'ada' });
-    wait(1);
+    passedMs = 60_000;
     await expect(verify(token)).rejects.toMatchObject({ slug: 'unauthenticated' });
-  });
-
-  test('does not delay the retry of a failed key fetch', async () => {
-    const { publicKey, privateKey } = await generateKeyPair('ES256');
-    const keys = [await exportJWK(publicKey)];
-    let isUnavailable = true;
-    const respond = () => (isUnavailable ? new Response('', { status: 500 }) : Response.json({ keys }));
-    const { verify, sign, wait } = await setUpVerifier(respond);
-    const token = await sign(privateKey);
-    await expect(verify(token)).rejects.toMatchObject({ slug: 'auth-keys-unavailable' });
-    isUnavailable = false;
-    wait(60_000);
-    expect(await verify(token)).toMatchObject({ id: 'ada' });
   });
 });

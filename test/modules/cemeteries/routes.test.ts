@@ -65,13 +65,6 @@ async function filledApp() {
   return app;
 }
 
-describe(`GET ${path} without cemeteries`, () => {
-  test('returns a count of 0 on every page', async () => {
-    expect(await pageOf(testApp, '')).toEqual({ cemeteries: [], count: 0 });
-    expect(await pageOf(testApp, '?page=3')).toEqual({ cemeteries: [], count: 0 });
-  });
-});
-
 describe(`GET ${path}`, async () => {
   const filled = await filledApp();
   const count = names.length;
@@ -90,7 +83,7 @@ describe(`GET ${path}`, async () => {
     });
   });
 
-  test.each([1, 7, count - 1, count, count + 1, 1000])(
+  test.each([7, count - 1, count, 1000])(
     'returns each cemetery once, in English order, in both directions with limit=%i',
     async (limit) => {
       const ascending = await walk(filled, limit);
@@ -101,7 +94,8 @@ describe(`GET ${path}`, async () => {
     },
   );
 
-  test('returns an empty page and the full count past the last page', async () => {
+  test('returns an empty page and the full count past the last page, and without cemeteries', async () => {
+    expect(await pageOf(testApp, '')).toEqual({ cemeteries: [], count: 0 });
     expect(await pageOf(filled, `?page=${Math.ceil(count / 10) + 1}`)).toEqual({ cemeteries: [], count });
     expect(await pageOf(filled, '?page=999999999999999&limit=1000')).toEqual({ cemeteries: [], count });
   });
@@ -207,9 +201,8 @@ describe('the order of cemeteries', () => {
     let placed = placeNames([], []);
     for (let index = 0; index < count; index += 1) placed = placeNames(placed, [nameOf(index)]);
     await createCemeteryStore(db).upsert(recordsOf(placed.map(({ name }) => name)), by);
-    for (const { name, key } of placed) {
-      await db.$client.execute({ sql: 'UPDATE cemeteries SET sort_name = ? WHERE name = ?', args: [key, name] });
-    }
+    const sql = 'UPDATE cemeteries SET sort_name = ? WHERE name = ?';
+    await db.$client.write(placed.map(({ name, key }) => ({ sql, args: [key, name] })));
     await createCemeteryStore(db).upsert([record('new', nameOf(count))], by);
     const { rows } = await db.$client.execute('SELECT max(length(sort_name)) AS longest FROM cemeteries');
     expect(Number(rows[0]?.longest)).toBeWithin(1, 101);
@@ -255,13 +248,10 @@ describe('the order of cemeteries', () => {
     await expectOrder({ db }, 4);
   });
 
-  test('is restored by planning migrate after an import by command', async () => {
-    const { planning, write, databaseUrl } = await createCommandLine({ SEED_DEMO: 'false' });
-    const rows = ['Zion', 'Álamo', 'Łódź', 'Oak'].map((name, index) => `id-${index},${name},,Town,VA,`);
-    const list = await write('list.csv', ['externalId,name,street,city,state,zip', ...rows].join('\n'));
-    await planning('import', 'cemeteries', list);
+  test('is restored by planning migrate', async () => {
+    const { planning, databaseUrl } = await createCommandLine({ SEED_DEMO: 'false' });
     const db = await openDatabase({ url: databaseUrl, timeoutMs: 2000 });
-    await expectOrder({ db }, 4);
+    await createCemeteryStore(db).upsert(recordsOf(['Zion', 'Álamo', 'Łódź', 'Oak']), by);
     await db.$client.execute('UPDATE cemeteries SET sort_name = lower(name)');
     expect(await planning('migrate')).toMatchObject({ exitCode: 0, stderr: '' });
     await expectOrder({ db }, 4);
