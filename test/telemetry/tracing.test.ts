@@ -1,17 +1,16 @@
 import { describe, expect, test } from 'bun:test';
 import { createRateLimits } from '../../src/http/rate-limits';
-import { createTracing, type TracerSettings } from '../../src/telemetry/tracing';
+import { createLog } from '../../src/log';
+import { openTelemetry } from '../../src/telemetry/telemetry';
 import { applicant, startSandbox } from '../support/app';
 import { atEnd, freePort, until } from '../support/resources';
-import { createWatchedApp, type Receiver, type Span, startReceiver, type WatchedApp } from '../support/telemetry';
+import { createWatchedApp, type Receiver, type Span, startReceiver } from '../support/telemetry';
 
 const traceId = '0af7651916cd43dd8448eb211c80319c';
 const sampled = `00-${traceId}-b7ad6b7169203331-01`;
 const notSampled = `00-${traceId}-b7ad6b7169203331-00`;
 const profile = '/v2/private/user/profile';
 const read = '/v2/private/user/applications';
-const anonymous = { headers: { traceparent: sampled } };
-const invalidToken = { authorization: 'Bearer x.y.z' };
 const serverKind = 2;
 const clientKind = 3;
 
@@ -19,13 +18,13 @@ const named = (spans: readonly Span[], name: string) => spans.filter((span) => s
 
 type Options = Parameters<typeof createWatchedApp>[0];
 
-/** An app that exports its spans to a receiver. `finish` returns those of the completed requests. */
+/** An app that exports its spans to a receiver. `finish` returns those of that many requests. */
 async function createTracedApp(options: Options = {}) {
   const receiver = startReceiver();
   const testApp = await createWatchedApp({ receiver, ...options });
-  const finish = async () => {
-    // Elysia reports a request one turn after its response.
-    await Bun.sleep(0);
+  const finish = async (requests = 1) => {
+    // Elysia reports a request after its response.
+    await until(() => testApp.logLines.filter((line) => line.includes('"msg":"request"')).length >= requests);
     await testApp.tracing?.stop();
     return receiver.spans;
   };
@@ -81,40 +80,33 @@ describe('trace of a request', () => {
       attributes: { 'db.system.name': 'sqlite', 'db.operation.name': 'write', 'planning.database': 'primary' },
       events: [{ name: 'transaction begins' }],
     });
-    for (const { startTimeUnixNano, endTimeUnixNano } of spans) {
-      expect(endTimeUnixNano).toBeGreaterThan(startTimeUnixNano);
-    }
+    for (const span of spans) expect(span.endTimeUnixNano).toBeGreaterThan(span.startTimeUnixNano);
     expect(receiver.resources[0]).toMatchObject({ 'service.name': 'test' });
     const line = testApp.logLines.map((text) => JSON.parse(text)).find(({ msg }) => msg === 'request');
     expect(line).toMatchObject({ requestId: 'the-id-of-this', traceId: server?.traceId });
   });
 
-  test('keeps spans of parallel requests separate', async () => {
+  test('keeps spans of parallel requests separate, and reports a failure by its status code only', async () => {
     const { testApp, finish } = await createTracedApp();
-    const people = Array.from({ length: 30 }, (_, index) => `person-${index}`);
-    await Promise.all(people.map((as) => testApp.call('POST', profile, { as, body: { firstName: 'Ada' } })));
-    const spans = await finish();
+    const save = (as: string) => testApp.call('POST', profile, { as, body: { firstName: 'Ada' } });
+    await Promise.all(Array.from({ length: 30 }, (_, index) => save(`person-${index}`)));
+    testApp.db.$client.close();
+    await save('late');
+    await testApp.call('GET', '/nowhere/at-all');
+    const spans = await finish(32);
     const servers = serversOf(spans);
-    expect(new Set(servers.map((span) => span.traceId)).size).toBe(people.length);
-    for (const { traceId, spanId } of servers) {
+    const saves = named(servers, `POST ${profile}`);
+    expect([saves.length, new Set(saves.map((span) => span.traceId)).size]).toEqual([31, 31]);
+    for (const { traceId, spanId } of saves) {
       const writes = named(spans, 'database write').filter((span) => span.traceId === traceId);
       expect(writes.map(({ parentSpanId }) => parentSpanId)).toEqual([spanId]);
     }
-  });
-
-  test('reports a failure by its status code only', async () => {
-    const { testApp, finish } = await createTracedApp();
-    testApp.db.$client.close();
-    await testApp.call('POST', profile, { as: 'plain-user', body: { firstName: 'Ada' } });
-    await testApp.call('GET', '/nowhere/at-all');
-    const spans = await finish();
-    const [failed] = named(spans, `POST ${profile}`);
-    expect(failed).toMatchObject({ status: { code: 2 }, attributes: { 'error.type': '503' } });
-    const [write] = named(spans, 'database write');
+    expect(saves.at(-1)).toMatchObject({ status: { code: 2 }, attributes: { 'error.type': '503' } });
+    const write = named(spans, 'database write').at(-1);
     expect(write).toMatchObject({ status: { code: 2 }, attributes: { 'error.type': 'unavailable' } });
-    const [unknown] = named(spans, 'GET');
+    const [unknown] = named(servers, 'GET');
     expect(unknown?.attributes).toMatchObject({ 'http.response.status_code': 404 });
-    expect(unknown?.attributes['http.route']).toBeUndefined();
+    expect(unknown?.attributes).not.toHaveProperty('http.route');
   });
 });
 
@@ -158,57 +150,43 @@ describe('incoming traceparent', () => {
     for (const traceparent of invalid) {
       expect((await testApp.call('GET', read, { as: 'a', headers: { traceparent } })).status).toBe(200);
     }
-    const servers = serversOf(await finish());
+    const servers = serversOf(await finish(invalid.length));
     expect(servers.length).toBe(invalid.length);
     expect(servers.filter((span) => span.parentSpanId !== undefined || span.traceId === traceId)).toEqual([]);
   });
 
-  test('decides the sampling only for authenticated requests', async () => {
-    const { testApp: unsampled, finish } = await createTracedApp({ ratio: 0 });
-    await unsampled.call('GET', read, { as: 'plain-user' });
-    await unsampled.call('GET', read, { headers: { traceparent: sampled } });
-    await unsampled.call('POST', profile, { body: {}, headers: { traceparent: sampled } });
-    await unsampled.call('GET', '/health/ready', { headers: { traceparent: sampled } });
-    await unsampled.call('GET', '/v2/private/../../health/ready', { headers: { traceparent: sampled } });
-    await unsampled.call('GET', read, { as: 'plain-user', headers: { traceparent: sampled } });
-    const spans = await finish();
-    const servers = serversOf(spans);
-    expect(servers.map(({ name }) => name)).toEqual([`GET ${read}`]);
-    expect(servers[0]?.parentSpanId).toBe('b7ad6b7169203331');
-    expect(new Set(spans.map((span) => span.traceId))).toEqual(new Set([traceId]));
+  test('decides the sampling of no request without a valid token', async () => {
+    const rateLimits = createRateLimits({ perMinute: 2, trustedProxyCount: 0 }, () => 0);
+    const { testApp, finish } = await createTracedApp({ ratio: 0, overrides: { rateLimits } });
+    const headers = { traceparent: sampled };
+    const invalid = { headers: { ...headers, authorization: 'Bearer x.y.z' }, body: {} };
+    const statuses: number[] = [];
+    for (const [method, path, options] of [
+      ['GET', read, { headers }],
+      ['POST', profile, invalid],
+      ['GET', read, { headers }],
+      ['GET', '/v2/private/nowhere', { headers }],
+      ['DELETE', read, { headers }],
+      ['GET', '/health/ready', { headers }],
+      ['GET', '/v2/private/../../health/ready', { headers }],
+    ] as const) {
+      statuses.push((await testApp.call(method, path, options)).status);
+    }
+    expect(statuses).toEqual([401, 401, 429, 404, 405, 200, 200]);
+    expect(await finish(7)).toEqual([]);
   });
 
-  test.each<[condition: string, status: number, request: (app: WatchedApp) => Promise<{ status: number }>]>([
-    ['without a token', 401, (app) => app.call('GET', read, anonymous)],
-    [
-      'with an invalid token',
-      401,
-      (app) => app.call('POST', profile, { body: {}, headers: { ...invalidToken, traceparent: sampled } }),
-    ],
-    ['for an unknown path', 404, (app) => app.call('GET', '/v2/private/nowhere', anonymous)],
-    ['for an unsupported method', 405, (app) => app.call('DELETE', read, anonymous)],
-    [
-      'over the rate limit',
-      429,
-      async (app) => (await app.call('GET', read, anonymous)) && app.call('GET', read, anonymous),
-    ],
-  ])('exports nothing for an unauthenticated request %s', async (_, status, request) => {
-    const rateLimits = createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => performance.now());
+  test('decides the sampling of an authenticated request, also of a rejected one', async () => {
+    const rateLimits = createRateLimits({ perMinute: 4, trustedProxyCount: 0 }, () => 0);
     const { testApp, finish } = await createTracedApp({ ratio: 0, overrides: { rateLimits } });
-    expect((await request(testApp)).status).toBe(status);
-    expect(await finish()).toEqual([]);
-  });
-
-  test('exports an authenticated request that is rejected', async () => {
-    const rateLimits = createRateLimits({ perMinute: 3, trustedProxyCount: 0 }, () => performance.now());
-    const { testApp, finish } = await createTracedApp({ ratio: 0, overrides: { rateLimits } });
-    const save = (body: unknown) =>
-      testApp.call('POST', profile, { as: 'plain-user', body, headers: { traceparent: sampled } });
-    for (const body of [{}, '{', { nope: 1 }, {}]) await save(body);
-    const spans = await finish();
-    const servers = serversOf(spans);
-    const statuses = servers.map(({ attributes }) => attributes['http.response.status_code']);
+    const save = (body: unknown, headers = {}) => testApp.call('POST', profile, { as: 'plain-user', body, headers });
+    await save({});
+    for (const body of [{}, '{', { nope: 1 }, {}]) await save(body, { traceparent: sampled });
+    const spans = await finish(5);
+    const statuses = serversOf(spans).map(({ attributes }) => attributes['http.response.status_code']);
     expect(statuses).toEqual([200, 400, 422, 429]);
+    expect(new Set(serversOf(spans).map(({ parentSpanId }) => parentSpanId))).toEqual(new Set(['b7ad6b7169203331']));
+    expect(new Set(spans.map((span) => span.traceId))).toEqual(new Set([traceId]));
   });
 
   test('exports nothing and propagates sampled=0 to the carrier when it is not sampled', async () => {
@@ -236,73 +214,65 @@ test('carrier requests have no traceparent, and the log no trace id, when tracin
 });
 
 describe('trace export', () => {
-  const sendRequests = async (receiver: Pick<Receiver, 'url'>) => {
-    const testApp = await createWatchedApp({ receiver });
-    const read = () => testApp.call('GET', '/v2/private/user/applications', { as: 'plain-user' });
-    // More than a batch of 512 spans, so that the export starts during the requests.
-    for (let index = 0; index < 300; index += 1) expect((await read()).status).toBe(200);
-    await Bun.sleep(0);
-    return testApp;
-  };
-  const warnings = (lines: readonly string[]) =>
-    lines
-      .map((line) => JSON.parse(line))
-      .flatMap(({ msg, reason }) => (/^spans/.test(msg) ? [`${msg}: ${reason}`] : []));
+  /** Records the spans of requests, by default more than a batch of 512, so that the export starts before the stop. */
+  async function recordSpans({ url }: Pick<Receiver, 'url'>, count = 600) {
+    const lines: { msg: string; reason?: string }[] = [];
+    const log = createLog('info', { write: (line) => lines.push(JSON.parse(line)) });
+    const tracing = { endpoint: url, headers: {}, serviceName: 'test', ratio: 1 };
+    const opened = await openTelemetry(
+      { metricsToken: undefined, tracing, replica: undefined, database: { url: 'file:none.db' } },
+      log,
+    );
+    const completed = { requestId: 'the-same-id', method: 'GET', route: '/health/live', status: 200, durationMs: 1 };
+    const record = (times: number) => {
+      for (let index = 0; index < times; index += 1) {
+        const request = new Request('http://localhost/health/live');
+        opened.tracing?.inRequestSpan(request, () => undefined);
+        opened.tracing?.requestCompleted(request, completed);
+      }
+    };
+    record(count);
+    const warnings = () => lines.flatMap(({ msg, reason }) => (/^spans/.test(msg) ? [`${msg}: ${reason}`] : []));
+    return { record, warnings, stop: async () => opened.tracing?.stop() };
+  }
 
-  test('delays no request and logs one warning when the receiver is unreachable', async () => {
-    const testApp = await sendRequests({ url: `http://127.0.0.1:${await freePort()}` });
-    await testApp.tracing?.stop();
-    expect(warnings(testApp.logLines)).toEqual(['spans cannot be exported: unreachable']);
+  test('logs one warning when the receiver is unreachable', async () => {
+    const { stop, warnings } = await recordSpans({ url: `http://127.0.0.1:${await freePort()}` });
+    await stop();
+    expect(warnings()).toEqual(['spans cannot be exported: unreachable']);
   });
 
   test('logs a warning when the receiver returns 503, and another line when it recovers', async () => {
     const receiver = startReceiver();
     receiver.reply = 503;
-    const testApp = await sendRequests(receiver);
-    await until(() => warnings(testApp.logLines).length > 0);
+    const { record, stop, warnings } = await recordSpans(receiver);
+    await until(() => warnings().length > 0);
     receiver.reply = 200;
-    await until(async () => {
-      await testApp.call('GET', '/health/live');
-      return receiver.spans.length > 0;
-    });
-    await until(() => warnings(testApp.logLines).length > 1);
-    expect(warnings(testApp.logLines)).toEqual([
-      'spans cannot be exported: status-503',
-      'spans are exported: undefined',
-    ]);
+    record(600);
+    await until(() => warnings().length > 1);
+    await stop();
+    expect(warnings()).toEqual(['spans cannot be exported: status-503', 'spans are exported: undefined']);
   });
 
   test('delays neither requests nor the stop when the receiver never responds', async () => {
     const receiver = startReceiver();
     receiver.reply = 'never';
-    const testApp = await sendRequests(receiver);
-    await testApp.tracing?.stop();
-    expect(receiver.sent.length).toBeGreaterThan(0);
+    const testApp = await createWatchedApp({ receiver });
+    const { stop, warnings } = await recordSpans(receiver);
+    await until(() => receiver.sent.length > 0);
+    expect((await testApp.call('GET', read, { as: 'plain-user' })).status).toBe(200);
+    await Promise.all([stop(), testApp.tracing?.stop()]);
     // The export has neither ended nor reached its time limit.
-    expect(warnings(testApp.logLines)).toEqual([]);
+    expect(warnings()).toEqual([]);
   });
 
   test('buffers a bounded number of spans when the receiver never responds', async () => {
     const receiver = startReceiver();
     receiver.reply = 'never';
-    const settings: TracerSettings = {
-      endpoint: receiver.url,
-      headers: {},
-      serviceName: 'test',
-      version: '1',
-      ratio: 1,
-      onExportChange: () => undefined,
-    };
-    const tracing = createTracing(settings);
-    const answered = { requestId: 'the-same-id', method: 'GET', route: '/health/live', status: 200, durationMs: 1 };
     const spans = 20_000;
-    for (let index = 0; index < spans; index += 1) {
-      const request = new Request('http://localhost/health/live');
-      tracing.inRequestSpan(request, () => undefined);
-      tracing.requestCompleted(request, answered);
-    }
+    const { stop } = await recordSpans(receiver, spans);
     receiver.reply = 200;
-    await tracing.stop();
+    await stop();
     expect(receiver.spans.length).toBeGreaterThan(500);
     expect(receiver.spans.length).toBeLessThan(spans / 3);
   });
