@@ -84,9 +84,9 @@ describe('refused start', () => {
 });
 
 describe('service in production', () => {
-  test('logs the settings with warnings and the address without secrets', async () => {
+  test('logs the settings with warnings and the address without secrets, and applies its limit', async () => {
     const { databaseUrl } = await createCommandLine();
-    const service = await startInProcess({ DATABASE_URL: databaseUrl });
+    const service = await startInProcess({ DATABASE_URL: databaseUrl, RATE_LIMIT_PER_MINUTE: '2' });
     const lines = service.logLines();
     // A demo in the working folder of the tests adds a warning for NODE_ENV.
     const warned = lines.filter(({ level, setting }) => level === 'warn' && setting !== 'NODE_ENV');
@@ -104,8 +104,10 @@ describe('service in production', () => {
     for (const secret of [productionSettings.AUTH_SECRET, productionSettings.CHAT_TOKEN]) {
       expect(JSON.stringify(lines)).not.toContain(secret);
     }
-    expect((await service.call('GET', '/health/ready')).status).toBe(200);
     expect((await service.call('GET', '/v2/private/user')).status).toBe(401);
+    const read = async () => (await service.call('GET', '/v2/private/healthAndCare/', { as: 'ada' })).status;
+    expect([await read(), await read(), await read()]).toEqual([200, 200, 429]);
+    expect((await service.call('GET', '/health/ready')).status).toBe(200);
   });
 
   test('logs the X-Request-Id of the client when it has 8 to 64 characters, and an id of its own otherwise', async () => {

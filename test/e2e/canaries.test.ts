@@ -245,7 +245,7 @@ describe('findCanaries', () => {
 });
 
 describe('personal data', () => {
-  test('and secrets stay in encrypted files and the responses to their owner after success, rejections and failures at log level debug', async () => {
+  test('and secrets stay in the encrypted files of a service and the responses to their owner, after successes and failures at log level debug', async () => {
     const cwd = temporaryFolder();
     const receiver = startReceiver();
     const environment = {

@@ -81,7 +81,7 @@ const run = (cwd: string, command: readonly string[], environment: Record<string
 
 describe.skipIf(proxies.length === 0)('instances behind the documented proxies', () => {
   /** The long run uses the documented configurations; the short run checks health more often and drains for less time. */
-  const replacements = amount({ long: 40, short: 2 });
+  const replacements = amount({ long: 20, short: 2 });
   const drainMs = amount({ long: 8000, short: 1000 });
   const pauseMs = amount({ long: 20, short: 200 });
   const shorter: Readonly<Record<ProxyName, Record<string, string>>> = isLong

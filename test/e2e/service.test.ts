@@ -38,8 +38,9 @@ describe('first start in a folder', async () => {
   const bearer = (signed: string) => ({ headers: { authorization: `Bearer ${signed}` } });
   const [one, other] = [callerOf(first.address), callerOf(second.address)];
 
-  test('prints the addresses and a curl command that returns 200', async () => {
+  test('prints the addresses, the zone of the months and a curl command that returns 200', async () => {
     expect(first.output()).toContain(`docs     ${first.address}/swagger`);
+    expect(first.output()).toContain('months   Asia/Kathmandu, now +05:45, without a change to come\n');
     expect(first.output()).toContain(`data     ${join(cwd, 'data/planning.db')}`);
     const printed = /^ +curl (\S+) -H 'Authorization: Bearer (\S+)'$/m.exec(first.output());
     expect((await fetch(printed?.[1] ?? '', bearer(printed?.[2] ?? ''))).status).toBe(200);
