@@ -1,17 +1,21 @@
-import { describe, expect, test } from 'bun:test';
+import { beforeAll, describe, expect, test } from 'bun:test';
 import { join } from 'node:path';
 import packageJson from '../../package.json';
 import { callerOf, testSecret } from '../support/app';
 import { startInProcess, startService } from '../support/processes';
 import { temporaryFolder, until } from '../support/resources';
-import { hasSqld, startPrimary } from '../support/servers';
+import { hasSqld, type Sqld, startPrimary } from '../support/servers';
 import { metricsToken, readSamples, startReceiver } from '../support/telemetry';
 
 const profile = '/v2/private/user/profile';
 
 describe.skipIf(!hasSqld)('service with a libSQL server', () => {
+  let primary: Sqld;
+  beforeAll(async () => {
+    primary = await startPrimary();
+  });
+
   async function start(environment: Record<string, string> = {}) {
-    const primary = await startPrimary();
     const settings = { DATABASE_URL: primary.url, METRICS_TOKEN: metricsToken, ...environment };
     const service = await startInProcess(settings);
     const headers = { authorization: `Bearer ${metricsToken}` };
@@ -19,11 +23,11 @@ describe.skipIf(!hasSqld)('service with a libSQL server', () => {
       readSamples((await service.call('GET', '/metrics', { headers })).text).find(
         (each) => each.name === name && Object.entries(labels).every(([label, value]) => each.labels[label] === value),
       )?.value;
-    return { primary, service, sample };
+    return { service, sample };
   }
 
   test('reports reads from the replica and its sync state to a scrape', async () => {
-    const { primary, service, sample } = await start({ DATABASE_REPLICA_PATH: join(temporaryFolder(), 'replica.db') });
+    const { service, sample } = await start({ DATABASE_REPLICA_PATH: join(temporaryFolder(), 'replica.db') });
     await until(async () => (await sample('planning_replica_in_sync')) === 1);
     const syncedAt = (await sample('planning_replica_last_sync_timestamp_seconds')) ?? 0;
     expect(Math.abs(Date.now() / 1000 - syncedAt)).toBeLessThan(30);
@@ -33,10 +37,12 @@ describe.skipIf(!hasSqld)('service with a libSQL server', () => {
     expect(await sample('http_requests_in_flight')).toBe(1);
     await primary.kill();
     await until(async () => (await sample('planning_replica_in_sync')) === 0);
+    await service.stop();
+    await primary.start();
   });
 
   test('responds to a scrape while the server hangs, before a save reaches its time limit', async () => {
-    const { primary, service, sample } = await start({ DATABASE_TIMEOUT_MS: '3000' });
+    const { service, sample } = await start({ DATABASE_TIMEOUT_MS: '1500' });
     primary.pause();
     const ended: string[] = [];
     const saving = service
@@ -52,7 +58,7 @@ describe.skipIf(!hasSqld)('service with a libSQL server', () => {
   });
 
   test('logs one line and one summary for the refused requests of an outage', async () => {
-    const { primary, service } = await start();
+    const { service } = await start();
     await primary.kill();
     const refused = 100;
     const save = (index: number) =>
@@ -60,6 +66,7 @@ describe.skipIf(!hasSqld)('service with a libSQL server', () => {
     const statuses = await Promise.all(Array.from({ length: refused }, async (_, index) => (await save(index)).status));
     expect(new Set(statuses)).toEqual(new Set([503]));
     expect(await service.stop()).toBe(0);
+    await primary.start();
     const failures = service.logLines().filter(({ msg }) => msg.startsWith('request failed'));
     const kinds = new Set(failures.map(({ errors }) => JSON.stringify(errors)));
     const counts = failures.map(({ count }) => (typeof count === 'number' ? count : 1));
@@ -70,11 +77,12 @@ describe.skipIf(!hasSqld)('service with a libSQL server', () => {
   });
 });
 
-test('a service exports its spans at the stop and ignores OTEL variables that are not settings', async () => {
+test('a service exports its spans at a stop by SIGQUIT, which drains, and ignores OTEL variables that are not settings', async () => {
   const receiver = startReceiver();
   const service = await startService({
     environment: {
       AUTH_SECRET: testSecret,
+      DRAIN_MS: '50',
       OTEL_EXPORTER_OTLP_ENDPOINT: `${receiver.url}/`,
       OTEL_EXPORTER_OTLP_HEADERS: 'x-api-key=a%20secret%2Ckey,x-other=1',
       OTEL_SERVICE_NAME: 'planning-test',
@@ -90,8 +98,9 @@ test('a service exports its spans at the stop and ignores OTEL variables that ar
   });
   const body = { firstName: 'Ada' };
   expect((await callerOf(service.address)('POST', profile, { as: 'plain-user', body })).status).toBe(200);
-  service.process.kill('SIGTERM');
+  service.process.kill('SIGQUIT');
   expect(await service.process.exited).toBe(0);
+  expect(service.output()).toContain('"drainMs":50,');
   const saved = receiver.spans.find(({ name }) => name === `POST ${profile}`);
   expect(saved?.attributes).toMatchObject({ 'http.route': profile });
   expect(receiver.resources[0]).toEqual({ 'service.name': 'planning-test', 'service.version': packageJson.version });

@@ -204,10 +204,27 @@ export async function refusedStart(environment: Record<string, string>, args: re
   }
 }
 
+interface DeploymentOptions {
+  /** Without a database, instead of one that is migrated and seeded. */
+  readonly isEmpty?: boolean;
+  /** Settings of production that are not set. */
+  readonly without?: readonly string[];
+}
+
+const settingsFor = (environment: Readonly<Record<string, string>>, without: readonly string[] = []) =>
+  Object.fromEntries(
+    Object.entries({ ...productionSettings, ...environment }).filter(([key]) => !without.includes(key)),
+  );
+
 /** A deployment like that of `createProduction`, whose commands and services run in this process. */
-export async function createDeployment(environment: Record<string, string> = {}, { isEmpty = false } = {}) {
-  const line = await createCommandLine({ ...productionSettings, ...environment }, { isEmpty });
-  const settings = { ...productionSettings, DATABASE_URL: line.databaseUrl, ...environment };
+export async function createDeployment(
+  environment: Record<string, string> = {},
+  { isEmpty = false, without = [] }: DeploymentOptions = {},
+) {
+  const given = settingsFor(environment, without);
+  const line = await createCommandLine(given, { isEmpty });
+  const unset = Object.fromEntries(without.map((key) => [key, undefined]));
+  const settings = { DATABASE_URL: line.databaseUrl, ...given, ...unset };
   return {
     ...line,
     settings,
@@ -268,18 +285,17 @@ export function productionToken(id: string, roles: readonly string[] = []): Prom
 }
 
 /**
- * A deployment in production mode: the built bundle in a working folder of its own, with a migrated database at
- * `data/planning.db` unless `isEmpty`, and the real sandbox carrier. The settings in `without` are not set.
+ * A deployment in production mode: the built bundle in a working folder of its own, with a database at `data/planning.db`,
+ * and the real sandbox carrier.
  *
  * `planning` runs the command line with the same settings, `start` the service.
  */
 export async function createProduction(
   environment: Record<string, string> = {},
-  { isEmpty = false, without = [] }: { isEmpty?: boolean; without?: readonly string[] } = {},
+  { isEmpty = false, without = [] }: DeploymentOptions = {},
 ) {
   const sandbox = await startSandbox(() => new Date());
-  const all = { ...productionSettings, CARRIER_URL: sandbox.url, ...environment };
-  const settings = Object.fromEntries(Object.entries(all).filter(([key]) => !without.includes(key)));
+  const settings = settingsFor({ CARRIER_URL: sandbox.url, ...environment }, without);
   const line = await createCommandLine(settings, { isEmpty, isProcess: true });
   return {
     ...line,

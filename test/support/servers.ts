@@ -258,7 +258,7 @@ export async function startDocumentedProxy(
 }
 
 /** A self-signed certificate for 127.0.0.1. */
-async function certificate() {
+export async function certificate() {
   const folder = temporaryFolder();
   const [key, crt] = [join(folder, 'key.pem'), join(folder, 'crt.pem')];
   const child = Bun.spawn(
