@@ -10,6 +10,7 @@ import { createRateLimits } from '../../src/http/rate-limits';
 import { createCors, createRequestContext } from '../../src/http/request-context';
 import { createLog } from '../../src/log';
 import { seedDemo } from '../../src/seed';
+import { lazy } from '../../src/shared/async';
 import { type ProblemSlug, problemKinds } from '../../src/shared/problems';
 import {
   type CallOptions,
@@ -29,14 +30,11 @@ const sandbox = await startSandbox();
 const known = await documentOfSources();
 
 function open(overrides: Partial<AppDeps> = {}): () => Promise<TestApp> {
-  let opening: Promise<TestApp> | undefined;
-  return () => {
-    opening ??= createTestApp({ carrier: sandbox.carrier({ attempts: 1 }), ...overrides }).then(async (testApp) => {
-      if (overrides.db === undefined) await seedDemo(testApp.db, testApp.now);
-      return testApp;
-    });
-    return opening;
-  };
+  return lazy(async () => {
+    const testApp = await createTestApp({ carrier: sandbox.carrier({ attempts: 1 }), ...overrides });
+    if (overrides.db === undefined) await seedDemo(testApp.db, testApp.now);
+    return testApp;
+  });
 }
 
 const unreachable = await openServiceDatabase({ url: 'http://127.0.0.1:1', timeoutMs: 300 });
@@ -279,9 +277,7 @@ const failing = new Elysia({ serve: serveOptions({ config: testConfig, log, newR
   .get('/error', () => {
     throw new Error(`secret ${canary}`, { cause: new Error(canary) });
   })
-  .get('/code', () => {
-    throw Object.assign(new Error(canary), { code: 'NOT_FOUND', status: 200 });
-  })
+  .get('/code', () => Promise.reject(Object.assign(new Error(canary), { code: 'NOT_FOUND', status: 200 })))
   .get('/null', () => {
     throw null;
   })
@@ -289,14 +285,11 @@ const failing = new Elysia({ serve: serveOptions({ config: testConfig, log, newR
     throw canary;
   })
   .get('/reject', () => Promise.reject(undefined))
-  .get('/status', ({ status }) => {
-    throw status(409, canary);
-  })
+  .get('/status', ({ status }) => Promise.reject(status(409, canary)))
   .get('/response', () => JSON.parse(`{"id":"${canary}"}`), { response: { 200: v.object({ id: v.number() }) } })
   .get('/cyclic', () => {
     const cyclic: Record<string, unknown> = { canary };
-    cyclic.self = cyclic;
-    return cyclic;
+    return Object.assign(cyclic, { self: cyclic });
   })
   .get('/header', ({ set }) => {
     set.headers['x-broken'] = `${canary}\r\nx: y`;

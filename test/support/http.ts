@@ -156,27 +156,12 @@ function processorMicros(pid: number): number {
   }, 0);
 }
 
-/** Sends a request on a new connection, closes it after the response and returns the status. */
-export function statusOf(port: number, bytes: Buffer): Promise<number> {
-  const { promise, resolve } = Promise.withResolvers<number>();
-  const isHead = bytes.subarray(0, 5).toString() === 'HEAD ';
-  let head = '';
-  let missing = Number.POSITIVE_INFINITY;
-  const socket = connect({ port, host: '127.0.0.1', noDelay: true });
-  socket.on('data', (chunk) => {
-    if (missing === Number.POSITIVE_INFINITY) {
-      head += chunk.toString('latin1');
-      const end = head.indexOf('\r\n\r\n');
-      if (end === -1) return;
-      const length = isHead ? 0 : Number(/\r\ncontent-length: (\d+)/i.exec(head)?.[1] ?? 0);
-      missing = end + 4 + length - head.length;
-    } else missing -= chunk.length;
-    if (missing <= 0) socket.destroy();
-  });
-  socket.on('error', () => undefined);
-  socket.on('close', () => resolve(Number(/^HTTP\/1\.1 (\d{3})/.exec(head)?.[1])));
-  socket.write(bytes);
-  return promise;
+/** Sends a request on a new connection, closes it after the response and returns the status, or NaN without a response. */
+export async function statusOf(port: number, bytes: Buffer): Promise<number> {
+  const connection = new RawConnection(port);
+  const response = await connection.send(bytes, bytes.subarray(0, 5).toString() === 'HEAD ');
+  connection.close();
+  return response?.status ?? Number.NaN;
 }
 
 /** The minimum CPU time of a request over `rounds` measurements, because other load only adds to it. */
@@ -271,6 +256,11 @@ export function anonymousRequests(): readonly SentRequest[] {
     bytes: Buffer.from(request(undefined, method, target, headers), 'latin1'),
   });
   const user = '/v2/private/user';
+  const preflight = ['Origin: http://localhost:5173', 'Access-Control-Request-Method: POST'];
+  const requested = 'Access-Control-Request-Headers';
+  const descending = (index: number) => String(4_000_000 - index * 977);
+  const critical = `{"alg":"HS256","b64":true,"crit":[${fill('"b64",', 10_400)}"b64"]}`;
+  const manyKeys = `{${numbered((index) => `"${index}":1`, 10_500).join()}}`;
   const token = (header: string, payload = 'e30') =>
     `Authorization: Bearer ${Buffer.from(header).toString('base64url')}.${payload}.AAAA`;
   return [
@@ -281,10 +271,7 @@ export function anonymousRequests(): readonly SentRequest[] {
     get('15,000 separators', `${user}?${fill('&')}`),
     get('one parameter of percent signs', `${user}?a=${fill('%')}`),
     get('one parameter of escapes', `${user}?a=${fill('%C3%A9')}`),
-    get(
-      'integer-like parameters',
-      `${user}?${numbered((index) => String(4_000_000 - index * 977), headBytes).join('&')}`,
-    ),
+    get('integer-like parameters', `${user}?${numbered(descending, headBytes).join('&')}`),
     get('a path of 7,700 segments', fill('/a')),
     get('a path of 15,000 slashes', fill('/')),
     get('a private path of 7,700 segments', `/v2/private${fill('/a')}`),
@@ -294,16 +281,7 @@ export function anonymousRequests(): readonly SentRequest[] {
     get('a path of escapes', `/icons/${fill('%C3%A9')}`),
     get('a path of backslashes', `/${fill('\\')}`),
     get('a long slug', `/problems/${fill('a')}`),
-    get(
-      'a preflight request for 3,000 headers',
-      user,
-      [
-        'Origin: http://localhost:5173',
-        'Access-Control-Request-Method: POST',
-        `Access-Control-Request-Headers: ${fill('a-b,')}a`,
-      ],
-      'OPTIONS',
-    ),
+    get('a preflight request for 3,000 headers', user, [...preflight, `${requested}: ${fill('a-b,')}a`], 'OPTIONS'),
     get('a long origin', user, [`Origin: http://${fill('a.')}`]),
     get('a long host', user, [`X-Forwarded-Host: ${fill('a.')}`]),
     get('3,800 cookies', user, [`Cookie: ${fill('a=b;')}`]),
@@ -317,10 +295,8 @@ export function anonymousRequests(): readonly SentRequest[] {
     get('a token of dots', user, [`Authorization: Bearer ${fill('.')}`]),
     get('a token behind spaces', user, [`Authorization: Bearer${fill(' ')}\x80`]),
     get('a token with a nested header', user, [token(nested('[', ']', 10_000))]),
-    get('a token with a header of many keys', user, [token(`{${numbered((index) => `"${index}":1`, 10_500).join()}}`)]),
-    get('a token with 3,000 critical names', user, [
-      token(`{"alg":"HS256","b64":true,"crit":[${fill('"b64",', 10_400)}"b64"]}`),
-    ]),
+    get('a token with a header of many keys', user, [token(manyKeys)]),
+    get('a token with 3,000 critical names', user, [token(critical)]),
     get('a token with a signed payload of 10 KB', user, [token('{"alg":"HS256"}', fill('e30', 14_000))]),
     get('a long traceparent', user, [`traceparent: 00-${fill('a-')}`]),
     get('a baggage of 3,000', user, [`baggage: ${fill('a=b,')}a=b`]),
@@ -344,40 +320,35 @@ export function anonymousRequests(): readonly SentRequest[] {
 
 /** Expensive requests that need a valid token. */
 export function authenticatedRequests(authorization: string): readonly SentRequest[] {
-  const body = (name: string, text: string, target = profile) => ({ name, bytes: save(authorization, target, text) });
+  const body = (name: string, text: string, target = profile, headers: readonly string[] = []) => ({
+    name,
+    bytes: save(authorization, target, text, headers),
+  });
+  const members = (key: (index: number) => string, bytes = bodyBytes - 40) =>
+    numbered((index) => `"${key(index)}":1`, bytes).join();
+  const farApart = (index: number) => String(4_000_000_000 - index * 77_777);
   const get = (name: string, target: string, headers: readonly string[] = []) => ({
     name,
     bytes: Buffer.from(request(authorization, 'GET', target, headers)),
   });
   const lifeInsurance = '/v2/private/deepDives/lifeInsurance';
+  const coverage = '/v2/private/ltc/totalCoverage';
+  const preview = '/v2/private/engine/preview';
+  const item = '{"id":1,"title":"a"}';
   const tags = fill('"a",');
   return [
     body('lists in lists', `{"firstName":${nested('[', ']')}}`),
     body('objects in objects', `{"firstName":${nested('{"a":', '}').replace(':}', ':1}')}}`),
     body('lists in lists, unclosed', '['.repeat(bodyBytes)),
     body('lists of 16, side by side', `[${fill(`${'['.repeat(16)}${']'.repeat(16)},`, bodyBytes - 50)}1]`),
-    body('integer keys', `{${numbered((index) => `"${index}":1`, bodyBytes - 20).join()}}`),
-    body('integer keys, downwards', `{${numbered((index) => `"${99_000 - index}":1`, bodyBytes - 20).join()}}`),
-    body(
-      'integer keys, far apart',
-      `{${numbered((index) => `"${4_000_000_000 - index * 77_777}":1`, bodyBytes - 20).join()}}`,
-    ),
-    body(
-      'integer keys in items',
-      `{"selections":[{${numbered((index) => `"${index}":1`, bodyBytes - 40).join()}}]}`,
-      lifeInsurance,
-    ),
-    body(
-      'integer keys, 200 an object',
-      `[${fill(`{${numbered((index) => `"${4_000_000_000 - index * 77_777}":1`, 2_980).join()}},`, bodyBytes - 50)}1]`,
-    ),
+    body('integer keys', `{${members((index) => `${index}`)}}`),
+    body('integer keys, downwards', `{${members((index) => `${99_000 - index}`)}}`),
+    body('integer keys, far apart', `{${members(farApart)}}`),
+    body('integer keys in items', `{"selections":[{${members((index) => `${index}`)}}]}`, lifeInsurance),
+    body('integer keys, 200 an object', `[${fill(`{${members(farApart, 2_980)}},`, bodyBytes - 50)}1]`),
     body('lists in lists, 300 side by side', `[${fill(`${'['.repeat(31)}${']'.repeat(31)},`, 19_000)}1]`),
-    body('distinct keys', `{${numbered((index) => `"k${index}":1`, bodyBytes - 20).join()}}`),
-    body(
-      'distinct keys in items',
-      `{"selections":[{${numbered((index) => `"k${index}":1`, bodyBytes - 40).join()}}]}`,
-      lifeInsurance,
-    ),
+    body('distinct keys', `{${members((index) => `k${index}`)}}`),
+    body('distinct keys in items', `{"selections":[{${members((index) => `k${index}`)}}]}`, lifeInsurance),
     body('one key many times', `{${fill('"firstName":1,', bodyBytes - 20)}"a":1}`),
     body('__proto__ many times', `{${fill('"__proto__":{},', bodyBytes - 20)}"a":1}`),
     body('numbers of many digits', `{"heightCm":${'9'.repeat(bodyBytes - 20)}}`),
@@ -393,42 +364,17 @@ export function authenticatedRequests(authorization: string): readonly SentReque
     body('many lists', `{"insuranceCover":[${fill('[],', bodyBytes - 30)}1]}`, '/v2/private/ltc/lifetimeCare'),
     body('many objects', `{"selections":[${fill('{},', bodyBytes - 30)}1]}`, lifeInsurance),
     body('1,000 invalid items', `{"selections":[${fill('{"id":"a","title":1,"x":1},', 25_000)}{}]}`, lifeInsurance),
-    body(
-      'many lists of 1,000',
-      `{${numbered((index) => `"k${index}":[${fill('1,', 1_990)}1]`, bodyBytes - 2_500).join()}}`,
-    ),
+    body('many lists of 1,000', `{${numbered((index) => `"k${index}":[${fill('1,', 1_990)}1]`, bodyBytes - 2_500)}}`),
     body('a body of spaces', `{}${' '.repeat(bodyBytes - 4)}`),
     body('a body that is not UTF-8', `{"firstName":"${fill('\xff', bodyBytes / 2 - 30)}"}`),
-    body(
-      'a preview with an item many times',
-      `{"selections":[${fill('{"id":1,"title":"a"},', 20_000)}{"id":1,"title":"a"}]}`,
-      '/v2/private/engine/preview',
-    ),
-    body(
-      'an application with a key many times',
-      `{${fill('"firstName":1,', bodyBytes - 20)}"a":1}`,
-      '/v2/private/ltc/totalCoverage',
-    ),
+    body('a preview with an item many times', `{"selections":[${fill(`${item},`, 20_000)}${item}]}`, preview),
+    body('an application with a key many times', `{${fill('"firstName":1,', bodyBytes - 20)}"a":1}`, coverage),
     { name: 'chunks of one byte', bytes: chunked(authorization, 1, ' ') },
     { name: 'chunks of 16 bytes', bytes: chunked(authorization, 16, ' '.repeat(16)) },
-    {
-      name: 'an If-Match of 3,800 tags',
-      bytes: save(authorization, profile, JSON.stringify({ firstName: 'Ada' }), [`If-Match: ${tags}"b"`]),
-    },
-    {
-      name: 'a long Idempotency-Key',
-      bytes: save(authorization, '/v2/private/ltc/totalCoverage', JSON.stringify(applicant), [
-        `Idempotency-Key: ${fill('a')}`,
-      ]),
-    },
-    {
-      name: 'a Content-Type of parameters',
-      bytes: save(authorization, profile, '{}', [`Content-Type: application/json${fill(';a=b')}`]),
-    },
-    {
-      name: 'a Content-Type of quotes',
-      bytes: save(authorization, profile, '{}', [`Content-Type: application/json;a="${fill('\\"')}`]),
-    },
+    body('an If-Match of 3,800 tags', '{"firstName":"Ada"}', profile, [`If-Match: ${tags}"b"`]),
+    body('a long Idempotency-Key', JSON.stringify(applicant), coverage, [`Idempotency-Key: ${fill('a')}`]),
+    body('a Content-Type of parameters', '{}', profile, [`Content-Type: application/json${fill(';a=b')}`]),
+    body('a Content-Type of quotes', '{}', profile, [`Content-Type: application/json;a="${fill('\\"')}`]),
     get('an If-None-Match of 3,800 tags, read', '/v2/private/user', [`If-None-Match: ${tags}"b"`]),
     get('an If-None-Match of spaces, read', '/v2/private/user', [`If-None-Match: "a",${fill(' ')}x`]),
     get('an If-Match of commas, read', '/v2/private/user', [`If-Match: ${fill(',')}x`]),
@@ -436,6 +382,6 @@ export function authenticatedRequests(authorization: string): readonly SentReque
     get('the last page of cemeteries', '/v2/private/cemetery/all?limit=1000&page=999999999999999'),
     body('the most answers that a section takes', mostAnswers(), '/v2/private/deepDives/lifetimeCare'),
     get('the largest page of applications', '/v2/private/user/applications?limit=100'),
-    { name: 'matches', bytes: save(authorization, '/v2/private/engine/matches', '{}') },
+    body('matches', '{}', '/v2/private/engine/matches'),
   ];
 }
