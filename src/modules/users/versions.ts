@@ -18,8 +18,9 @@ export interface RecordVersion {
 export const entityTag = {
   format: ({ createdAt, version, revision }: RecordVersion): string => `"${createdAt}-${version}-${revision}"`,
   parse(tag: string): RecordVersion | undefined {
-    const [, createdAt, version, revision] = /^"(0|-?[1-9]\d{0,14})-([1-9]\d{0,14})-([0-9a-f]{16})"$/.exec(tag) ?? [];
-    if (createdAt === undefined || version === undefined || revision === undefined) return undefined;
+    const found = /^"(0|-?[1-9]\d{0,14})-([1-9]\d{0,14})-([0-9a-f]{16})"$/.exec(tag);
+    if (found === null) return undefined;
+    const [, createdAt, version, revision = ''] = found;
     return { createdAt: Number(createdAt), version: Number(version), revision };
   },
 };

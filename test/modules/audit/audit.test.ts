@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import { DatabaseError } from '../../../src/db/errors';
 import { createLog } from '../../../src/log';
+import { planRetention } from '../../../src/modules/audit/retention';
 import { createAuditStore, startAuditRetention } from '../../../src/modules/audit/store';
 import { createSalesStore } from '../../../src/modules/sales/store';
 import {
@@ -213,6 +214,15 @@ test('audit of operator commands records staff imports and assignments only for 
 
 describe('audit retention', () => {
   const nowMs = Date.now();
+
+  test('keeps a longer log whole at its first run, and begins with the clock when there are no events', () => {
+    const first = { events: 10, newest: nowMs, state: undefined };
+    const oldest = nowMs - 2_000.5 * 24 * hourMs;
+    expect(planRetention({ ...first, oldest }, 219, nowMs).next).toMatchObject({ days: 2_001, asOf: nowMs });
+    const none = { events: 0, oldest: undefined, newest: undefined, state: undefined };
+    expect(planRetention(none, 219, nowMs)).toMatchObject({ holds: [], next: { days: 219, asOf: nowMs } });
+  });
+
   const before = nowMs - 31 * 24 * hourMs;
 
   test('removes each expired event once, in three stores at once, also after events with a future time', async () => {

@@ -78,6 +78,7 @@ describe('parseCatalog', () => {
     [{ id: 2 ** 53 }, 'id must be a whole number'],
     [{ rules: [rule, rule] }, 'product 12, rule wants is duplicated'],
     [{ disqualifiers: ['old', 'old'] }, 'product 12, disqualifier old is duplicated'],
+    [{ disqualifiers: Array(101).fill('old') }, 'product 12, disqualifiers must have at most 100 items'],
     [{ disqualifiers: ['young'] }, 'product 12, disqualifier young has no condition'],
     [{ productIcon: 'javascript:alert(1)' }, 'product 12, productIcon must be an http'],
   ])('names the product and the field of a product with %j', (change, fault) => {

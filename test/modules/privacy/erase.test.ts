@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import { idempotencyKeys } from '../../../src/db/schema/people';
 import { createAuditStore } from '../../../src/modules/audit/store';
 import { createApplicationStore } from '../../../src/modules/coverage/store';
 import { createPersonalDataStore } from '../../../src/modules/privacy/store';
@@ -147,6 +148,16 @@ describe('erasure', () => {
     expect(await erase('boss')).toMatchObject({ record: true, events: 1 });
     expect(await auditEventsOf(testApp, 'boss')).toMatchObject([{ action: 'read', actor: 'staff' }]);
     expect(await erase('boss')).toEqual(nothing);
+  });
+
+  test('removes the idempotency key of a request that stored nothing else', async () => {
+    const { testApp, db, erase } = await setUp();
+    const headers = { 'if-match': '*', 'idempotency-key': 'canary-key' };
+    const options = { as, body: applicant, headers };
+    expect((await testApp.call('POST', '/v2/private/ltc/totalCoverage', options)).status).toBe(412);
+    const keptAs = expect.stringMatching(/^erased:/);
+    expect(await erase(as)).toEqual({ ...nothing, idempotencyKeys: 1, keptAs });
+    expect(await db.$count(idempotencyKeys)).toBe(0);
   });
 
   test('keeps an application in flight out of a record that is created meanwhile', async () => {

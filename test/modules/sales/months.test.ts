@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test';
 import fc from 'fast-check';
-import { monthBounds, parseMonth, resolveMonth } from '../../../src/modules/sales/model';
+import * as v from 'valibot';
+import { activityRecord, monthBounds, parseMonth, resolveMonth } from '../../../src/modules/sales/model';
 import { calendarDateAt } from '../../../src/shared/calendar';
 
 const english = 'January February March April May June July August September October November December'.split(' ');
@@ -113,5 +114,23 @@ describe('monthBounds', () => {
       }),
       { numRuns: 300 },
     );
+  });
+});
+
+describe('activityRecord', () => {
+  const read = (change: object) => {
+    const record = { externalId: 'a', staffId: 'c1', kind: 'quote', amount: '1', occurredAt: '2026-03-10', ...change };
+    const { success, output } = v.safeParse(activityRecord('UTC'), record);
+    return success ? output : undefined;
+  };
+
+  test('accepts amounts up to ten million and instants from 1970 to 2099, and no others', () => {
+    expect(read({ amount: '-10000000' })).toMatchObject({ amountCents: -1_000_000_000 });
+    expect(read({ amount: '10000000.00' })).toMatchObject({ amountCents: 1_000_000_000 });
+    expect(read({ occurredAt: '1970-01-01' })).toMatchObject({ occurredAt: 0 });
+    const last = '2099-12-31T23:59:59.999Z';
+    expect(read({ occurredAt: last })).toMatchObject({ occurredAt: Date.parse(last) });
+    for (const amount of ['-10000000.01', '10000000.01']) expect(read({ amount })).toBeUndefined();
+    for (const occurredAt of ['1969-12-31', '2100-01-01']) expect(read({ occurredAt })).toBeUndefined();
   });
 });
