@@ -46,25 +46,20 @@ async function setUp(as = 'ada') {
   await app.reset({ respond: unavailable });
   expect((await app.start({}, { as })).status).toBe(503);
   const planning = (...args: string[]) => refusalOf(env, 'applications', ...args);
-  const [first] = (await app.list(as)).applications;
+  const [{ id } = never()] = (await app.list(as)).applications;
   return {
-    ...{ ...app, planning, id: first?.id ?? '' },
-    row: async () =>
-      (
-        await db
-          .select()
-          .from(applications)
-          .where(eq(applications.id, first?.id ?? ''))
-      )[0] ?? never(),
+    ...{ ...app, planning, id },
+    row: async () => {
+      const [row] = await db.select().from(applications).where(eq(applications.id, id));
+      return row ?? never();
+    },
     settle: async (number: string, pricing: unknown = carrierPricing) => {
       const file = join(temporaryFolder(), 'pricing.json');
       await Bun.write(file, JSON.stringify(pricing));
-      return planning('settle', first?.id ?? '', '--number', number, '--pricing', file, '--yes');
+      return planning('settle', id, '--number', number, '--pricing', file, '--yes');
     },
     eventsOf: async (wanted: 'accepted' | 'declined' | 'abandoned') =>
-      (await auditEventsOf(app, as)).filter(
-        ({ action, applicationId }) => action === wanted && applicationId === first?.id,
-      ),
+      (await auditEventsOf(app, as)).filter((event) => event.action === wanted && event.applicationId === id),
     /** Runs `meanwhile` during a call of the reconciler to the carrier, which then replies. */
     async duringCall(meanwhile: () => Promise<unknown>, reply: CarrierDecision | CarrierError) {
       app.pass(hourMs);
@@ -277,22 +272,21 @@ test('GET /metrics has the age of the oldest undecided application, 0 without on
 describe('applications of erased users', () => {
   const none = { submitting: 0, submitted: 0, declined: 0, unknown: 0, abandoned: 0 };
 
-  test('are closed by the erasure and excluded from counts and ages', async () => {
+  const findAge = () => createOperationStore(db).findOldestOpenAge(Date.now());
+
+  test('are closed by the erasure, and excluded from counts and ages', async () => {
     await setUp();
     expect(await countParts(db, 'applications')).toMatchObject({ unknown: 1 });
     await createPersonalDataStore(db).erase('ada', { operator: testOperator, now: testApp.now });
-    expect(await countParts(db, 'applications')).toEqual(none);
-    expect(await createOperationStore(db).findOldestOpenAge(Date.now())).toBeUndefined();
-    expect(await db.select().from(applications)).toMatchObject([
-      { userId: erasedUserId, abandonedAt: testApp.now.getTime() },
-    ]);
+    expect([await countParts(db, 'applications'), await findAge()]).toEqual([none, undefined]);
+    const closed = { userId: erasedUserId, abandonedAt: testApp.now.getTime() };
+    expect(await db.select().from(applications)).toMatchObject([closed]);
   });
 
   test('are excluded after an erasure by the previous build, which does not close them', async () => {
     await setUp();
     await db.update(applications).set({ userId: erasedUserId, identityHash: 'anonymous' });
-    expect(await countParts(db, 'applications')).toEqual(none);
-    expect(await createOperationStore(db).findOldestOpenAge(Date.now())).toBeUndefined();
+    expect([await countParts(db, 'applications'), await findAge()]).toEqual([none, undefined]);
     await db.delete(applications);
     expect(await countParts(db, 'applications')).toEqual(none);
   });
