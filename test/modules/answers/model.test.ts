@@ -312,6 +312,20 @@ describe('an invisible character', () => {
   });
 });
 
+test('an imported record has at most 100 or 200 characters in each text', () => {
+  const cemetery = { externalId: 'c', name: 'Oak', street: '', city: 'Town', state: 'VA' };
+  const staff = { id: 's', role: 'salesManager', firstName: 'Ada', lastName: 'King' };
+  for (const [schema, record, maximum] of [
+    [CemeteryRecord, cemetery, { externalId: 100, name: 200, street: 200, city: 100 }],
+    [StaffRecord, staff, { firstName: 100, lastName: 100 }],
+  ] as const) {
+    for (const [field, max] of Object.entries(maximum)) {
+      const isValid = (length: number) => v.is(schema, { ...record, [field]: 'a'.repeat(length) });
+      expect([field, isValid(max), isValid(max + 1)]).toEqual([field, true, false]);
+    }
+  }
+});
+
 describe('another spelling', () => {
   test.each(['?sort=ASC', '?sort=Desc&page=%202&limit=10%20', '?sort=+asc'])(
     'is accepted in a query: %s',
