@@ -97,8 +97,8 @@ export function penaltyOf(products: readonly { readonly rules: readonly { points
     let positive = 0;
     let negative = 0;
     for (const { pointsHundredths } of rules) {
-      if (pointsHundredths > 0) positive += pointsHundredths;
-      else negative += pointsHundredths;
+      positive += Math.max(pointsHundredths, 0);
+      negative += Math.min(pointsHundredths, 0);
     }
     highest = Math.max(highest, positive);
     lowest = Math.min(lowest, negative);
