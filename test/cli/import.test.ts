@@ -1,11 +1,15 @@
 import { beforeEach, describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
 import { asc } from 'drizzle-orm';
+import fc from 'fast-check';
 import { activitiesImport, cemeteriesImport, staffImport } from '../../src/cli/import-kinds';
+import { openSourceFile } from '../../src/cli/import-source';
 import { activities, staff } from '../../src/db/schema/lists';
 import { createSalesStore } from '../../src/modules/sales/store';
 import { activity, counselor, manager } from '../support/app';
-import { createCommandLine, importContent } from '../support/command';
+import { createCommandLine, importContent, refusalOf } from '../support/command';
 import { temporaryDatabase } from '../support/database';
+import { temporaryFolder } from '../support/resources';
 
 const { db } = await temporaryDatabase();
 const store = createSalesStore(db);
@@ -19,7 +23,7 @@ beforeEach(async () => {
 
 describe('planning import cemeteries', () => {
   const header = 'externalId,name,street,city,state,zip';
-  const [first, second, third] = ['a1,First,,Town,VA,22030', 'a2,Second,,Town,VA,', 'a3,Third,,Town,VA,'];
+  const [first, second] = ['a1,First,,Town,VA,22030', 'a2,Second,,Town,VA,'];
   const town = { name: 'A', city: 'Town', state: 'VA' };
 
   async function importCemeteries(content: string | Uint8Array, name = 'list.csv') {
@@ -47,47 +51,49 @@ describe('planning import cemeteries', () => {
     expect(JSON.parse((await run('--json')).stdout)).toEqual({ rows: 2, added: 0, changed: 1, unchanged: 1 });
   });
 
-  test.each([[''], ['a'.repeat(256)], ['a\nb']])('rejects --as %j', async (as) => {
-    const { planning } = await createCommandLine();
-    const result = await planning('import', 'cemeteries', 'list.csv', '--as', as);
-    expect(result).toMatchObject({ exitCode: 1, stderr: expect.stringContaining('1 to 255 characters') });
+  test.each(['', 'a'.repeat(256), 'a\nb'])('rejects --as %j', async (as) => {
+    expect(await refusalOf({}, 'import', 'cemeteries', 'list.csv', '--as', as)).toContain('1 to 255 characters');
   });
 
-  test.each([
-    ['CRLF', `${header}\r\n${first}\r\n${second}\r\n${third}\r\n`],
-    ['a header with CRLF and rows with LF', `${header}\r\n${first}\n${second}\n${third}\n`],
-    ['a header with LF and rows with CRLF', `${header}\n${first}\r\n${second}\r\n${third}\r\n`],
-    ['CR alone and no end of the last line', `${header}\r${first}\r${second}\r${third}`],
-    ['CR, LF and CRLF, and no end of the last line', `${header}\r${first}\n${second}\r\n${third}`],
-    ['CR twice before LF', `${header}\r\r\n${first}\r\r\n${second}\r\r\n${third}\r\r\n`],
-    ['quoted rows after a plain header', `${header}\n"a1","First",,"Town","VA",""\r\n${second}\r\n${third}`],
-    ['blank lines of each kind', `\r\n\n\r${header}\r\n\n${first}\r\r${second}\n\r\n${third}\n\n\r`],
-    ['a mark before a quoted header', `${mark}"externalId",name,street,city,state,zip\n${first}\n${second}\n${third}`],
-    ['a mark where a file without a header was joined', `${header}\n${first}\n${mark}${second}\r\n${third}`],
-    ['a mark before a quote', `${header}\r\n${first}\r\n${mark}"a2","Second",,Town,VA,\n${third}`],
-    ['marks on each file and on an empty line', `${mark}${header}\n${first}\n${mark}\n${mark}${second}\n${third}`],
-    ['Ctrl-Z at the end, as DOS joins files', `${header}\r\n${first}\r\n${second}\r\n${third}\r\n\u001a`],
-    [
-      'other orders of columns, and states in lower case',
-      'zip,state,city,street,name,externalId\n22030,va,Town,,First,a1\n,va,Town,,Second,a2\n,VA,Town,,Third,a3',
-    ],
-  ])('reads a CSV with %s', async (_, content) => {
-    expect(await importCemeteries(content)).toMatchObject({
-      ...{ faults: [], refusal: '', names: ['First', 'Second', 'Third'] },
+  test('reads a CSV with any order of columns, line ends, quotes, marks and blank lines, and the line of each row', async () => {
+    const end = fc.constantFrom('\r\n', '\n', '\r');
+    // A blank line is empty, has a mark of a joined file, commas of a spreadsheet, or Ctrl-Z as DOS ends a file.
+    const blanks = fc.array(fc.tuple(fc.constantFrom('', mark, ',,,,,', '  ', '\u001a'), end), { maxLength: 2 });
+    const layout = fc.record({ start: fc.constantFrom('', mark), isQuoted: fc.boolean(), end, blanks });
+    const text = fc.constantFrom('', ' a ', 'Šibenik', 'The "Old", Ground', 'a\r\n1', '1\r2\n3', 'zip', '’06101');
+    const fields = fc.array(text, { minLength: 5, maxLength: 5 }).map((all) => ['id', ...all]);
+    const files = fc.record({
+      names: fc.shuffledSubarray(cemeteriesImport.columns.columns.slice(), { minLength: 6 }),
+      before: blanks,
+      records: fc.array(fc.tuple(fields, layout), { minLength: 1, maxLength: 4 }),
+      headerLayout: layout,
+      // The text of a file is read in chunks of 64 KiB.
+      padding: fc.option(fc.integer({ min: 65_450, max: 65_540 }), { nil: 0 }),
+      hasEnd: fc.boolean(),
     });
-  });
-
-  test('reads CRLF and marks where the file is cut into chunks', async () => {
-    const start = `${header}\na0,${'x'.repeat(150)},,Town,VA,`;
-    for (let before = 65_530; before < 65_538; before += 1) {
-      const content = `${start}${' '.repeat(before - start.length)}\r\n${mark}${first}\r\n${second}`;
-      expect((await importCemeteries(content)).names.slice(1)).toEqual(['First', 'Second']);
-    }
-  });
-
-  test('keeps quotes, commas, non-ASCII letters and column names inside fields', async () => {
-    const content = `${header}\na1,"The ""Old"", Ground",1 Road,Šibenik,VA,\nname,city,state,zip,VA,\nzip,name,,city,VA,`;
-    expect((await importCemeteries(content)).names).toEqual(['The "Old", Ground', 'city', 'name']);
+    const path = join(temporaryFolder(), 'list.csv');
+    const property = fc.asyncProperty(files, async ({ names, before, records, headerLayout, padding, hasEnd }) => {
+      let content = before.flat().join('');
+      const expected = [[names, headerLayout] as const, ...records].map(
+        ([values, { start, isQuoted, end, blanks }], index) => {
+          const padded = index === 1 ? values.with(1, 'x'.repeat(padding)) : values;
+          const texts = padded.map((each) =>
+            isQuoted || /[",\r\n]/.test(each) ? `"${each.replaceAll('"', '""')}"` : each,
+          );
+          const line = content.replaceAll(mark, '').split(/\r\n|\r|\n/).length;
+          content += `${start}${texts.join(',')}${end}${blanks.flat().join('')}`;
+          return {
+            line,
+            values: Object.fromEntries(names.map((name, place) => [name, padded[place]])),
+            fault: undefined,
+          };
+        },
+      );
+      await Bun.write(path, hasEnd ? content : content.replace(/[\r\n]+$/, ''));
+      const file = await openSourceFile(path, cemeteriesImport.columns);
+      expect(await Array.fromAsync(file.rows())).toEqual(expected.slice(1));
+    });
+    await fc.assert(property, { numRuns: 100 });
   });
 
   test('reads a JSON array with a byte order mark, without street and zip', async () => {
@@ -99,6 +105,8 @@ describe('planning import cemeteries', () => {
   const json = JSON.stringify([{ ...town, externalId: 'a' }]);
   const joined = 'The file must hold one JSON array, and nothing after it.';
   const latin1 = (text: string) => Buffer.from(text, 'latin1');
+  const padding = 'x'.repeat(65_535 - header.length - 2);
+  const split = Buffer.concat([Buffer.from(`${header}\n${padding}\n\u{1f333}\nb\n`), Buffer.from([0xe9, 10])]);
   test.each<[string, string, string | Uint8Array, string]>([
     ['an unknown kind of file', 'list.xlsx', 'x', 'must be a .csv or a .json file'],
     ['nothing', 'list.csv', '', 'is empty'],
@@ -111,25 +119,19 @@ describe('planning import cemeteries', () => {
     ['an open quote', 'list.csv', `${header}\r\n${first}\na2,"Se,,Town,VA,\r\n`, 'CSV at line 3, column name: a quote'],
     ['a quote in a field', 'list.csv', `${header}\r\r${first}\ra2,Se,,To"wn,VA,\r`, 'line 4, column city: a quote'],
     [
-      'a bad quote after a CRLF in quotes',
+      'a quote after a CRLF in quotes',
       'list.csv',
       `${header}\n"a\r\n1",B,,T,VA,\r\na,,"a" b,`,
       'line 4, column street',
     ],
-    [
-      'Latin-1 and CR',
-      'list.csv',
-      latin1(`${header}\r${first}\rCaf\u00e9,Name,,T,VA,\r`),
-      'not UTF-8 text: see line 3.',
-    ],
+    ['Latin-1 and CR', 'list.csv', latin1(`${header}\r${first}\rCaf\u00e9,,,T,VA,\r`), 'not UTF-8 text: see line 3.'],
     ['Latin-1 far down', 'list.csv', latin1(`${header}\r\n${`${first}\n`.repeat(9000)}Caf\u00e9,`), 'see line 9002.'],
     ['Latin-1 before CRLF', 'list.csv', latin1(`${header}\n${first}\na2,Second,,T,VA,\u00e9\r\n`), 'see line 3.'],
-    ['Latin-1 at the end', 'list.csv', latin1(`${header}\n${first}\n\u00e9`), 'see line 3.'],
+    ['Latin-1 after a character that two chunks share', 'list.csv', split, 'The file is not UTF-8 text: see line 5.'],
     ['an object', 'list.json', '{"externalId":"a"}', 'one JSON array'],
     ['an empty array', 'list.json', '[]', 'has no rows'],
     ['a cut-off array', 'list.json', '[\n{"externalId":"a"', 'not well-formed JSON: see line 2'],
     ['broken JSON', 'list.json', '[\n\n{"externalId":}]', 'not well-formed JSON: see line 3'],
-    ['two arrays', 'list.json', `${json}${json}`, joined],
     ['two arrays on two lines', 'list.json', `${json}\r\n${json}`, joined],
     ['two arrays with a comma', 'list.json', `${json},${json}`, joined],
     ['two arrays with a mark', 'list.json', `${json}${mark}${json}`, joined],
@@ -139,40 +141,15 @@ describe('planning import cemeteries', () => {
     expect(names).toEqual([]);
   });
 
-  test('names the line of a byte that is not UTF-8 after a character that two chunks share', async () => {
-    const padding = 'x'.repeat(65_535 - header.length - 2);
-    const bytes = Buffer.concat([Buffer.from(`${header}\n${padding}\n\u{1f333}\nb\n`), Buffer.from([0xe9, 10])]);
-    expect((await importCemeteries(bytes)).refusal).toBe('The file is not UTF-8 text: see line 5.');
-  });
-
-  test.each([
-    ['CRLF and LF', `${header}\r\n${first}\nbad,,,,VA,\n`, 3],
-    ['CR alone', `${header}\r${first}\r\rbad,,,,VA,\r`, 4],
-    ['a CRLF in quotes', `${header}\n"a\r\n1",First,,Town,VA,\nbad,,,,VA,\r\n`, 4],
-    ['a CR and an LF in quotes', `${header}\r\n"a\r1\n2",First,,Town,VA,\r\nbad,,,,VA,`, 5],
-    ['blank lines of each kind', `\r\n\r${header}\n\n\r\n${first}\r\r\nbad,,,,VA,`, 8],
-    ['a joined mark', `${header}\r\n${first}\n${mark}${second}\r\nbad,,,,VA,`, 4],
-  ])('reports an error at its line after %s', async (_, content, line) => {
-    const { faults, names } = await importCemeteries(content);
-    expect(faults.filter((fault) => fault.includes('column name'))).toEqual([
-      expect.stringMatching(new RegExp(`^line ${line} \\(row \\d\\), column name: must have at least 1 character$`)),
-    ]);
-    expect(names).toEqual([]);
-  });
-
   const again = `line 3 (row 2), ${repeated}`;
+  const quotedHeader = `"${header.replaceAll(',', '","')}"`;
   const glued =
     'line 2 (row 1), the header of another file follows the row: two files were joined without a line break between them';
   test.each([
     ['a repeated header', `${header}\r\n${first}\r\n${header}\n${second}\n`, again],
     ['a header after a mark', `${header}\n${first}\n${mark}${header}\r\n${second}`, again],
-    [
-      'a quoted header after a mark',
-      `${header}\n${first}\n${mark}"${header.replaceAll(',', '","')}"\n${second}`,
-      again,
-    ],
+    ['a quoted header after a mark', `${header}\n${first}\n${mark}${quotedHeader}\n${second}`, again],
     ['a header in another order', `${header}\n${first}\nname,externalId,zip,state,city,street\n${second}`, again],
-    ['a header on the line of a row', `${header}\n${first}${header}\n${second}`, glued],
     ['a header with a mark on the line of a row', `${header}\n${first}${mark}${header}\n${second}`, glued],
   ])('rejects joined files with %s', async (_, content, fault) => {
     const { faults, names } = await importCemeteries(content);
@@ -181,17 +158,8 @@ describe('planning import cemeteries', () => {
   });
 
   test('reports every invalid CSV row by line and column and stores nothing', async () => {
-    const rows = [
-      first,
-      'a2,,,Town,XX,123',
-      'a3,"Two\nlines",,Town,VA,',
-      '',
-      'a4,Few,,Town',
-      'a5,Many,,Town,VA,,extra',
-      first,
-      `a6,${'x'.repeat(201)},,Town,VA,`,
-      '7',
-    ];
+    const incomplete = ['a2,,,Town,XX,123', 'a3,"Two\nlines",,Town,VA,', '', 'a4,Few,,Town', 'a5,Many,,Town,VA,,extra'];
+    const rows = [first, ...incomplete, first, `a6,${'x'.repeat(201)},,Town,VA,`, '7'];
     const { faults, refusal, names } = await importCemeteries([header, ...rows].join('\n'));
     expect(faults).toEqual([
       'line 3 (row 2), column name: must have at least 1 character',
@@ -230,10 +198,10 @@ describe('planning import cemeteries', () => {
   });
 
   test('stores all rows of a large file, or none when the last row is invalid', async () => {
-    const rows = Array.from({ length: 5_000 }, (_, index) => `id-${index},Cemetery ${index},,Town,VA,22030`).join('\n');
+    const rows = Array.from({ length: 2_500 }, (_, index) => `id-${index},Cemetery ${index},,Town,VA,22030`).join('\n');
     const bad = await importCemeteries(`${header}\n${rows}\nbad,,,,,\n`);
-    expect(bad).toMatchObject({ refusal: '1 of 5001 rows cannot be imported; nothing was stored.', names: [] });
-    expect((await importCemeteries(`${header}\n${rows}\n`)).counts).toEqual({ added: 5_000, changed: 0, unchanged: 0 });
+    expect(bad).toMatchObject({ refusal: '1 of 2501 rows cannot be imported; nothing was stored.', names: [] });
+    expect((await importCemeteries(`${header}\n${rows}\n`)).counts).toEqual({ added: 2_500, changed: 0, unchanged: 0 });
   });
 
   describe('with a ZIP code', () => {
@@ -242,38 +210,26 @@ describe('planning import cemeteries', () => {
       const rows = zips.map((zip, index) => `a${index},First,,Town,${state},"${zip}"`);
       return (await importCemeteries([header, ...rows].join('\n'))).faults;
     };
-    const everyRow = (count: number, fault: string) =>
-      Array.from({ length: count }, (_, index) => `line ${index + 2} (row ${index + 1}), column zip: ${fault}`);
-    const zero = 'begins with 0 in';
-    const plainHyphen = 'write a plain hyphen (-) after the fifth digit';
+    const dashes = ['22030–1234', '22030—1234', '22030\u20111234', '22030\u22121234', '22030 1234'];
+    const unknown = ['22030-', '220301', '22030-12', 'unknown', '２２０３０', '22030-1234-1', 'E+08', '.0', '-'];
 
-    test.each<[string[], string, string]>([
-      ...['AE', 'MA', 'ME', 'NH', 'NJ', 'RI', 'VT'].map((state): [string[], string, string] => [
-        ['6101'],
-        state,
-        `it ${zero} ${state}: write all 5 digits`,
-      ]),
-      ...['PR', 'VI'].map((state): [string[], string, string] => [
-        ['601'],
-        state,
-        `it begins with 00 in ${state}: write all 5 digits`,
-      ]),
-      [['6101', '6101-1234', '6101–1234'], 'ct', `it ${zero} CT: write all 5 digits`],
-      [['61011234'], 'CT', `it ${zero} CT: write all 9 digits, with a hyphen after the fifth`],
-      [['6011234'], 'PR', 'it begins with 00 in PR: write all 9 digits, with a hyphen after the fifth'],
-      [['6390', '1'], 'NY', 'a leading 0 may have been dropped: write all 5 digits'],
-      [['220301234'], 'VA', 'write a hyphen after the fifth digit'],
-      [['22030–1234', '22030—1234', '22030\u20111234', '22030\u22121234', '22030 1234'], 'VA', plainHyphen],
-      [['22030.0', '2.20301E+08'], 'VA', 'write it as text, without a decimal point or an exponent'],
-      [['6101.0'], 'CT', 'write it as text, without a decimal point or an exponent'],
-      [['’06101', "'06101", '=""06101""'], 'CT', 'write it without quotes, an apostrophe or an equals sign'],
-    ])('says what to write instead of %j in %s', async (zips, state, hint) => {
-      expect(await faultsOf(zips, state)).toEqual(everyRow(zips.length, `${rule}; ${hint}`));
-    });
-
-    test('states only the rule where the change is unknown', async () => {
-      const zips = ['22030-', '220301', '22030-12', 'unknown', '２２０３０', '22030-1234-1', 'E+08', '.0', '-'];
-      expect(await faultsOf(zips, 'VT')).toEqual(everyRow(zips.length, rule));
+    test.each<[states: string, zips: string[], hint: string]>([
+      ['AE MA ME NH NJ RI VT', ['6101'], '; it begins with 0 in STATE: write all 5 digits'],
+      ['PR VI', ['601'], '; it begins with 00 in STATE: write all 5 digits'],
+      ['ct', ['6101', '6101-1234', '6101–1234'], '; it begins with 0 in CT: write all 5 digits'],
+      ['CT', ['61011234'], '; it begins with 0 in CT: write all 9 digits, with a hyphen after the fifth'],
+      ['PR', ['6011234'], '; it begins with 00 in PR: write all 9 digits, with a hyphen after the fifth'],
+      ['NY', ['6390', '1'], '; a leading 0 may have been dropped: write all 5 digits'],
+      ['VA', ['220301234'], '; write a hyphen after the fifth digit'],
+      ['VA', dashes, '; write a plain hyphen (-) after the fifth digit'],
+      ['VA CT', ['22030.0', '2.20301E+08', '6101.0'], '; write it as text, without a decimal point or an exponent'],
+      ['CT', ['’06101', "'06101", '=""06101""'], '; write it without quotes, an apostrophe or an equals sign'],
+      ['VT', unknown, ''],
+    ])('states the rule, and what to write in %s instead of %j where that is known', async (states, zips, hint) => {
+      for (const state of states.split(' ')) {
+        const faults = zips.map((_, index) => `line ${index + 2} (row ${index + 1}), column zip: ${rule}${hint}`);
+        expect(await faultsOf(zips, state)).toEqual(faults.map((fault) => fault.replace('STATE', state)));
+      }
     });
 
     test('keeps a valid or empty one without the spaces around it', async () => {
@@ -376,21 +332,12 @@ describe('planning import activities', () => {
     await store.upsertStaff(team, now);
   });
 
-  test.each([
-    ['0', 0],
-    ['12', 1200],
-    ['1234.50', 123_450],
-    ['1234.5', 123_450],
-    ['0.07', 7],
-    ['-0.29', -29],
-    ['-0', 0],
-    ['0019.99', 1999],
-    ['10000000', 1_000_000_000],
-    ['-10000000.00', -1_000_000_000],
-    [' 4.35 ', 435],
-  ])('reads an amount of %j as %i cents', async (amount, cents) => {
-    expect(await importActivities([`a,c1,quote,${amount},${at}`])).toMatchObject({ refusal: '' });
-    expect(await storedActivities()).toMatchObject([{ amountCents: cents }]);
+  test('reads amounts as cents', async () => {
+    const plain = { '0': 0, '12': 1200, '10000000': 1_000_000_000, '1234.5': 123_450, '1234.50': 123_450, '0.07': 7 };
+    const others = { '-0.29': -29, '-0': 0, '-10000000.00': -1_000_000_000, '0019.99': 1999, ' 4.35 ': 435 };
+    const cents = { ...plain, ...others };
+    await importActivities(Object.keys(cents).map((amount, index) => `a${index + 10},c1,quote,${amount},${at}`));
+    expect((await storedActivities()).map(({ amountCents }) => amountCents)).toEqual(Object.values(cents));
   });
 
   test.each([
@@ -400,7 +347,7 @@ describe('planning import activities', () => {
     ['must lie between -10000000 and 10000000', ['10000000.01', '99999999999999999999']],
     [
       'must be a plain number such as -1234.50',
-      ['"1.234,50"', '"1234,50"', '1e3', '0x10', '$5', '+5', '.5', '5.', 'NaN', '--5'],
+      ['"1.234,50"', '"1234,50"', '1e3', '0x10', '$5', '+5', '.5', '5.', 'NaN'],
     ],
   ])('rejects an amount that %s: %j', async (reason, amounts) => {
     const { faults } = await importActivities(amounts.map((amount, index) => `a${index},c1,quote,${amount},${at}`));
@@ -432,19 +379,12 @@ describe('planning import activities', () => {
     expect((await storedActivities()).map((each) => new Date(each.occurredAt).toISOString())).toEqual([instant]);
   });
 
+  const local = ['2026-03-01T00:00:00', '03/01/2026', '2026-3-1', '1772323200000', '2026-03-01 00:00:00Z', ''];
+  const missing = ['2026-02-29', '2026-02-29T00:00:00Z', '2026-03-01T24:00:00Z', '2026-03-01T23:59:60Z'];
   test.each([
     [
       'be a date that exists as YYYY-MM-DD, or such a date-time with Z or an offset',
-      [
-        ...[
-          '2026-03-01T00:00:00',
-          '2026-02-29',
-          '2026-02-29T00:00:00Z',
-          '2026-03-01T24:00:00Z',
-          '2026-03-01T23:59:60Z',
-        ],
-        ...['03/01/2026', '2026-3-1', '1772323200000', '2026-03-01 00:00:00Z', '2026-03-01T00:00:00Z[UTC]', ''],
-      ],
+      [...local, ...missing, '2026-03-01T00:00:00Z[UTC]'],
     ],
     ['lie between 1970 and 2099', ['1066-10-14', '2206-03-01', '1969-12-31T23:59:59Z', '2100-01-01']],
   ])('rejects an occurredAt that does not %s: %j', async (rule, instants) => {
@@ -535,41 +475,25 @@ describe('planning import activities', () => {
     expect((await importActivities([`new,other,monthlyPlan,1,${at}`])).faults).toHaveLength(1);
   });
 
+  const newYork = ['2026-03-01', '2026-03-01T05:00:00Z', '2026-03-01T00:00:00-05:00', '2026-03-01T00:00:01Z'];
   test.each<[string, string[], { dayBefore: number; monthBefore: number } | undefined]>([
     ['America/New_York', [at, '2026-03-02T00:00:00.000Z', '2026-04-01T00:00Z'], { dayBefore: 3, monthBefore: 2 }],
-    [
-      'America/New_York',
-      ['2026-03-01T00:00:00+00:00', '2026-03-01T12:00:00Z', '2026-03-01'],
-      { dayBefore: 1, monthBefore: 1 },
-    ],
-    [
-      'America/Los_Angeles',
-      ['2026-01-01T00:00:00-05:00', '2026-01-02T00:00:00-05:00'],
-      { dayBefore: 2, monthBefore: 1 },
-    ],
+    ['America/New_York', ['2026-03-01T00:00:00+00:00', ...newYork], { dayBefore: 1, monthBefore: 1 }],
+    ['America/New_York', ['2026-01-01T00:00:00-04:00', '2026-01-02T00:00:00-04:00'], { dayBefore: 2, monthBefore: 1 }],
     ['UTC', ['2026-03-01T00:00:00+01:00', '2026-03-29T00:00:00+02:00'], { dayBefore: 2, monthBefore: 1 }],
     ['Pacific/Honolulu', [' 2026-12-01T00:00:00Z '], { dayBefore: 1, monthBefore: 1 }],
     ['Atlantic/Azores', ['2026-01-01T00:00:00Z', '2026-07-01T00:00:00Z'], { dayBefore: 1, monthBefore: 1 }],
-    ['UTC', [at, '2026-03-01'], undefined],
-    ['Asia/Tokyo', [at], undefined],
+    ['Asia/Tokyo', [at, '2026-03-01'], undefined],
     ['Europe/London', [at, '2026-07-01T00:00:00Z'], undefined],
-    [
-      'America/New_York',
-      ['2026-03-01', '2026-03-01T05:00:00Z', '2026-03-01T00:00:00-05:00', '2026-03-01T00:00:01Z'],
-      undefined,
-    ],
+    ['America/New_York', newYork, undefined],
   ])('counts dates that were exported as midnight of another time zone, in %s: %j', async (timeZone, dates, counts) => {
     const sold = { staffId: 'c1', kind: 'quote', amount: 1 };
     const rows = dates.map((occurredAt, index) => ({ externalId: `s${index}`, ...sold, occurredAt }));
-    const csv = [header, ...rows.map((row) => Object.values(row).join(','))].join('\n');
     const options = { timeZone, dryRun: true };
-    for (const { warnings } of [
-      await importContent(activitiesImport, db, { content: csv, ...options }),
-      await importJson(rows, options),
-    ]) {
-      expect(warnings.map((warning) => warning.counts)).toEqual(
-        counts === undefined ? [] : [{ rows: dates.length, ...counts }],
-      );
+    const content = [header, ...rows.map((row) => Object.values(row).join(','))].join('\n');
+    const expected = counts === undefined ? [] : [{ rows: dates.length, ...counts }];
+    for (const imported of [importContent(activitiesImport, db, { content, ...options }), importJson(rows, options)]) {
+      expect((await imported).warnings.map((warning) => warning.counts)).toEqual(expected);
     }
   });
 
