@@ -1,84 +1,82 @@
 /** Which database and settings a start or a command accepts. */
 import { describe, expect, test } from 'bun:test';
-import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { type CommandName, partsOf, settingsFor } from '../../src/cli/context';
 import { createProgram } from '../../src/cli/main';
-import { openDatabase } from '../../src/db/client';
+import { closeDatabase, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import * as lists from '../../src/db/schema/lists';
 import { demoCemeteries, demoStaff } from '../../src/modules/demo-data/store';
 import { findDemoTraces, seedDemo } from '../../src/seed';
 import { createCommandLine, refusalOf, runInProcess } from '../support/command';
 import { copyTemplate, earlierMigrations, keys } from '../support/database';
-import { createDeployment, openInProcess, productionSettings, refusedStart } from '../support/processes';
-import { temporaryFolder } from '../support/resources';
+import {
+  createDeployment,
+  createKilledDeployment,
+  openInProcess,
+  productionSettings,
+  refusedStart,
+} from '../support/processes';
+import { contentsOf, never, temporaryFolder } from '../support/resources';
 
 const development = { NODE_ENV: 'development' };
 const databaseIn = (path: string) => openDatabase({ url: `file:${path}`, timeoutMs: 5_000 });
 
 async function changeRows(path: string, ...statements: string[]) {
   const db = await databaseIn(path);
-  for (const statement of statements) await db.$client.execute(statement);
+  await db.$client.batch(statements, 'write');
   db.$client.close();
 }
 
 async function rowsIn(path: string) {
   const db = await databaseIn(path);
-  const count = async (table: string) => (await db.$client.execute(`SELECT count(*) FROM ${table}`)).rows[0]?.[0];
-  const rows = {
-    cemeteries: await count('cemeteries'),
-    staff: await count('staff'),
-    activities: await count('activities'),
-    ...(await findDemoTraces(db)),
-  };
+  const [cemeteries, staff, activities] = await Promise.all([
+    db.$count(lists.cemeteries),
+    db.$count(lists.staff),
+    db.$count(lists.activities),
+  ]);
+  const rows = { cemeteries, staff, activities, ...(await findDemoTraces(db)) };
   db.$client.close();
   return rows;
 }
-
-/** The names, bytes and times of the files in a folder. */
-const contentsOf = (folder: string) =>
-  readdirSync(folder)
-    .sort()
-    .map((name) => [name, Bun.hash(readFileSync(join(folder, name))).toString(), statSync(join(folder, name)).mtimeMs]);
 
 describe('demo data', () => {
   const none = { cemeteries: 0, staff: 0, activities: 0, hasRows: false, isMarked: false };
   const marked = { cemeteries: 12, staff: 5, hasRows: true, isMarked: true };
 
-  test('never enters a database without a mark, also in development', async () => {
-    const { planning, write, databasePath, settings } = await createDeployment(development);
+  test('never enters a database without a mark, with an error for SEED_DEMO=true', async () => {
+    const { planning, write, databasePath, settings, cwd } = await createDeployment(development);
     await write('staff.json', JSON.stringify([{ ...demoStaff[0], id: 'own' }]));
-    for (const args of [['migrate'], ['seed'], ['import', 'staff', 'staff.json']]) {
-      expect(await planning(...args)).toMatchObject({ exitCode: 0 });
+    for (const args of ['migrate', 'seed', 'import staff staff.json']) {
+      expect(await planning(...args.split(' '))).toMatchObject({ exitCode: 0 });
     }
     await (await openInProcess(settings)).stop();
-    expect(await rowsIn(databasePath)).toEqual({ ...none, staff: 1 });
-  });
-
-  test('causes an error with SEED_DEMO=true in a database without a mark', async () => {
-    const { planning, databasePath } = await createDeployment({ ...development, SEED_DEMO: 'true' });
     for (const command of ['migrate', 'seed']) {
-      const { exitCode, stderr } = await planning(command);
+      const { exitCode, stderr } = await runInProcess({ env: { ...settings, SEED_DEMO: 'true' }, cwd }, [command]);
       expect({ command, exitCode }).toEqual({ command, exitCode: 1 });
       expect(stderr).toContain('this database was not created for development');
     }
-    expect(await rowsIn(databasePath)).toEqual(none);
+    expect(await rowsIn(databasePath)).toEqual({ ...none, staff: 1 });
   });
 
-  test('enters a database that a development start, or a command with SEED_DEMO=true, creates', async () => {
-    const started = await createDeployment(development, { isEmpty: true });
-    await (await openInProcess(started.settings)).stop();
-    expect(await rowsIn(started.databasePath)).toMatchObject(marked);
-    const migrated = await createDeployment({ ...development, SEED_DEMO: 'true' }, { isEmpty: true });
-    expect((await migrated.planning('migrate')).exitCode).toBe(0);
-    expect(await rowsIn(migrated.databasePath)).toMatchObject(marked);
+  test('enters a database that a command with SEED_DEMO=true creates', async () => {
+    const { planning, databasePath } = await createDeployment({ ...development, SEED_DEMO: 'true' }, { isEmpty: true });
+    expect((await planning('migrate')).exitCode).toBe(0);
+    expect(await rowsIn(databasePath)).toMatchObject(marked);
   });
 
-  test('appears in a production start and in doctor, and disappears with demo remove', async () => {
+  test('of a start in development appears in a production start and in doctor, until demo remove', async () => {
     const { start, planning, databasePath, settings } = await createDeployment({}, { isEmpty: true });
-    await (await openInProcess({ ...settings, ...development })).stop();
+    for (const isNew of [true, false]) {
+      const service = await openInProcess({ ...settings, ...development });
+      await service.stop();
+      const lines = service.logLines().filter(({ msg }) => msg === 'a new database is created');
+      expect(lines).toMatchObject(isNew ? [{ level: 'warn', database: databasePath }] : []);
+    }
+    expect(await rowsIn(databasePath)).toMatchObject(marked);
     const service = await start();
     expect(service.logLines().map(({ level, msg }) => `${level} ${msg}`)).toContain(
       'warn development created this database: run planning doctor',
@@ -91,8 +89,8 @@ describe('demo data', () => {
       /^failed +demo data +the database is marked for development, and has 12 demo cemeteries, 5 demo staff, \d+ demo activities: run `bun planning demo remove`$/m,
     );
     const before = await rowsIn(databasePath);
-    const dryRun = await planning('demo', 'remove', '--dry-run');
-    expect(dryRun.stdout).toContain(`${databasePath} has 12 demo cemeteries, 5 demo staff,`);
+    const { stdout } = await planning('demo', 'remove', '--dry-run');
+    expect(stdout).toContain(`${databasePath} has 12 demo cemeteries, 5 demo staff,`);
     expect((await planning('demo', 'remove')).stderr).toContain('Nothing was removed');
     expect(await rowsIn(databasePath)).toEqual(before);
     expect((await planning('demo', 'remove', '--yes')).stdout).toContain('no longer marked for development');
@@ -175,16 +173,6 @@ describe('a start without a database', () => {
       expect((await planning('migrate')).stdout).toContain(created);
     },
   );
-
-  test('creates one in development, and logs its path', async () => {
-    const { settings, databasePath: database } = await createDeployment(development, { isEmpty: true });
-    for (const isNew of [true, false]) {
-      const service = await openInProcess(settings);
-      await service.stop();
-      const lines = service.logLines().filter(({ msg }) => msg === 'a new database is created');
-      expect(lines).toMatchObject(isNew ? [{ level: 'warn', database }] : []);
-    }
-  });
 });
 
 describe('a start with the wrong key', () => {
@@ -194,37 +182,21 @@ describe('a start with the wrong key', () => {
     ['another key', encrypted, { DATABASE_ENCRYPTION_KEY: keys.wrong }, 'DATABASE_ENCRYPTION_KEY does not open it'],
     ['no key', encrypted, {}, 'encrypted, and DATABASE_ENCRYPTION_KEY is not set'],
     ['a key for a plain file', {}, encrypted, 'not encrypted, but DATABASE_ENCRYPTION_KEY is set'],
-  ])(
-    'names the setting, as each command does, and loses no save of a killed service: %s',
-    async (_, key, other, reason) => {
-      const running = await createDeployment(key);
-      const service = await running.start();
-      const saved = await service.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'ada', body: { careCosts: 7 } });
-      expect(saved.status).toBe(200);
-      const { planning, databaseUrl, databasePath, cwd } = await createDeployment(key, { isEmpty: true });
-      mkdirSync(join(cwd, 'data'));
-      // The files as a killed service leaves them.
-      for (const suffix of ['', '-wal']) copyFileSync(`${running.databasePath}${suffix}`, `${databasePath}${suffix}`);
-      await service.stop();
-      const elsewhere = await createDeployment({ ...other, DATABASE_URL: databaseUrl }, { isEmpty: true });
-      expect(await elsewhere.refusedStart()).toContain(reason);
-      for (const args of [['user', 'show', 'ada'], ['backup', 'b.db'], ['doctor'], ['migrate'], ['seed']]) {
-        const ended = await elsewhere.planning(...args);
-        expect({ args, exitCode: ended.exitCode }).toEqual({ args, exitCode: 1 });
-        expect(ended.stderr + ended.stdout).toContain(reason);
-      }
-      expect(existsSync(join(elsewhere.cwd, 'b.db'))).toBeFalse();
-      const shown = await planning('user', 'export', 'ada');
-      expect(shown).toMatchObject({ exitCode: 0, stdout: expect.stringContaining('"careCosts": 7') });
-    },
-  );
-
-  test.each(['', 'a short canary'])('names an empty or short key without its value: %j', async (key) => {
-    const message = await refusedStart({ DATABASE_ENCRYPTION_KEY: key });
-    expect(message).toStartWith(
-      'These settings cannot be used:\n  DATABASE_ENCRYPTION_KEY must be at least 32 characters\nThe mode is ',
-    );
-    expect(message).not.toContain('canary');
+  ])('names the setting, as commands do, and loses no save of a killed service: %s', async (_, key, other, reason) => {
+    const { planning, databaseUrl, history } = await createKilledDeployment(key);
+    const elsewhere = await createDeployment({ ...other, DATABASE_URL: databaseUrl }, { isEmpty: true });
+    expect(await elsewhere.refusedStart()).toContain(reason);
+    for (const command of ['user show ada', 'backup b.db', 'doctor', 'migrate', 'seed']) {
+      const ended = await elsewhere.planning(...command.split(' '));
+      expect({ command, exitCode: ended.exitCode }).toEqual({ command, exitCode: 1 });
+      expect(ended.stderr + ended.stdout).toContain(reason);
+    }
+    expect(existsSync(join(elsewhere.cwd, 'b.db'))).toBeFalse();
+    const { careCosts } = history.acknowledged.findLast(({ userId }) => userId === 'ada') ?? never();
+    const shown = await planning('user', 'export', 'ada');
+    expect(shown).toMatchObject({ exitCode: 0, stdout: expect.stringContaining(`"careCosts": ${careCosts}`) });
+    const state = key === encrypted ? 'it is encrypted' : 'it is not encrypted';
+    expect((await planning('doctor')).stdout).toContain(`; ${state}`);
   });
 });
 
@@ -260,8 +232,7 @@ describe('a start that cannot listen', () => {
     const older = join(temporaryFolder(), 'planning.db');
     const db = await databaseIn(older);
     await migrateDatabase(db, await earlierMigrations(5));
-    await db.$client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
-    db.$client.close();
+    await closeDatabase(db);
     copyFileSync(older, path);
     return { folder, DATABASE_URL: `file:${path}`, before: contentsOf(folder) };
   }

@@ -62,10 +62,10 @@ const Finding = v.object({ check: v.string(), result: v.string(), detail: v.stri
 
 /** Runs `planning doctor` and returns its findings. */
 export async function diagnose({ planning }: Pick<CommandLine, 'planning'>, ...options: string[]) {
-  const { exitCode, stdout } = await planning('doctor', '--json', ...options);
+  const { exitCode, stdout, stderr } = await planning('doctor', '--json', ...options);
   const { findings } = v.parse(v.object({ findings: v.array(Finding) }), JSON.parse(stdout));
   const findingOf = (check: string) => findings.find((each) => each.check === check);
-  return { exitCode, findings, findingOf };
+  return { exitCode, stderr, findings, findingOf };
 }
 
 /** Creates a context without a terminal, and collects what a command writes. */
