@@ -1,19 +1,6 @@
 import { Database as SqliteFile } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import {
-  copyFileSync,
-  existsSync,
-  linkSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import * as fs from 'node:fs';
 import { join } from 'node:path';
 import Connection from 'libsql';
 import { examineCopy, UnusableFileError } from '../../src/db/backup';
@@ -22,7 +9,7 @@ import { encryptionOption } from '../../src/db/database-file';
 import { migrateDatabase } from '../../src/db/migrate';
 import { knownSchemas } from '../../src/db/schema-check';
 import { createCommandLine, refusalOf } from '../support/command';
-import { earlierMigrations, filesWith, keys } from '../support/database';
+import { copyTemplate, earlierMigrations, filesWith, keys } from '../support/database';
 import { productionSettings, startInProcess } from '../support/processes';
 import { temporaryFolder } from '../support/resources';
 
@@ -39,9 +26,10 @@ async function setUp(environment: Record<string, string> = {}) {
     ...line,
     database,
     backup: join(line.cwd, 'backup.db'),
-    dataNames: () => readdirSync(join(line.cwd, 'data')).sort(),
+    dataNames: () => fs.readdirSync(join(line.cwd, 'data')).sort(),
     kept: (kind: 'restore' | 'migration') =>
-      readdirSync(join(line.cwd, 'data'))
+      fs
+        .readdirSync(join(line.cwd, 'data'))
         .filter((name) => name.includes(`.before-${kind}-`))
         .map((name) => join(line.cwd, 'data', name)),
     /** Runs a command with other settings on the same database. */
@@ -70,7 +58,7 @@ function contentOf(path: string): Record<string, unknown[]> {
 }
 
 const usersIn = (path: string) => (contentOf(path).users ?? []).map((row) => Object.values(row ?? {})[0]);
-const modeOf = (path: string) => statSync(path).mode & 0o777;
+const modeOf = (path: string) => fs.statSync(path).mode & 0o777;
 
 describe('planning backup', () => {
   test('writes all commits, and restores to equal content elsewhere', async () => {
@@ -80,7 +68,7 @@ describe('planning backup', () => {
     expect({ exitCode, stderr }).toEqual(done);
     expect(JSON.parse(stdout)).toEqual({
       file: line.backup,
-      bytes: statSync(line.backup).size,
+      bytes: fs.statSync(line.backup).size,
       persons: 2,
       schema,
       startedAt: expect.stringMatching(/^\d{4}-.*Z$/),
@@ -88,7 +76,7 @@ describe('planning backup', () => {
     });
     expect(contentOf(line.backup)).toEqual(contentOf(line.database));
     expect(modeOf(line.backup)).toBe(0o600);
-    expect(readdirSync(line.cwd).sort()).toEqual(['backup.db', 'data']);
+    expect(fs.readdirSync(line.cwd).sort()).toEqual(['backup.db', 'data']);
 
     const folder = join(temporaryFolder(), 'new');
     const restored = await line.withSettings({ DATABASE_URL: `file:${folder}/planning.db` }, 'restore', line.backup);
@@ -96,7 +84,7 @@ describe('planning backup', () => {
     expect(restored).toEqual({ ...done, stdout: message });
     expect(contentOf(`${folder}/planning.db`)).toEqual(contentOf(line.backup));
     expect(modeOf(`${folder}/planning.db`)).toBe(0o600);
-    expect(readdirSync(folder)).toEqual(['planning.db']);
+    expect(fs.readdirSync(folder)).toEqual(['planning.db']);
   });
 
   test('does not wait for an open write transaction and excludes its rows', async () => {
@@ -116,13 +104,13 @@ describe('planning backup', () => {
     await line.write('backup.db', 'something else');
     const taken = `${line.backup} exists already: name a new file, or use --replace.`;
     expect(await line.refusal('backup', line.backup)).toBe(taken);
-    expect(readFileSync(line.backup, 'utf8')).toBe('something else');
-    symlinkSync(line.database, join(line.cwd, 'link.db'));
-    symlinkSync(join(line.cwd, 'data'), join(line.cwd, 'folder'));
-    linkSync(line.database, join(line.cwd, 'hard.db'));
+    expect(fs.readFileSync(line.backup, 'utf8')).toBe('something else');
+    fs.symlinkSync(line.database, join(line.cwd, 'link.db'));
+    fs.symlinkSync(join(line.cwd, 'data'), join(line.cwd, 'folder'));
+    fs.linkSync(line.database, join(line.cwd, 'hard.db'));
     await line.write('other.db-wal', 'of a database that is gone');
-    mkdirSync(join(line.cwd, 'a-folder'));
-    const before = readFileSync(line.database);
+    fs.mkdirSync(join(line.cwd, 'a-folder'));
+    const before = fs.readFileSync(line.database);
     const itself = 'belongs to the database itself: name another file.';
     for (const [name, message] of [
       ['data/planning.db', itself],
@@ -138,7 +126,7 @@ describe('planning backup', () => {
     ] as const) {
       expect(await line.refusal('backup', join(line.cwd, name), '--replace')).toEndWith(message);
     }
-    expect(readFileSync(line.database)).toEqual(before);
+    expect(fs.readFileSync(line.database)).toEqual(before);
     expect(line.dataNames()).toEqual(['planning.db']);
     expect(await line.planning('backup', 'backup.db', '--replace')).toMatchObject({
       exitCode: 0,
@@ -150,20 +138,11 @@ describe('planning backup', () => {
     expect(modeOf(line.backup)).toBe(0o600);
   });
 
-  test('copies a newer schema that this build can read, which can be restored', async () => {
-    const line = await setUp();
-    const later = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2})`;
-    change(line.database, later, person('ada'));
-    expect(await line.planning('backup', 'backup.db')).toMatchObject(done);
-    expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject(done);
-    expect(usersIn(line.database)).toEqual(['ada']);
-  });
-
   test('fails for a file that is not a database of this service', async () => {
     const [folder, elsewhere] = [temporaryFolder(), temporaryFolder()];
     const [foreign, text] = [join(elsewhere, 'foreign.db'), join(elsewhere, 'text.db')];
     change(foreign, 'CREATE TABLE users (id)');
-    writeFileSync(text, 'This is no database. '.repeat(100));
+    fs.writeFileSync(text, 'This is no database. '.repeat(100));
     const cases: [string, string | RegExp][] = [
       ['http://user:secret@127.0.0.1:1', /^http:\/\/127\.0\.0\.1:1 cannot be read \(\w+\)\.$/],
       [
@@ -175,21 +154,21 @@ describe('planning backup', () => {
     ];
     for (const [url, message] of cases) {
       expect(await refusalOf({ DATABASE_URL: url }, 'backup', join(folder, 'backup.db'))).toMatch(message);
-      expect(readdirSync(folder)).toEqual([]);
+      expect(fs.readdirSync(folder)).toEqual([]);
     }
   });
 });
 
 describe('planning restore', () => {
-  test('restores the kept previous database, and a backup with an older schema', async () => {
+  test('restores the kept previous database, and a backup with an older schema or a newer one that this build can read', async () => {
     const line = await setUp();
     change(line.database, person('first'));
-    copyFileSync(line.database, line.backup);
+    fs.copyFileSync(line.database, line.backup);
     const [older, newest] = knownSchemas.slice(-2);
     const forget = `DELETE FROM __drizzle_migrations WHERE created_at = ${newest?.createdAt}`;
     // Another tool may leave a backup in WAL mode.
     change(line.backup, forget, person('second'), 'PRAGMA journal_mode = WAL');
-    const source = readFileSync(line.backup);
+    const source = fs.readFileSync(line.backup);
     expect(source[18]).toBe(2);
     const unasked = 'Nothing was restored: use --yes where there is no terminal.';
     expect(await line.refusal('restore', line.backup)).toBe(unasked);
@@ -199,7 +178,7 @@ describe('planning restore', () => {
       `${line.database} is restored: 2 persons, schema ${older?.name}.\nThe previous database is kept in ${kept}.\n`,
     );
     expect(usersIn(line.database)).toEqual(['first', 'second']);
-    expect(readFileSync(line.backup)).toEqual(source);
+    expect(fs.readFileSync(line.backup)).toEqual(source);
     const again = await line.planning('restore', kept, '--yes', '--json');
     expect(JSON.parse(again.stdout)).toEqual({
       ...{ database: line.database, persons: 1, schema },
@@ -207,27 +186,32 @@ describe('planning restore', () => {
     });
     expect(usersIn(line.database)).toEqual(['first']);
     expect(modeOf(line.database)).toBe(0o600);
+    const later = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${Date.now() * 2})`;
+    change(line.database, later, person('of a newer build'));
+    expect(await line.planning('backup', 'newer.db')).toMatchObject(done);
+    expect(await line.planning('restore', 'newer.db', '--yes')).toMatchObject(done);
+    expect(usersIn(line.database)).toEqual(['first', 'of a newer build']);
   });
 
   test('rejects a damaged or foreign file and leaves the database unchanged', async () => {
     const line = await setUp();
     change(line.database, person('ada'), 'PRAGMA journal_mode = DELETE');
-    const before = readFileSync(line.database);
+    const before = fs.readFileSync(line.database);
     const make = (name: string, work: (path: string) => void) => {
       const path = join(line.cwd, name);
-      copyFileSync(line.database, path);
+      fs.copyFileSync(line.database, path);
       work(path);
       return path;
     };
-    const lastPage = (path: string) => statSync(path).size - 4096;
+    const lastPage = (path: string) => fs.statSync(path).size - 4096;
     const foreign = join(line.cwd, 'foreign.db');
     change(foreign, 'CREATE TABLE users (id)');
     const nowhere = join(line.cwd, 'nowhere.db');
-    const withLog = make('with-log.db', (path) => writeFileSync(`${path}-wal`, 'frames'));
-    const text = make('text.db', (path) => writeFileSync(path, 'no database '.repeat(1000)));
+    const withLog = make('with-log.db', (path) => fs.writeFileSync(`${path}-wal`, 'frames'));
+    const text = make('text.db', (path) => fs.writeFileSync(path, 'no database '.repeat(1000)));
     // Damages the header of an index page, which a plain read does not detect.
     const flipped = make('flipped.db', (path) => {
-      writeFileSync(path, readFileSync(path).fill(0xff, lastPage(path), lastPage(path) + 8));
+      fs.writeFileSync(path, fs.readFileSync(path).fill(0xff, lastPage(path), lastPage(path) + 8));
     });
     const far = Date.now() * 2;
     const later = `INSERT INTO __drizzle_migrations (hash, created_at) VALUES ('later', ${far})`;
@@ -241,11 +225,11 @@ describe('planning restore', () => {
       [line.database, `${line.database} is the database itself.`],
       [withLog, `${withLog}-wal exists, so ${withLog} alone is incomplete`],
       [text, `${text} is encrypted, but DATABASE_ENCRYPTION_KEY is not set; or it is not a database.`],
-      [make('empty.db', (path) => writeFileSync(path, '')), isForeign],
+      [make('empty.db', (path) => fs.writeFileSync(path, '')), isForeign],
       [foreign, isForeign],
       [make('other-build.db', (path) => change(path, otherBuild)), isForeign],
-      [make('short.db', (path) => truncateSync(path, lastPage(path))), 'short.db is damaged or incomplete.'],
-      [make('stub.db', (path) => truncateSync(path, 5000)), 'stub.db is damaged or incomplete.'],
+      [make('short.db', (path) => fs.truncateSync(path, lastPage(path))), 'short.db is damaged or incomplete.'],
+      [make('stub.db', (path) => fs.truncateSync(path, 5000)), 'stub.db is damaged or incomplete.'],
       [flipped, 'flipped.db is damaged or incomplete.'],
       [make('newer.db', (path) => change(path, `${later}; ${unreadable}`)), isNewer],
       [make('unreadable.db', (path) => change(path, unreadable)), isNewer],
@@ -253,25 +237,54 @@ describe('planning restore', () => {
       expect(await line.refusal('restore', file, '--yes')).toContain(message);
       expect(line.dataNames()).toEqual(['planning.db']);
     }
-    expect(readFileSync(line.database)).toEqual(before);
+    expect(fs.readFileSync(line.database)).toEqual(before);
     const elsewhere = { DATABASE_URL: 'http://127.0.0.1:1' };
     expect(await refusalOf(elsewhere, 'restore', line.database, '--yes')).toMatch(
       /^http:\/\/127\.0\.0\.1:1 cannot be written \(\w+\)\.$/,
     );
   });
 
+  test('restores an encrypted backup with its key alone, and none with a damaged page', async () => {
+    const encrypted = { DATABASE_ENCRYPTION_KEY: oldKey };
+    const line = await setUp(encrypted);
+    const backup = join(line.cwd, "it's 100% a?key=x#1 &.db");
+    expect(await line.planning('backup', backup)).toMatchObject(done);
+    const plain = join(line.cwd, 'plain.db');
+    await copyTemplate(plain);
+    const bytes = fs.readFileSync(backup);
+    const damaged = [1, 2, 5].map((page): [object, string, string] => {
+      const path = join(line.cwd, `damaged-${page}.db`);
+      // The first block of a page holds its type and fill level.
+      fs.writeFileSync(path, bytes.with(4096 * page, (bytes[4096 * page] ?? 0) ^ 1));
+      return [encrypted, path, 'is damaged or incomplete.'];
+    });
+    const target = join(temporaryFolder(), 'planning.db');
+    for (const [key, file, message] of [
+      [{ DATABASE_ENCRYPTION_KEY: newKey }, backup, 'is encrypted with another key, or is not a database'],
+      [{}, backup, 'is encrypted, but DATABASE_ENCRYPTION_KEY is not set'],
+      [encrypted, plain, 'is not encrypted'],
+      ...damaged,
+    ] as const) {
+      expect(await refusalOf({ DATABASE_URL: `file:${target}`, ...key }, 'restore', file, '--yes')).toContain(message);
+      expect(fs.existsSync(target)).toBeFalse();
+    }
+    const restored = await refusalOf({ DATABASE_URL: `file:${target}`, ...encrypted }, 'restore', backup, '--yes');
+    expect(restored).toBe('the command succeeded');
+    expect(await examineCopy(target, oldKey)).toEqual({ persons: 0, schema: schema ?? '' });
+  });
+
   test('fails when a WAL without its database or an unreadable database is in place', async () => {
     const line = await setUp();
-    renameSync(line.database, line.backup);
-    writeFileSync(`${line.database}-wal`, 'of a database that is gone');
+    fs.renameSync(line.database, line.backup);
+    fs.writeFileSync(`${line.database}-wal`, 'of a database that is gone');
     expect(await line.refusal('restore', line.backup, '--yes')).toBe(
       `The WAL ${line.database}-wal belongs to a database file that is missing: put the file back beside its WAL, or move the WAL away to restore without the saves that only the WAL contains.`,
     );
-    rmSync(`${line.database}-wal`);
-    writeFileSync(line.database, 'no database '.repeat(1000));
+    fs.rmSync(`${line.database}-wal`);
+    fs.writeFileSync(line.database, 'no database '.repeat(1000));
     expect(await line.refusal('restore', line.backup, '--yes')).toMatch(/cannot be read \(SQLITE_NOTADB\)/);
     expect(line.dataNames()).toEqual(['planning.db']);
-    expect(readFileSync(line.database, 'utf8')).toStartWith('no database');
+    expect(fs.readFileSync(line.database, 'utf8')).toStartWith('no database');
   });
 });
 
@@ -347,7 +360,7 @@ describe('planning rekey', () => {
 
   test('rejects invalid keys and options without printing keys and changes nothing', async () => {
     const line = await setUpWithKey(oldKey);
-    const before = readFileSync(line.database);
+    const before = fs.readFileSync(line.database);
     const short = 'NEW_DATABASE_ENCRYPTION_KEY must be at least 32 characters';
     const cases: [Record<string, string>, string[], string][] = [
       [{}, [], 'There is no new key'],
@@ -365,7 +378,7 @@ describe('planning rekey', () => {
       expect({ exitCode, stderr }).toEqual({ exitCode: 1, stderr: expect.stringContaining(reason) });
       expect(stderr).not.toMatch(/horse|canary/);
     }
-    expect(readFileSync(line.database)).toEqual(before);
+    expect(fs.readFileSync(line.database)).toEqual(before);
     expect(line.dataNames()).toEqual(['planning.db']);
   });
 
@@ -395,7 +408,7 @@ describe('planning rekey', () => {
     const stderr = expect.stringContaining('move the file away');
     expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject({ exitCode: 1, stderr });
     expect(await openedBy(line.database)).toBe('new');
-    rmSync(line.database);
+    fs.rmSync(line.database);
     expect(await line.planning('restore', 'backup.db', '--yes')).toMatchObject(done);
     expect(await line.rekey(next, '--yes')).toMatchObject(done);
     expect(await openedBy(line.database)).toBe('new');
@@ -406,7 +419,7 @@ describe('planning migrate', () => {
   /** A database of an earlier build with one user. */
   async function setUpEarlier(environment: Record<string, string> = {}) {
     const line = await setUp(environment);
-    rmSync(line.database);
+    fs.rmSync(line.database);
     const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
     await migrateDatabase(db, await earlierMigrations(11));
     await db.$client.execute(person('ada'));
@@ -420,9 +433,7 @@ describe('planning migrate', () => {
       const first = /^The backup is in \S+planning\.db\.before-migration-\S+Z\.\nApplied /;
       expect(await line.planning('migrate')).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(first) });
       expect((await line.planning('migrate')).stdout).toContain('Nothing to do');
-    } else {
-      expect(await (await startInProcess({ DATABASE_URL: line.databaseUrl })).stop()).toBe(0);
-    }
+    } else expect(await (await startInProcess({ DATABASE_URL: line.databaseUrl })).stop()).toBe(0);
     const [backup = '', ...more] = line.kept('migration');
     expect(more).toEqual([]);
     expect(modeOf(backup)).toBe(0o600);
@@ -449,9 +460,9 @@ describe('planning migrate', () => {
     const setting = await setUpEarlier({ DATABASE_MIGRATION_BACKUP: 'false' });
     expect(await setting.planning('migrate')).toMatchObject({ exitCode: 0 });
     const fresh = await setUp();
-    rmSync(fresh.database);
+    fs.rmSync(fresh.database);
     expect(await fresh.planning('migrate')).toMatchObject({ exitCode: 0 });
-    expect(existsSync(fresh.database)).toBeTrue();
+    expect(fs.existsSync(fresh.database)).toBeTrue();
     expect([flag, setting, fresh].flatMap((line) => line.kept('migration'))).toEqual([]);
   });
 });

@@ -1,18 +1,6 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import {
-  copyFileSync,
-  existsSync,
-  readFileSync,
-  readlinkSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { Glob } from 'bun';
 import Connection from 'libsql';
@@ -31,7 +19,7 @@ const source = join(import.meta.dirname, '../../src');
 const disk = mountSmallDisk(8);
 const hasSqlite = Bun.which('sqlite3') !== null;
 
-const sizeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+const sizeOf = (path: string) => fs.statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 const failureOf = (failing: Promise<unknown> | undefined) =>
   failing?.then(
     () => undefined,
@@ -146,8 +134,8 @@ describe('the sync of the WAL', () => {
       'the WAL of the target of a link, not a file beside the link',
       (file: string) => {
         const link = join(temporaryFolder(), 'link.db');
-        symlinkSync(file, link);
-        symlinkSync('/dev/null', `${link}-wal`);
+        fs.symlinkSync(file, link);
+        fs.symlinkSync('/dev/null', `${link}-wal`);
         return link;
       },
     ],
@@ -155,7 +143,7 @@ describe('the sync of the WAL', () => {
     const { client, file, syncs } = await openWithSyncs({ pathOf });
     const writing = client.execute(put('a'));
     await until(() => syncs.length === 1);
-    expect(readlinkSync(`/proc/self/fd/${syncs[0]?.descriptor}`)).toBe(`${realpathSync(file)}-wal`);
+    expect(fs.readlinkSync(`/proc/self/fd/${syncs[0]?.descriptor}`)).toBe(`${fs.realpathSync(file)}-wal`);
     syncs[0]?.end();
     await writing;
   });
@@ -251,7 +239,7 @@ describe('a checkpoint', () => {
         await Bun.sleep(20);
         Bun.gc(true);
       }
-      expect(existsSync(`${path}-wal`)).toBeTrue();
+      expect(fs.existsSync(`${path}-wal`)).toBeTrue();
       await fill(db, 1);
       expect([losses, checkpoints]).toEqual([[], ['SQLITE_FULL']]);
       await db.$client.checkpoint?.();
@@ -276,7 +264,7 @@ describe('a checkpoint', () => {
       expect.objectContaining({ ...warning, msg: expect.stringContaining(keepLog) }),
     );
     const copy = join(temporaryFolder(), 'copy.db');
-    copyFileSync(databasePath, copy);
+    fs.copyFileSync(databasePath, copy);
     // A checkpoint stops where the oldest reader began.
     expect(history.faultsOf(copy)).not.toEqual([]);
     const seeded = await deployment.planning('seed');
@@ -285,7 +273,7 @@ describe('a checkpoint', () => {
     reader.close();
     const again = await deployment.planning('seed');
     expect(again).toMatchObject({ exitCode: 0, stderr: expect.not.stringContaining(keepLog) });
-    copyFileSync(databasePath, copy);
+    fs.copyFileSync(databasePath, copy);
     expect(history.faultsOf(copy)).toEqual([]);
   });
 });
@@ -354,8 +342,8 @@ type Code = keyof typeof reasons;
 
 /** Gives the WAL another salt, as a restart by another program does. */
 function saltWal(path: string): void {
-  const bytes = readFileSync(`${path}-wal`);
-  writeFileSync(`${path}-wal`, bytes.fill(0, 16, 24));
+  const bytes = fs.readFileSync(`${path}-wal`);
+  fs.writeFileSync(`${path}-wal`, bytes.fill(0, 16, 24));
 }
 
 type Deployment = Awaited<ReturnType<typeof createDeployment>>;
@@ -383,7 +371,7 @@ const rescuedLine = ({ logLines }: Started) => logLines().find(({ rescued }) => 
 async function startWithSaves(environment: Record<string, string> = {}) {
   const deployment = await createDeployment(environment);
   const { databasePath: path } = deployment;
-  copyFileSync(path, `${path}.older`);
+  fs.copyFileSync(path, `${path}.older`);
   const service = await deployment.start();
   const history = createSaveHistory();
   await saveMany(service.call, history, 8);
@@ -392,15 +380,15 @@ async function startWithSaves(environment: Record<string, string> = {}) {
 
 describe('a running service', () => {
   test.each<[what: string, code: Code, harm: (path: string) => void]>([
-    ['the file is removed', 'FILE_REMOVED', rmSync],
-    ['another file replaces it', 'FILE_REPLACED', (path) => renameSync(`${path}.older`, path)],
-    ['the WAL is removed', 'WAL_REMOVED', (path) => rmSync(`${path}-wal`)],
-    ['the WAL is moved', 'WAL_REMOVED', (path) => renameSync(`${path}-wal`, `${path}-wal.moved`)],
-    ['the index of the WAL is removed', 'WAL_INDEX_REMOVED', (path) => rmSync(`${path}-shm`)],
-    ['a part of the WAL is cut off', 'WAL_TRUNCATED', (path) => truncateSync(`${path}-wal`, 5000)],
+    ['the file is removed', 'FILE_REMOVED', fs.rmSync],
+    ['another file replaces it', 'FILE_REPLACED', (path) => fs.renameSync(`${path}.older`, path)],
+    ['the WAL is removed', 'WAL_REMOVED', (path) => fs.rmSync(`${path}-wal`)],
+    ['the WAL is moved', 'WAL_REMOVED', (path) => fs.renameSync(`${path}-wal`, `${path}-wal.moved`)],
+    ['the index of the WAL is removed', 'WAL_INDEX_REMOVED', (path) => fs.rmSync(`${path}-shm`)],
+    ['a part of the WAL is cut off', 'WAL_TRUNCATED', (path) => fs.truncateSync(`${path}-wal`, 5000)],
     ['the WAL has another salt', 'WAL_TRUNCATED', saltWal],
-    ['the file is truncated', 'FILE_TRUNCATED', (path) => truncateSync(path, 8192)],
-    ['a backup is copied over the file', 'FILE_OVERWRITTEN', (path) => copyFileSync(`${path}.older`, path)],
+    ['the file is truncated', 'FILE_TRUNCATED', (path) => fs.truncateSync(path, 8192)],
+    ['a backup is copied over the file', 'FILE_OVERWRITTEN', (path) => fs.copyFileSync(`${path}.older`, path)],
   ])('acknowledges no save, is not ready and keeps serving reads when %s', async (_, code, harm) => {
     const { path, service, history } = await startWithSaves();
     harm(path);
@@ -411,23 +399,23 @@ describe('a running service', () => {
     const copy = String(rescuedLine(service)?.rescued);
     if (isRescued) {
       expect(copy).toStartWith(`${path}.rescued-`);
-      expect(statSync(copy).mode & 0o777).toBe(0o600);
+      expect(fs.statSync(copy).mode & 0o777).toBe(0o600);
       const ready = await service.call('GET', '/health/ready');
       expect(ready).toMatchObject({ status: 503, body: { detail: expect.stringContaining('the rescued copy') } });
     }
     expect(await service.stop()).toBe(0);
     if (isRescued) expect(history.faultsOf(copy)).toEqual([]);
     // The service created no other file in its place.
-    expect(existsSync(path)).toBe(code !== 'FILE_REMOVED');
+    expect(fs.existsSync(path)).toBe(code !== 'FILE_REMOVED');
   });
 
   test('rescues an encrypted file, which planning restore puts in its place', async () => {
     const { deployment, path, service, history } = await startWithSaves({ DATABASE_ENCRYPTION_KEY: keys.right });
-    rmSync(path);
+    fs.rmSync(path);
     await expectLost(service, 'FILE_REMOVED');
     await until(() => rescuedLine(service) !== undefined);
     expect(await service.stop()).toBe(0);
-    for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
+    for (const suffix of ['-wal', '-shm']) fs.rmSync(`${path}${suffix}`, { force: true });
     const restored = await deployment.planning('restore', String(rescuedLine(service)?.rescued), '--yes');
     expect(restored).toMatchObject({ exitCode: 0 });
     expect(await deployment.planning('rekey', '--decrypt', '--yes')).toMatchObject({ exitCode: 0 });
@@ -436,7 +424,7 @@ describe('a running service', () => {
 
   test('waits for the rescue when it stops before it has noticed the loss', async () => {
     const { path, service, history } = await startWithSaves();
-    rmSync(path);
+    fs.rmSync(path);
     expect(await service.stop()).toBe(0);
     expect(history.faultsOf(String(rescuedLine(service)?.rescued))).toEqual([]);
   });
@@ -488,7 +476,7 @@ describe('the client of a file', () => {
     const losses: string[] = [];
     const settings = { path, timeoutMs: 2000, onLoss: ({ code }: { code: string }) => losses.push(code) };
     const client = await openFileClient({ ...settings, checkIntervalMs: 10 });
-    rmSync(path);
+    fs.rmSync(path);
     await until(() => losses.length > 0);
     expect(losses).toEqual(['FILE_REMOVED']);
     client.close();
@@ -497,12 +485,12 @@ describe('the client of a file', () => {
   test('changes no file when it closes after a loss, even when another WAL has the name', async () => {
     const { path, db } = await openTemporary();
     await fill(db, 5);
-    renameSync(`${path}-wal`, `${path}-wal.moved`);
-    writeFileSync(`${path}-wal`, 'the log of another process');
+    fs.renameSync(`${path}-wal`, `${path}-wal.moved`);
+    fs.writeFileSync(`${path}-wal`, 'the log of another process');
     const files = [path, `${path}-wal`, `${path}-wal.moved`];
-    const before = files.map((file) => readFileSync(file, 'base64'));
+    const before = files.map((file) => fs.readFileSync(file, 'base64'));
     expect(await closeDatabase(db)).toBe('WAL_REMOVED');
-    expect(files.map((file) => readFileSync(file, 'base64'))).toEqual(before);
+    expect(files.map((file) => fs.readFileSync(file, 'base64'))).toEqual(before);
   });
 
   test.skipIf(!hasSqlite)('accepts a checkpoint, an erasure, a VACUUM and a backup by other programs', async () => {
@@ -526,11 +514,11 @@ describe('the client of a file', () => {
 
 describe('a WAL without its database file', () => {
   test.each([
-    ['missing', (path: string) => rmSync(path)],
-    ['empty (0 bytes)', (path: string) => truncateSync(path)],
+    ['missing', (path: string) => fs.rmSync(path)],
+    ['empty (0 bytes)', (path: string) => fs.truncateSync(path)],
   ])('stays unchanged under every command and every start when the file is %s', async (state, harm) => {
     const { history, databasePath: path, folder, planning, write, settings, cwd } = await createKilledDeployment();
-    copyFileSync(path, join(cwd, 'kept.db'));
+    fs.copyFileSync(path, join(cwd, 'kept.db'));
     harm(path);
     const before = contentsOf(folder);
     const refusal = `The WAL ${path}-wal belongs to a database file that is ${state}: put the file back beside its WAL.`;
@@ -549,14 +537,14 @@ describe('a WAL without its database file', () => {
       expect(await refusedStart({ ...settings, NODE_ENV })).toContain(refusal);
     }
     expect(contentsOf(folder)).toEqual(before);
-    renameSync(join(cwd, 'kept.db'), path);
+    fs.renameSync(join(cwd, 'kept.db'), path);
     expect((await planning('doctor', '--deep')).stdout).toMatch(/ok +pages /);
     expect(history.faultsOf(path)).toEqual([]);
   });
 
   test('is named with the remedy by a start when it may belong to another file', async () => {
     const { databasePath: path, refusedStart } = await createKilledDeployment();
-    writeFileSync(path, 'not a database '.repeat(1000));
+    fs.writeFileSync(path, 'not a database '.repeat(1000));
     const message = await refusedStart();
     expect(message).toContain(`The WAL ${path}-wal may belong to another file`);
     expect(message).toContain('doctor --deep');
@@ -569,10 +557,10 @@ function corrupt(path: string, table: string): void {
   const query = file.query<{ rootpage: number }, [string]>('SELECT rootpage FROM sqlite_schema WHERE name = ?');
   const { rootpage } = query.get(table) ?? { rootpage: 0 };
   file.close();
-  const bytes = readFileSync(path);
+  const bytes = fs.readFileSync(path);
   const pageStart = (rootpage - 1) * 4096;
   for (let at = pageStart; at < pageStart + 4096; at += 1) bytes.writeUInt8(bytes.readUInt8(at) ^ 0xff, at);
-  writeFileSync(path, bytes);
+  fs.writeFileSync(path, bytes);
 }
 
 describe('a corrupt page', () => {
@@ -608,7 +596,7 @@ describe('a corrupt page', () => {
   test('does not exist in the database after a command, which removes the WAL, and doctor --deep says so', async () => {
     const { planning, databasePath } = await createDeployment();
     expect(await planning('seed')).toMatchObject({ exitCode: 0 });
-    expect(existsSync(`${databasePath}-wal`)).toBeFalse();
+    expect(fs.existsSync(`${databasePath}-wal`)).toBeFalse();
     const { stdout } = await planning('doctor', '--deep');
     expect(stdout).toMatch(/ok +pages +no errors in \d+ tables/);
     expect(stdout).toMatch(/ok +sqlite +3\.\d+\.\d+ in the driver/);

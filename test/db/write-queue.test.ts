@@ -4,47 +4,43 @@ import { DatabaseError } from '../../src/db/errors';
 import { groupWrites } from '../../src/db/remote-client';
 import { createWriteQueue, type WriteBatch } from '../../src/db/write-queue';
 import { temporaryDatabase } from '../support/database';
+import { until } from '../support/resources';
 
 function result(text: string): ResultSet {
   const rows: ResultSet['rows'] = [];
   return { columns: [text], columnTypes: [], rows, rowsAffected: 0, lastInsertRowid: undefined, toJSON: () => text };
 }
 
-/** A queue that records its commits; a batch with the statement `bad` fails alone. */
-function setUp({
-  maxStatements = 256,
-  maxPending = 1000,
-  commit = undefined as undefined | (() => never),
-  ready = (): Promise<unknown> | undefined => undefined,
-} = {}) {
+/** A queue that records its commits; a batch with the statement `bad` fails alone, and `broken` fails the commit. */
+function setUp({ maxStatements = 256, ready = (): Promise<unknown> | undefined => undefined } = {}) {
   const groups: string[][] = [];
-  const sqlOf = (batch: WriteBatch) => batch.statements.map(({ sql }) => sql);
   const queue = createWriteQueue({
     timeoutMs: 1000,
     maxStatements,
-    maxPending,
     ready,
     async commit(batches) {
-      groups.push(batches.map((batch) => sqlOf(batch).join('+')));
-      commit?.();
+      const texts = batches.map(({ statements }) => statements.map(({ sql }) => sql));
+      groups.push(texts.map((each) => each.join('+')));
+      if (texts.flat().includes('broken')) throw new Error('broken');
       await Bun.sleep(1);
-      for (const batch of batches) {
-        const texts = sqlOf(batch);
-        batch.settle(texts.includes('bad') ? { error: new Error('bad') } : { results: texts.map(result) });
+      for (const [index, batch] of batches.entries()) {
+        const own = texts[index] ?? [];
+        batch.settle(own.includes('bad') ? { error: new Error('bad') } : { results: own.map(result) });
       }
     },
   });
   const add = async (...texts: string[]) =>
     (await queue.add(texts.map((sql) => ({ sql })))).map(({ columns }) => columns[0] ?? '');
-  return { groups, add, queue };
+  return { groups, add };
 }
 
 describe('the write queue', () => {
-  test('commits the batches of one turn together, in order, and returns each caller its own results', async () => {
+  test('commits the batches of one turn together, in order, and gives each caller its own outcome', async () => {
     const { groups, add } = setUp();
-    const names = Array.from({ length: 64 }, (_, index) => `s${index}`);
-    expect(await Promise.all(names.map((name) => add(name, `${name}b`)))).toEqual(
-      names.map((name) => [name, `${name}b`]),
+    const names = Array.from({ length: 64 }, (_, index) => (index === 9 ? 'bad' : `s${index}`));
+    const outcomes = await Promise.allSettled(names.map((name) => add(name, `${name}b`)));
+    expect(outcomes.map((each) => (each.status === 'fulfilled' ? each.value : each.reason.message))).toEqual(
+      names.map((name) => (name === 'bad' ? 'bad' : [name, `${name}b`])),
     );
     expect(groups).toEqual([names.map((name) => `${name}+${name}b`)]);
   });
@@ -71,16 +67,9 @@ describe('the write queue', () => {
   });
 
   test('fails the whole group when the commit fails, and then continues', async () => {
-    let isBroken = true;
-    const { add } = setUp({
-      commit: () => {
-        if (isBroken) throw new Error('broken');
-        return undefined as never;
-      },
-    });
-    const outcomes = await Promise.allSettled([add('a'), add('b')]);
+    const { add } = setUp();
+    const outcomes = await Promise.allSettled([add('a'), add('broken')]);
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
-    isBroken = false;
     expect(await add('c')).toEqual(['c']);
   });
 
@@ -90,28 +79,23 @@ describe('the write queue', () => {
     expect(groups).toEqual([['a+b'], ['c+d', 'e'], ['1+2+3+4'], ['f']]);
   });
 
-  test('counts batches without an outcome toward its limit', async () => {
+  test('refuses a batch at once while too many have no outcome, and accepts one for each that has', async () => {
     const taken: WriteBatch[] = [];
-    const queue = createWriteQueue({
-      timeoutMs: 1000,
-      maxStatements: 256,
-      maxPending: 2,
-      commit: async (batches) => void taken.push(...batches),
-    });
-    const waiting = [queue.add([{ sql: 'a' }]), queue.add([{ sql: 'b' }])];
-    await Bun.sleep(5);
-    expect(taken).toHaveLength(2);
-    await expect(queue.add([{ sql: 'c' }])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
-    for (const batch of taken) {
-      batch.settle({ results: [] });
-      batch.settle({ error: new Error('second') });
-    }
-    await Promise.all(waiting);
-    const later = [queue.add([{ sql: 'd' }]), queue.add([{ sql: 'e' }])];
-    await expect(queue.add([{ sql: 'f' }])).rejects.toMatchObject({ code: 'QUEUE_FULL' });
-    await Bun.sleep(5);
-    for (const batch of taken) batch.settle({ results: [] });
-    await Promise.all(later);
+    const commit = async (batches: readonly WriteBatch[]) => void taken.push(...batches);
+    const queue = createWriteQueue({ timeoutMs: 1000, maxStatements: 256, maxPending: 2, commit });
+    const settleAll = async (...names: string[]) => {
+      const waiting = names.map((sql) => queue.add([{ sql }]));
+      await expect(queue.add([{ sql: 'c' }])).rejects.toMatchObject({ code: 'QUEUE_FULL', isUnavailable: true });
+      await until(() => taken.length === 2);
+      await expect(queue.add([{ sql: 'c' }])).rejects.toMatchObject({ code: 'QUEUE_FULL', isUnavailable: true });
+      for (const batch of taken.splice(0)) {
+        batch.settle({ results: [] });
+        batch.settle({ error: new Error('second') });
+      }
+      await Promise.all(waiting);
+    };
+    await settleAll('a', 'b');
+    await settleAll('d', 'e');
   });
 
   test('does not start a batch whose deadline passes before its turn', async () => {
@@ -134,14 +118,6 @@ describe('the write queue', () => {
     isOver.resolve();
     await queue.add([{ sql: 'c' }]);
     expect(committed).toEqual([1, 0, 1]);
-  });
-
-  test('refuses a batch at its limit at once, and accepts batches when there is room', async () => {
-    const { add, queue } = setUp({ maxPending: 2 });
-    const waiting = [add('a'), add('b')];
-    await expect(queue.add([{ sql: 'c' }])).rejects.toMatchObject({ code: 'QUEUE_FULL', isUnavailable: true });
-    await Promise.all(waiting);
-    expect(await add('d')).toEqual(['d']);
   });
 });
 
