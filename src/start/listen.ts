@@ -84,38 +84,44 @@ export interface DemoNotice {
 interface Started {
   readonly config: Config;
   readonly sources: SettingSources;
-  readonly log: Log;
   readonly tokens: StoredTokens | undefined;
   readonly demo: DemoNotice | undefined;
 }
 
 /** Prints the addresses and a first request for a terminal. In production, writes one log line. */
-export function announce(address: string, { config, sources, log, tokens, demo }: Started): void {
-  const base = config.publicUrl ?? address;
-  const data = placeOf(config.database.url);
-  const timeZone = describeZone(config.reportTimeZone, new Date());
-  if (config.isProduction) {
-    log.info({ address, docs: `${base}/swagger`, database: data, timeZone, ...buildIdentity }, 'listening');
+export function announce(address: string, { log, ...started }: Started & { readonly log: Log }): void {
+  const { config } = started;
+  if (!config.isProduction) {
+    process.stdout.write(announcement(address, started));
     return;
   }
+  const docs = `${config.publicUrl ?? address}/swagger`;
+  const timeZone = describeZone(config.reportTimeZone, new Date());
+  log.info({ address, docs, database: placeOf(config.database.url), timeZone, ...buildIdentity }, 'listening');
+}
+
+/** The addresses and a first request, for a terminal. */
+export function announcement(address: string, { config, sources, tokens, demo }: Started): string {
+  const base = config.publicUrl ?? address;
+  const timeZone = describeZone(config.reportTimeZone, new Date());
   const hint = config.auth.key.kind === 'secret' ? `${commandName} token --sub NAME signs one` : 'of your issuer';
   const token = tokens?.tokens['demo-user'] ?? '<token>';
   // The demo page requires a loopback name, and 0.0.0.0 is not one.
   const ownAddress = address.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
   const hasPage = tokens !== undefined && isLoopbackName(new URL(ownAddress).hostname);
   const page = hasPage ? `  page     ${ownAddress}/\n` : '';
-  process.stdout.write(`
+  return `
 Personal planning service
   address  ${base}
 ${page}  docs     ${config.publicUrl ?? ownAddress}/swagger
-  data     ${data}
+  data     ${placeOf(config.database.url)}
   tokens   ${tokens?.path ?? hint}
   mode     ${sources.mode}, with settings from the environment${sources.files.map((file) => ` and ${file}`).join('')}
 ${config.reportTimeZone === 'UTC' ? '' : `  months   ${timeZone}\n`}${demo === undefined ? '' : demoLines(demo)}
 Try it:
   curl ${base}/v2/private/healthAndCare/ -H 'Authorization: Bearer ${token}'
 
-`);
+`;
 }
 
 function demoLines({ frozenAt, failingNames }: DemoNotice): string {

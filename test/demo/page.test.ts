@@ -1,38 +1,31 @@
 import { describe, expect, test } from 'bun:test';
-import { createTestApp, testConfig, testToken } from '../support/app';
-import { createRawClient } from '../support/http';
-import { atEnd } from '../support/resources';
+import { readConfig } from '../../src/config/settings';
+import { announcement } from '../../src/start/listen';
+import { createTestApp, listenWithDemoData, testConfig } from '../support/app';
+import { lanAddress } from '../support/http';
 
-const now = new Date('2026-03-10T12:00:00Z');
-const demoTokens = {
-  'demo-user': await testToken({ id: 'demo-user', now }),
-  'demo-manager': await testToken({ id: 'demo-manager', roles: ['salesManager'], now }),
-};
-
-async function listen(publicUrl?: string) {
-  const { app } = await createTestApp({ config: { ...testConfig, publicUrl }, demoTokens });
-  app.listen({ port: 0, hostname: '127.0.0.1' });
-  const port = app.server?.port ?? 0;
-  const client = createRawClient(port);
-  atEnd(() => client.close());
-  atEnd(() => app.stop(true));
-  const load = async (host: string, headers: (readonly [string, string])[] = []) => {
-    const response = await client.send({ method: 'GET', target: '/', headers: [['Host', host], ...headers] });
-    const { status, text = '' } = response ?? {};
+/** The pages with demo tokens, as clients get them under a host name at an address of this machine. */
+async function open(publicUrl?: string) {
+  const config = { ...testConfig, publicUrl };
+  const { address, demoTokens } = await listenWithDemoData({ config }, { hostname: '0.0.0.0' });
+  const { port } = new URL(address);
+  const load = async (host: string, { at = '127.0.0.1', path = '/', headers = {} } = {}) => {
+    const response = await fetch(`http://${at}:${port}${path}`, { headers: { host, ...headers } });
+    const text = await response.text();
     const tokens = Object.values(demoTokens).filter((token) => text.includes(token)).length;
-    return { status, text, tokens, policy: response?.headers.get('content-security-policy') ?? '', ...response };
+    return { status: response.status, headers: response.headers, text, tokens };
   };
   return { port, load };
 }
+const { port, load } = await open();
+const policyOf = (headers: Headers) => headers.get('content-security-policy') ?? '';
 
-describe('demo page', async () => {
-  const { port, load } = await listen();
-
+describe('demo page', () => {
   test.each([`127.0.0.1:${port}`, `localhost:${port}`, 'LOCALHOST', `app.localhost:${port}`, `[::1]:${port}`])(
     'contains the demo tokens under the loopback name %s and is not cached',
     async (host) => {
       const { status, tokens, headers } = await load(host);
-      expect([status, tokens, headers?.get('cache-control')]).toEqual([200, 2, 'no-store']);
+      expect([status, tokens, headers.get('cache-control')]).toEqual([200, 2, 'no-store']);
     },
   );
 
@@ -46,14 +39,25 @@ describe('demo page', async () => {
   );
 
   test('does not exist for another origin', async () => {
-    expect(await load('localhost', [['Origin', 'http://localhost:5173']])).toMatchObject({ status: 404, tokens: 0 });
+    const headers = { origin: 'http://localhost:5173' };
+    expect(await load('localhost', { headers })).toMatchObject({ status: 404, tokens: 0 });
   });
 
   test('exists under PUBLIC_URL for a local browser', async () => {
-    const { load } = await listen('https://demo.example');
+    const { load } = await open('https://demo.example');
     expect((await load('demo.example')).status).toBe(200);
     expect((await load('other.example')).status).toBe(404);
-    expect((await load('demo.example', [['X-Forwarded-For', '127.0.0.1']])).status).toBe(404);
+    expect((await load('demo.example', { headers: { 'x-forwarded-for': '127.0.0.1' } })).status).toBe(404);
+  });
+
+  test.skipIf(lanAddress === undefined)('has no tokens under a network address, nor has /swagger', async () => {
+    const { port, load } = await open('http://planning.example');
+    for (const host of ['planning.example', '127.0.0.1', `localhost:${port}`]) {
+      for (const path of ['/', '/swagger']) {
+        expect(await load(host, { path })).toMatchObject({ status: 200, tokens: 2 });
+        expect(await load(host, { path, at: lanAddress ?? '' })).toMatchObject({ tokens: 0 });
+      }
+    }
   });
 
   test('returns 404 like an unknown path without demo tokens', async () => {
@@ -63,8 +67,24 @@ describe('demo page', async () => {
     expect(body).toMatchObject({ type: '/problems/route-not-found', detail: Object(unknown.body).detail });
   });
 
+  test.each([
+    ['http://localhost:3000', true, 'http://localhost:3000/'],
+    ['http://0.0.0.0:3000', true, 'http://127.0.0.1:3000/'],
+    ['http://[::]:3000', true, 'http://[::1]:3000/'],
+    ['http://192.0.2.1:3000', true, undefined],
+    ['http://localhost:3000', false, undefined],
+  ])('is printed by a start at %s if the service has demo tokens (%p) and the address is a loopback one', (...row) => {
+    const [address, hasTokens, page] = row;
+    const stored = { tokens: { 'demo-user': 'one', 'demo-manager': 'two' }, path: 'data/demo-tokens.json' };
+    const sources = { mode: 'development', folder: '/', files: [] };
+    const tokens = hasTokens ? stored : undefined;
+    const text = announcement(address, { config: readConfig({}), sources, tokens, demo: undefined });
+    expect(text.match(/^ +page +(\S+)$/m)?.[1]).toBe(page);
+  });
+
   test('allows only its own script and style, by hash, and no event or style attributes', async () => {
-    const { text, policy } = await load('localhost');
+    const { text, headers } = await load('localhost');
+    const policy = policyOf(headers);
     expect(policy).toStartWith("default-src 'none'; script-src 'sha256-");
     expect(policy).not.toMatch(/unsafe|\*|http/);
     const inline = [...text.matchAll(/<(script|style)(?: type="module")?>(.*?)<\/\1>/gs)];
@@ -76,4 +96,18 @@ describe('demo page', async () => {
     const elements = text.replaceAll(/<(script|style)\b.*?<\/\1>/gs, '');
     expect(elements).not.toMatch(/<script|<style|<link|\son\w+=|style=|https?:/);
   });
+});
+
+test('the documentation allows scripts only with the nonce of the response, and denies by default', async () => {
+  const nonces = new Set<string>();
+  for (const host of ['localhost', 'localhost']) {
+    const { text, headers } = await load(host, { path: '/swagger' });
+    const policy = policyOf(headers);
+    expect(policy).toStartWith("default-src 'none'; ");
+    expect(policy.replace("style-src 'unsafe-inline'", '')).not.toMatch(/unsafe|\*|https?:/);
+    const nonce = /'nonce-([\w+/=]{20,})'/.exec(policy)?.[1] ?? '';
+    expect(text.split(`nonce="${nonce}"`).length - 1).toBe(text.match(/<script\b/g)?.length ?? 0);
+    nonces.add(nonce);
+  }
+  expect(nonces.size).toBe(2);
 });

@@ -107,6 +107,11 @@ describe('service of the bundle', async () => {
     await until(() => receiver.spans.some(({ name }) => name === 'GET /v2/private/cemetery/all'));
   });
 
+  test('has no demo page when AUTH_SECRET is set', async () => {
+    expect((await call('GET', '/')).status).toBe(404);
+    expect(service.output()).not.toMatch(/^ +page /m);
+  });
+
   test('logs stack frames with source paths', async () => {
     await call('POST', '/v2/private/user/profile', { as: 'broken', body: { gender: 'female' } });
     const database = new Database(join(cwd, 'data/planning.db'));

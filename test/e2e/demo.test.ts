@@ -147,6 +147,8 @@ describe('a demo', () => {
     const { port } = new URL(service.address);
     expect(readdirSync(join(cwd, 'data'))).toContain(`demo-${port}-tokens.json`);
     expect(service.output()).toContain(join(cwd, `data/demo-${port}-tokens.json\n`));
+    const [, page = ''] = /^ +page +(\S+)$/m.exec(service.output()) ?? [];
+    expect((await fetch(page)).status).toBe(200);
     const refused = await failToStart({ args: ['--demo'], environment: { PORT: port } });
     expect(refused).toMatchObject({
       exitCode: 1,

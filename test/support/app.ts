@@ -31,8 +31,10 @@ export interface Sandbox {
   carrier(settings?: Partial<typeof testCarrier>): Carrier;
 }
 
+const testNow = new Date('2026-03-10T12:00:00.000Z');
+
 /** The sandbox carrier on a free port with a temporary database. */
-export async function startSandbox(clock: () => Date = () => new Date('2026-03-10T12:00:00Z')): Promise<Sandbox> {
+export async function startSandbox(clock: () => Date = () => testNow): Promise<Sandbox> {
   const db = await openDatabase({ url: `file:${join(temporaryFolder(), 'sandbox.db')}`, timeoutMs: 20_000 });
   const store = await createSandboxStore(db);
   const app = createCarrierSandbox({ store, clock, apiKey: 'test-key' }).listen({ port: 0, hostname: '127.0.0.1' });
@@ -132,7 +134,7 @@ export async function createTestApp(overrides: Partial<AppDeps> = {}): Promise<T
     url,
     lifecycle,
     logLines,
-    now: new Date('2026-03-10T12:00:00.000Z'),
+    now: testNow,
     call: async (method, path, options) =>
       readResponse(await app.handle(await toRequest('http://localhost', testApp.now, method, path, options))),
   };
@@ -145,19 +147,26 @@ interface Listening {
   readonly server: { readonly port?: number | undefined } | null;
 }
 
-/** Listens on loopback until the end of the tests, and returns the port. */
-export function listen({ app }: { readonly app: Listening }): number {
-  app.listen({ port: 0, hostname: '127.0.0.1' });
-  atEnd(() => app.stop(true));
+/** Listens until the end of the tests, and returns the port. */
+export function listen({ app }: { readonly app: Listening }, { port = 0, hostname = '127.0.0.1' } = {}): number {
+  app.listen({ port, hostname });
+  atEnd(() => app.server && app.stop(true));
   return app.server?.port ?? 0;
 }
 
-/** The app with the demo data, which listens on loopback, and tokens that it accepts. */
-export async function listenWithDemoData(overrides: Partial<AppDeps> = {}) {
-  const testApp = await createTestApp(overrides);
-  await seedDemo(testApp.db, testApp.now);
-  const address = `http://127.0.0.1:${listen(testApp)}`;
-  return { ...testApp, address, tokenOf: (id: string) => testToken({ id, now: testApp.now }) };
+/** The app with demo data and demo tokens, which listens on loopback by default. `tokenOf` signs other tokens. */
+export async function listenWithDemoData(
+  overrides: Partial<AppDeps> = {},
+  at: { port?: number; hostname?: string } = {},
+) {
+  const tokenOf = (id: string, roles: string[] = []) => testToken({ id, roles, now: testNow });
+  const demoTokens = {
+    'demo-user': await tokenOf('demo-user'),
+    'demo-manager': await tokenOf('demo-manager', ['salesManager']),
+  };
+  const testApp = await createTestApp({ demoTokens, ...overrides });
+  await seedDemo(testApp.db, testNow);
+  return { ...testApp, tokenOf, demoTokens, address: `http://127.0.0.1:${listen(testApp, at)}` };
 }
 
 /** Calls a service at an address with tokens signed with `testSecret`. */
