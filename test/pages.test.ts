@@ -39,16 +39,8 @@ const blocksOfOtherTests: Readonly<Record<string, { readonly pages: readonly str
 };
 /** Options of other programs, of the service and of the benchmark. */
 const otherOptions = [
-  '--db-path',
-  '--demo',
-  '--enable-namespaces',
-  '--help',
-  '--no-install',
-  '--now',
-  '--only',
-  '--primary-grpc-url',
-  '--stop-timeout',
-  '--version',
+  ...['--db-path', '--demo', '--enable-namespaces', '--help', '--no-install', '--now', '--only'],
+  ...['--primary-grpc-url', '--stop-timeout', '--version'],
 ];
 
 const { app } = await createTestApp();
@@ -62,14 +54,11 @@ describe('each page', () => {
     expect(text.split('\n').length - 1).toBeLessThanOrEqual(250);
   });
 
-  test.each(pages)('$path has valid blocks', async ({ path, shown }) => {
+  test.each(pages)('$path has valid blocks, and the response to each request that it runs', async ({ path, shown }) => {
     const own = shown.filter(({ kind }) => !blocksOfOtherTests[kind]?.pages.includes(path));
     const errors = await Promise.all(own.map((block) => blockErrors(block, { shown, hasPath })));
     expect(errors.flat()).toEqual([]);
-  });
-
-  test.each(pages)('$path shows the response to each request that it runs', ({ shown }) => {
-    const withoutResponse = shown
+    const withoutResponse = own
       .filter(({ kind, note, text }) => kind === 'sh' && note === 'run' && /^curl (?!-o )/m.test(text))
       .filter((block) => shownOutput(shown, block) === undefined);
     expect(withoutResponse.map(({ line }) => line)).toEqual([]);
@@ -183,31 +172,26 @@ describe('README.md and docs', () => {
   });
 });
 
-describe('docs/architecture.md', () => {
-  test('names every folder of the sources', () => {
-    const code = pages.find(({ path }) => path === 'docs/architecture.md')?.code ?? [];
-    const folders = readdirSync(join(root, 'src'), { withFileTypes: true }).filter((entry) => entry.isDirectory());
-    expect(folders.map(({ name }) => `src/${name}/`).filter((folder) => !code.includes(folder))).toEqual([]);
-  });
+test('docs/architecture.md names every folder of the sources', () => {
+  const code = pages.find(({ path }) => path === 'docs/architecture.md')?.code ?? [];
+  const folders = readdirSync(join(root, 'src'), { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  expect(folders.map(({ name }) => `src/${name}/`).filter((folder) => !code.includes(folder))).toEqual([]);
 });
 
-describe('docs/security.md', () => {
-  test('names an existing test for each threat', async () => {
-    const security = (await read('docs/security.md')).split(/^## /m);
-    const rows = (security.find((each) => each.startsWith('Threats\n')) ?? '')
-      .split('\n')
-      .filter((line) => /^\| (?!attacker|---)/.test(line));
-    expect(rows.length).toBeGreaterThan(20);
-    for (const row of rows) {
-      const named = row.split('|').at(-2) ?? '';
-      const files = [...named.matchAll(/`(test\/[\w/.-]+)`/g)].map(([, path = '']) => path);
-      const texts = await Promise.all(files.map(read));
-      expect([row, files.length > 0]).toEqual([row, true]);
-      for (const [, title = ''] of named.matchAll(/“([^”]+)”/g)) {
-        expect([title, texts.some((text) => text.includes(title))]).toEqual([title, true]);
-      }
-    }
-  });
+test('docs/security.md names an existing test for each threat', async () => {
+  const security = (await read('docs/security.md')).split(/^## /m);
+  const rows = (security.find((each) => each.startsWith('Threats\n')) ?? '')
+    .split('\n')
+    .filter((line) => /^\| (?!attacker|---)/.test(line));
+  expect(rows.length).toBeGreaterThan(20);
+  for (const row of rows) {
+    const named = row.split('|').at(-2) ?? '';
+    const files = [...named.matchAll(/`(test\/[\w/.-]+)`/g)].map(([, path = '']) => path);
+    const texts = await Promise.all(files.map(read));
+    expect([row, files.length > 0]).toEqual([row, true]);
+    for (const [, title = ''] of named.matchAll(/“([^”]+)”/g))
+      expect([title, texts.some((text) => text.includes(title))]).toEqual([title, true]);
+  }
 });
 
 describe('blockErrors', () => {
@@ -276,14 +260,8 @@ const blockChecks: Readonly<Record<string, Check>> = {
 
 /** Returns the errors of a block of a page, each with its line. */
 async function blockErrors(block: Shown, page: Page): Promise<string[]> {
-  const check = blockChecks[block.kind];
-  const errors =
-    check === undefined
-      ? [
-          `no test checks a block of the kind “${block.kind}”: use one of ${Object.keys(blockChecks).join(', ')}, ` +
-            'or add a check to `blockChecks` in test/pages.test.ts',
-        ]
-      : await check(block, page);
+  const unchecked = `no test checks a block of the kind “${block.kind}”: add a check to \`blockChecks\` in test/pages.test.ts`;
+  const errors = (await blockChecks[block.kind]?.(block, page)) ?? [unchecked];
   return errors.map((error) => `line ${block.line}: ${error}`);
 }
 
@@ -310,11 +288,10 @@ function settingErrors(code: string): string[] {
 
 function isPromql(expression: string): boolean {
   let isRight = true;
-  promql.parse(expression).iterate({
-    enter: ({ type }) => {
-      if (type.isError) isRight = false;
-    },
-  });
+  const enter = ({ type }: { readonly type: { readonly isError: boolean } }) => {
+    isRight &&= !type.isError;
+  };
+  promql.parse(expression).iterate({ enter });
   return isRight;
 }
 
@@ -330,12 +307,13 @@ const foreignPrograms = new Set(
 const keywords = new Set('! do done elif else exec fi for if in nohup then time until while { }'.split(' '));
 const services = /^(?:https?:\/\/(?:127\.0\.0\.1|localhost):300\d|https:\/\/planning\.example(?:\.com)?)(\/[^?#]*)/;
 
+const run = (command: readonly string[], env = process.env) =>
+  runToEnd(Bun.spawn([...command], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }));
+
 async function shellErrors({ text, kind, note }: Shown, { hasPath }: Page): Promise<string[]> {
   const shell = kind === 'bash' ? 'bash' : 'sh';
-  const syntax = await runToEnd(
-    Bun.spawn([shell, '-n', '-c', text], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }),
-  );
-  if (syntax.exitCode !== 0) return [syntax.stderr.trim()];
+  const { exitCode, stderr } = await run([shell, '-n', '-c', text]);
+  if (exitCode !== 0) return [stderr.trim()];
   // The run of the page checks its commands.
   return note === 'run' ? [] : commandsIn(text).flatMap((words) => commandErrors(words, hasPath));
 }
@@ -448,7 +426,7 @@ function planningErrors(words: readonly string[], isExcerpt: boolean): string[] 
 
 function assignmentErrors(line: string): string[] {
   if (/^\s*(?:#|$)/.test(line)) return [];
-  const key = /^(?:)?([A-Z_]+)=/.exec(line)?.[1];
+  const key = /^([A-Z_]+)=/.exec(line)?.[1];
   if (key === undefined) return [`“${line}” is no assignment`];
   return key in Settings.entries ? [] : [`there is no setting ${key}`];
 }
@@ -487,7 +465,7 @@ async function unitErrors({ note, text }: Shown, { shown }: Page): Promise<reado
     writeFileSync(join(folder, unit.note), `${unit.text}\n`);
   const env = { ...process.env, SYSTEMD_UNIT_PATH: `${folder}:` };
   const command = ['systemd-analyze', 'verify', '--man=no', join(folder, note)];
-  const { stderr } = await runToEnd(Bun.spawn(command, { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' }));
+  const { stderr } = await run(command, env);
   // The programs and users of a unit are not on this machine.
   return stderr
     .split('\n')
@@ -499,8 +477,7 @@ async function programErrors(command: readonly string[], text: string): Promise<
   if (Bun.which(command[0] ?? '') === null) return text.trim() === '' ? ['it is empty'] : [];
   const file = join(temporaryFolder(), 'block');
   writeFileSync(file, `${text}\n`);
-  const child = Bun.spawn([...command, file], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' });
-  const { exitCode, stdout, stderr } = await runToEnd(child);
+  const { exitCode, stdout, stderr } = await run([...command, file]);
   return exitCode === 0 ? [] : [`${stdout}${stderr}`.replaceAll(file, command[0] ?? '').trim()];
 }
 

@@ -55,18 +55,13 @@ describe('readConfig', () => {
     });
   });
 
-  test('enables rate limits only in production and disables them with 0', () => {
+  test('has rate limits and a drain only in production, and CORS for every port of loopback only in development', () => {
     expect(readConfig({}).rateLimit).toEqual({ perMinute: 0, trustedProxyCount: 0 });
     expect(readConfig(production).rateLimit).toEqual({ perMinute: 600, trustedProxyCount: 1 });
     expect(readConfig({ ...production, RATE_LIMIT_PER_MINUTE: '0' }).rateLimit.perMinute).toBe(0);
-  });
-
-  test('drains by default only in production, and together with the timeout in less than the 30 s of Kubernetes', () => {
     expect([readConfig({}).drainMs, readConfig(production).drainMs]).toEqual([0, 15_000]);
+    // Kubernetes gives a stop 30 s.
     expect(readConfig(production).drainMs + readConfig(production).shutdownTimeoutMs).toBeLessThan(28_000);
-  });
-
-  test('allows every port of loopback as CORS origin only in development', () => {
     const loopback = ['localhost:*', '127.0.0.1:*', '[::1]:*'];
     const origins = ['http', 'https'].flatMap((scheme) => loopback.map((host) => `${scheme}://${host}`));
     expect(readConfig({}).corsOrigins).toEqual(origins);
@@ -89,14 +84,11 @@ describe('readConfig', () => {
   const file = { DATABASE_REPLICA_PATH: 'data/replica.db' };
   const key = { DATABASE_ENCRYPTION_KEY: 'k'.repeat(32) };
 
-  test('accepts one replica of a libSQL server', () => {
+  test('accepts one replica of a libSQL server, and an encryption key with a file to encrypt', () => {
     const [url, path] = [server.DATABASE_READ_URL, file.DATABASE_REPLICA_PATH];
     expect(readConfig(remote).replica).toBeUndefined();
     expect(readConfig({ ...remote, ...server }).replica).toEqual({ kind: 'server', url });
     expect(readConfig({ ...remote, ...file }).replica).toEqual({ kind: 'file', path, intervalMs: 1000 });
-  });
-
-  test('accepts an encryption key with a file to encrypt', () => {
     expect(readConfig(key).database.encryptionKey).toBe(key.DATABASE_ENCRYPTION_KEY);
     expect(invalidSettings({ ...key, ...remote, ...file })).toEqual([]);
   });
@@ -120,11 +112,8 @@ describe('readConfig', () => {
   test.each([
     ['NODE_ENV', ['prod', 'test', 'Production']],
     ['PORT', ['-1', '65536', '3000.5', '0x10', '1e3', ' 3000', 'abc']],
-    [
-      'PUBLIC_URL',
-      ['example.com', 'ftp://example.com', 'http://', 'https://example.com/base', 'https://example.com?x=1'],
-    ],
-    ['PUBLIC_URL', ['https://me:secret@example.com']],
+    ['PUBLIC_URL', ['example.com', 'ftp://example.com', 'http://', 'https://me:secret@example.com']],
+    ['PUBLIC_URL', ['https://example.com/base', 'https://example.com?x=1']],
     ['DATABASE_URL', ['planning.db', 'file:', 'file::memory:', 'file:a.db?mode=ro', 'file:data/', 'file://data/x.db']],
     ['DATABASE_URL', ['postgres://x', ':memory:', 'http://', 'libsql://db.example?authToken=abc']],
     ['DATABASE_TIMEOUT_MS', ['0', '49', '20001', '-5', '2s']],
@@ -141,10 +130,8 @@ describe('readConfig', () => {
     ['OTEL_TRACES_SAMPLER_ARG', ['-0.1', '1.1', '2', '1e-3', '.5', 'all']],
     ['SEED_DEMO', ['yes', '1', 'TRUE']],
     ['CORS_ORIGINS', ['*', '', ',', 'https://a.example,', 'https://a.example/app', 'a.example', 'null']],
-    [
-      'CORS_ORIGINS',
-      ['https://*.example', 'https://a.example:*', 'http://localhost.example:*', 'http://localhost:*:*'],
-    ],
+    ['CORS_ORIGINS', ['https://*.example', 'https://a.example:*', 'http://localhost.example:*']],
+    ['CORS_ORIGINS', ['http://localhost:*:*']],
     ['CORS_ORIGINS', ['https://u@a.example', 'ftp://a.example', 'HTTPS://a.example']],
   ])('rejects an invalid %s: %j', (name, values) => {
     for (const value of values) expect([value, invalidSettings({ [name]: value })]).toEqual([value, [name]]);
@@ -181,52 +168,41 @@ describe('readConfig', () => {
 
   test('parses the endpoint and the headers of the trace receiver', () => {
     const endpoint = 'https://collector.example/base';
-    const receiver = {
-      OTEL_EXPORTER_OTLP_ENDPOINT: `${endpoint}/`,
-      OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a%2Cb%20c,y=z=',
-    };
+    const OTEL_EXPORTER_OTLP_HEADERS = 'x-key=a%2Cb%20c,y=z=';
+    const { tracing } = readConfig({ OTEL_EXPORTER_OTLP_ENDPOINT: `${endpoint}/`, OTEL_EXPORTER_OTLP_HEADERS });
     const headers = { 'x-key': 'a,b c', y: 'z=' };
-    expect(readConfig(receiver).tracing).toEqual({
-      endpoint,
-      headers,
-      serviceName: 'personal-planning-service',
-      ratio: 1,
-    });
+    expect(tracing).toEqual({ endpoint, headers, serviceName: 'personal-planning-service', ratio: 1 });
   });
 });
 
 describe('readConfig in production', () => {
   const receiver = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector.example' };
 
-  test.each<[string, Values]>([
-    ['AUTH_ISSUER', { AUTH_ISSUER: undefined }],
-    ['AUTH_AUDIENCE', { AUTH_AUDIENCE: undefined }],
-    ['CARRIER_URL', { CARRIER_URL: undefined }],
-    ['CARRIER_URL', { CARRIER_URL: 'http://carrier.example' }],
-    ['CARRIER_API_KEY', { CARRIER_API_KEY: undefined }],
-    ['CHAT_ID', { CHAT_ID: undefined }],
-    ['CHAT_TOKEN', { CHAT_TOKEN: undefined }],
-    ['AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL', { AUTH_SECRET: undefined }],
-    ['AUTH_JWKS_URL', { AUTH_SECRET: undefined, AUTH_JWKS_URL: 'http://issuer.example/jwks' }],
-    ['AUTH_SECRET', { AUTH_SECRET: 'x'.repeat(32) }],
-    ['AUTH_SECRET', { AUTH_SECRET: 'abc123'.repeat(10) }],
-    ['AUTH_SECRET', { AUTH_SECRET: 'change-me-change-me-change-me-change-me' }],
-    ['AUTH_SECRET', { AUTH_SECRET: '<a secret of at least 32 bytes goes here>' }],
-    ['AUTH_SECRET', { AUTH_SECRET: '$AUTH_SECRET that a shell has not filled in' }],
-    ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: '0'.repeat(64) }],
-    ['DATABASE_ENCRYPTION_KEY', { DATABASE_ENCRYPTION_KEY: 'example-key-of-some-documentation-page' }],
-    ['DATABASE_AUTH_TOKEN', { DATABASE_AUTH_TOKEN: 'your-token' }],
-    ['CARRIER_API_KEY', { CARRIER_API_KEY: 'changeme' }],
-    ['CARRIER_API_KEY', { CARRIER_API_KEY: 'secret' }],
-    ['CHAT_ID', { CHAT_ID: 'demo-chat' }],
-    ['CHAT_TOKEN', { CHAT_TOKEN: 'demo-chat-token' }],
-    ['AUTH_ISSUER', { AUTH_ISSUER: 'your-issuer' }],
-    ['AUTH_AUDIENCE', { AUTH_AUDIENCE: 'placeholder' }],
-    ['PUBLIC_URL', { PUBLIC_URL: 'http://planning.example' }],
-    ['SEED_DEMO', { SEED_DEMO: 'true' }],
-    ['OTEL_EXPORTER_OTLP_ENDPOINT', { ...receiver, OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a' }],
-  ])('rejects a single insecure setting: %s %j', (key, change) => {
-    expect(invalidSettings({ ...production, ...change })).toEqual([key]);
+  test.each<[string, invalid: (string | undefined)[]]>([
+    ['AUTH_ISSUER', [undefined, 'your-issuer']],
+    ['AUTH_AUDIENCE', [undefined, 'placeholder']],
+    ['CARRIER_URL', [undefined, 'http://carrier.example']],
+    ['CARRIER_API_KEY', [undefined, 'changeme', 'secret']],
+    ['CHAT_ID', [undefined, 'demo-chat']],
+    ['CHAT_TOKEN', [undefined, 'demo-chat-token']],
+    ['AUTH_SECRET', ['x'.repeat(32), 'abc123'.repeat(10), 'change-me-change-me-change-me-change-me']],
+    ['AUTH_SECRET', ['<a secret of at least 32 bytes goes here>', '$AUTH_SECRET that a shell has not filled in']],
+    ['DATABASE_ENCRYPTION_KEY', ['0'.repeat(64), 'example-key-of-some-documentation-page']],
+    ['DATABASE_AUTH_TOKEN', ['your-token']],
+    ['PUBLIC_URL', ['http://planning.example']],
+    ['SEED_DEMO', ['true']],
+  ])('rejects a single insecure setting: %s', (key, values) => {
+    for (const value of values)
+      expect([value, invalidSettings({ ...production, [key]: value })]).toEqual([value, [key]]);
+  });
+
+  test('rejects a missing key for tokens, a JWKS over http and a key of a trace receiver over http', () => {
+    const invalid = (change: Values) => invalidSettings({ ...production, ...change });
+    expect(invalid({ AUTH_SECRET: undefined })).toEqual(['AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL']);
+    const jwks = { AUTH_SECRET: undefined, AUTH_JWKS_URL: 'http://issuer.example/jwks' };
+    expect(invalid(jwks)).toEqual(['AUTH_JWKS_URL']);
+    const withKey = { ...receiver, OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a' };
+    expect(invalid(withKey)).toEqual(['OTEL_EXPORTER_OTLP_ENDPOINT']);
   });
 
   test.each<[string, Values]>([
@@ -247,24 +223,14 @@ describe('readConfig in production', () => {
 
   test('reports every insecure and every invalid setting in one error', () => {
     expect(invalidSettings({ NODE_ENV: 'production', PORT: 'x' })).toEqual([
-      'PORT',
-      'AUTH_ISSUER',
-      'AUTH_AUDIENCE',
-      'CARRIER_URL',
-      'CARRIER_API_KEY',
-      'CHAT_ID',
-      'CHAT_TOKEN',
+      ...['PORT', 'AUTH_ISSUER', 'AUTH_AUDIENCE', 'CARRIER_URL', 'CARRIER_API_KEY', 'CHAT_ID', 'CHAT_TOKEN'],
       'AUTH_SECRET or AUTH_PUBLIC_KEY or AUTH_JWKS_URL',
     ]);
   });
 
   test('rejects equal values for any two secrets', () => {
     const secrets = [
-      'AUTH_SECRET',
-      'DATABASE_ENCRYPTION_KEY',
-      'METRICS_TOKEN',
-      'CARRIER_API_KEY',
-      'DATABASE_AUTH_TOKEN',
+      ...['AUTH_SECRET', 'DATABASE_ENCRYPTION_KEY', 'METRICS_TOKEN', 'CARRIER_API_KEY', 'DATABASE_AUTH_TOKEN'],
       'CHAT_TOKEN',
     ];
     for (const [index, one] of secrets.entries()) {

@@ -7,7 +7,7 @@ import { Settings } from '../../src/config/settings';
 import { tags } from '../../src/http/docs/routes';
 import { seedDemo } from '../../src/seed';
 import { problemKinds } from '../../src/shared/problems';
-import { createTestApp, startSandbox, testConfig } from './app';
+import { createTestApp, startSandbox, type TestApp, testConfig } from './app';
 import { exampleTarget } from './conformance';
 import { cleanUp } from './resources';
 
@@ -81,14 +81,10 @@ export function differences(response: unknown, shown: unknown, place = ''): stri
   if (!isObject(response)) return unlike;
   const { [ellipsis]: more, ...members } = shown;
   const others = Object.keys(response).filter((name) => !(name in members));
-  const rest =
-    more === undefined
-      ? others.map((name) => `${place}/${name} is not shown`)
-      : others.length > 0
-        ? []
-        : [`${place} has no other members`];
+  const notShown = others.map((name) => `${place}/${name} is not shown`);
+  const notMore = others.length > 0 ? [] : [`${place} has no other members`];
   return [
-    ...rest,
+    ...(more === undefined ? notShown : notMore),
     ...Object.entries(members).flatMap(([name, value]) => differences(response[name], value, `${place}/${name}`)),
   ];
 }
@@ -163,20 +159,35 @@ export async function withTables(page: string): Promise<string> {
   return written;
 }
 
-const Operation = v.object({ operationId: v.string(), summary: v.string() });
+const Operation = v.object({
+  operationId: v.string(),
+  summary: v.string(),
+  tags: v.tuple([v.string()]),
+  parameters: v.array(
+    v.object({ name: v.string(), in: v.picklist(['query', 'path', 'header']), example: v.optional(v.string()) }),
+  ),
+  requestBody: v.optional(
+    v.object({
+      content: v.object({
+        'application/json': v.object({ examples: v.record(v.string(), v.object({ value: v.unknown() })) }),
+      }),
+    }),
+  ),
+});
 const OpenApi = v.object({ paths: v.record(v.string(), v.record(v.string(), Operation)) });
 
-async function endpointTable(): Promise<string[]> {
-  const { call } = await createTestApp();
+/** The operations of the OpenAPI document. */
+async function operationsOf({ call }: Pick<TestApp, 'call'>) {
   const { paths } = v.parse(OpenApi, (await call('GET', '/swagger/json')).body);
-  const rows = Object.entries(paths)
-    .filter(([path]) => path.startsWith('/v2/'))
-    .flatMap(([path, operations]) =>
-      Object.entries(operations).map(
-        ([method, { operationId, summary }]) =>
-          `| \`${method.toUpperCase()} ${path}\` | ${summary} | \`${operationId}\` |`,
-      ),
-    );
+  return Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
+  );
+}
+
+async function endpointTable(): Promise<string[]> {
+  const rows = (await operationsOf(await createTestApp()))
+    .filter(({ path }) => path.startsWith('/v2/'))
+    .map(({ path, method, operationId, summary }) => `| \`${method} ${path}\` | ${summary} | \`${operationId}\` |`);
   return ['| endpoint | does | method of the client |', '| --- | --- | --- |', ...rows];
 }
 
@@ -220,22 +231,6 @@ function commandsOf(parent: Command, path: readonly string[] = []): { command: C
   });
 }
 
-const RecordedOperation = v.object({
-  operationId: v.string(),
-  tags: v.tuple([v.string()]),
-  parameters: v.array(
-    v.object({ name: v.string(), in: v.picklist(['query', 'path', 'header']), example: v.optional(v.string()) }),
-  ),
-  requestBody: v.optional(
-    v.object({
-      content: v.object({
-        'application/json': v.object({ examples: v.record(v.string(), v.object({ value: v.unknown() })) }),
-      }),
-    }),
-  ),
-});
-const RecordedDocument = v.object({ paths: v.record(v.string(), v.record(v.string(), RecordedOperation)) });
-
 /**
  * The responses to the first example of each operation, in the order of the tags, on the demo data with a fixed clock
  * and fixed ids. Long lists are cut to their first items.
@@ -251,10 +246,7 @@ export async function recordResponses(): Promise<Record<string, unknown>> {
   });
   await seedDemo(testApp.db, testApp.now);
 
-  const { paths } = v.parse(RecordedDocument, (await testApp.call('GET', '/swagger/json')).body);
-  const operations = Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
-  );
+  const operations = await operationsOf(testApp);
   const stepOf = ({ tags: [name] }: (typeof operations)[number]) => tags.findIndex((tag) => tag.name === name);
   const responses: Record<string, unknown> = {};
   for (const operation of operations.toSorted((a, b) => stepOf(a) - stepOf(b))) {

@@ -155,7 +155,7 @@ describe('incoming traceparent', () => {
     expect(servers.filter((span) => span.parentSpanId !== undefined || span.traceId === traceId)).toEqual([]);
   });
 
-  test('decides the sampling of no request without a valid token', async () => {
+  test('decides the sampling only for authenticated requests', async () => {
     const rateLimits = createRateLimits({ perMinute: 2, trustedProxyCount: 0 }, () => 0);
     const { testApp, finish } = await createTracedApp({ ratio: 0, overrides: { rateLimits } });
     const headers = { traceparent: sampled };
@@ -176,7 +176,7 @@ describe('incoming traceparent', () => {
     expect(await finish(7)).toEqual([]);
   });
 
-  test('decides the sampling of an authenticated request, also of a rejected one', async () => {
+  test('decides the sampling of an authenticated request that is rejected, too', async () => {
     const rateLimits = createRateLimits({ perMinute: 4, trustedProxyCount: 0 }, () => 0);
     const { testApp, finish } = await createTracedApp({ ratio: 0, overrides: { rateLimits } });
     const save = (body: unknown, headers = {}) => testApp.call('POST', profile, { as: 'plain-user', body, headers });

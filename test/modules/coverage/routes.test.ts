@@ -46,7 +46,7 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
     },
   );
 
-  test('starts one application for each flow and user, whatever the case and spacing of the identity', async () => {
+  test('starts one application for each flow and user, in any case and spacing of the identity', async () => {
     const { carrier, start, list, user } = await setUp();
     const spelled = { email: 'ADA@example.COM', firstName: ' Ada  ', dateOfBirth: '1981-03-10T00:00:00.000Z' };
     await Promise.all([start(), start({}, life), start({}, bob), start(spelled), start({}, life), start({}, bob)]);
