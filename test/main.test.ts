@@ -32,8 +32,6 @@ describe('refused start', () => {
   }
 
   test.each([
-    ['an invalid setting', { PORT: 'x' }, 'PORT must be'],
-    ['an empty path', { DATABASE_URL: 'file:' }, 'DATABASE_URL must be'],
     ['a file that cannot be opened', { DATABASE_URL: 'file:/proc/none/a.db' }, 'cannot be opened (SQLITE_CANTOPEN)'],
     [
       'a replica whose folder cannot be created',
@@ -42,17 +40,6 @@ describe('refused start', () => {
     ],
   ])('reports %s', async (_, environment, message) => {
     expect(await inDevelopment(environment)).toContain(message);
-  });
-
-  test('reports demo data in production', async () => {
-    expect(await refusedStart({ SEED_DEMO: 'true' })).toContain('SEED_DEMO must not be true');
-  });
-
-  test('reports a port that is in use', async () => {
-    const { port } = new URL(startServer(() => new Response()));
-    expect(await inDevelopment({ PORT: port })).toBe(
-      `The service cannot listen on 127.0.0.1:${port} (EADDRINUSE). Another program does; set PORT to a free one.`,
-    );
   });
 
   test('reports the error of a failing migration', async () => {

@@ -1,28 +1,21 @@
 import { beforeAll, describe, expect, test } from 'bun:test';
 import { connect } from 'node:net';
 import * as v from 'valibot';
-import { createTestApp, testSecret, testToken } from '../support/app';
+import { createTestApp, listen, testSecret, testToken } from '../support/app';
 import {
   anonymousRequests,
   authenticatedRequests,
   connectRaw,
   costMicros,
-  createRawClient,
   plainRequests,
   statusOf,
 } from '../support/http';
 import { startService } from '../support/processes';
-import { amount, atEnd, cases } from '../support/resources';
+import { amount, cases } from '../support/resources';
 
 const testApp = await createTestApp();
 const { call } = testApp;
-testApp.app.listen({ port: 0, hostname: '127.0.0.1' });
-const port = testApp.app.server?.port ?? 0;
-const client = createRawClient(port);
-atEnd(async () => {
-  client.close();
-  await testApp.app.stop(true);
-});
+const port = listen(testApp);
 const as = 'exhauster';
 const authorization = `Bearer ${await testToken({ id: as, now: testApp.now })}`;
 const profile = '/v2/private/user/profile';
@@ -157,23 +150,6 @@ describe('a body in chunks', () => {
     expect(response).toStartWith(`HTTP/1.1 ${status} `);
     expect(response.toLowerCase().includes('\r\nconnection: close\r\n')).toBe(status === 401);
     socket.end();
-  });
-});
-
-describe('an oversized request', () => {
-  test.each([
-    ['a path of 40 KB', `/${'a'.repeat(40_000)}`, []],
-    ['a query of 40 KB', `/v2/private/cemetery/all?page=${'1'.repeat(40_000)}`, []],
-    ['a header of 40 KB', '/v2/private/user', [['X-Large', 'a'.repeat(40_000)]]],
-    ['a token of 40 KB', '/v2/private/user', [['Authorization', `Bearer ${'a'.repeat(40_000)}`]]],
-    ['a header name of 40 KB', '/v2/private/user', [['X'.repeat(40_000), '1']]],
-    ['1,000 headers', '/v2/private/user', Array.from({ length: 1_000 }, (_, index) => [`X-${index}`, '1'])],
-  ] as const)('returns an error for %s, while other requests are served', async (_, target, headers) => {
-    const fields = headers.map(([name = '', value = '']) => [name, value] as const);
-    const all = [['Host', 'x'], ['Authorization', authorization], ...fields] as const;
-    const response = await client.send({ method: 'GET', target, headers: all });
-    expect([400, 413, 414, 431, undefined]).toContain(response?.status);
-    await expectService();
   });
 });
 

@@ -5,8 +5,8 @@ import { Command } from 'commander';
 import { toTable } from '../../src/cli/output';
 import { startSandbox } from '../support/app';
 import { createCommandLine } from '../support/command';
-import { productionSettings, productionToken } from '../support/processes';
-import { atEnd, cleanUp } from '../support/resources';
+import { productionSettings, productionToken, startService } from '../support/processes';
+import { cleanUp } from '../support/resources';
 import { runHistory } from './history';
 import { journeyOf, type Step } from './journey';
 
@@ -83,11 +83,11 @@ async function watchLoad(): Promise<string[]> {
   while (!isOver()) {
     await Bun.sleep(sampledEveryMs);
     if (isOver()) break;
-    const sample = service.sample();
-    series.rssMb.push(sample.rssMb);
-    series.descriptors.push(sample.descriptors);
-    series.threads.push(sample.threads);
-    series.walMb.push(sample.walMb);
+    const { rssMb, descriptors, threads, walMb } = service.sample();
+    series.rssMb.push(rssMb);
+    series.descriptors.push(descriptors);
+    series.threads.push(threads);
+    series.walMb.push(walMb);
     if (performance.now() < reportAtMs) continue;
     reportAtMs += reportedEveryMs;
     const sorted = timesMs.toSorted((a, b) => a - b);
@@ -107,7 +107,7 @@ async function watchLoad(): Promise<string[]> {
       judged.map(({ row }) => row),
     )}\n`,
   );
-  return [...judged.flatMap(({ fault }) => fault ?? []), ...faults, ...service.errorLines];
+  return [...judged.flatMap(({ fault }) => fault ?? []), ...faults, ...service.errorLines()];
 }
 
 async function faultOf(step: Step, address: string, person: number): Promise<string | undefined> {
@@ -132,50 +132,25 @@ async function faultOf(step: Step, address: string, person: number): Promise<str
 
 /** Starts the service with production settings and the demo rows, and a sandbox carrier in this process. */
 async function startLoadedService() {
-  const { cwd, planning } = await createCommandLine({ SEED_DEMO: 'true' }, { isEmpty: true, isProcess: true });
+  const { cwd, planning } = await createCommandLine({ SEED_DEMO: 'true' }, { isEmpty: true });
   const migrated = await planning('migrate');
   if (migrated.exitCode !== 0) throw new Error(`The database cannot be migrated: ${migrated.stderr}`);
   const sandbox = await startSandbox(() => new Date());
-  const child = Bun.spawn([process.execPath, join(import.meta.dirname, '../../src/main.ts')], {
-    cwd,
-    env: {
-      PATH: process.env.PATH,
-      ...productionSettings,
-      PORT: '0',
-      CARRIER_URL: sandbox.url,
-      // On, as in production, with a limit that no request reaches.
-      RATE_LIMIT_PER_MINUTE: '1000000',
-      CARRIER_APPLICATIONS_PER_DAY: '0',
-      DRAIN_MS: '0',
-    },
-    // This process handles Ctrl-C and then stops the service.
-    detached: true,
-    stdout: 'pipe',
-    stderr: 'inherit',
-  });
-  atEnd(async () => {
-    child.kill('SIGTERM');
-    await child.exited;
-  });
-  const errorLines: string[] = [];
-  const address = Promise.withResolvers<string>();
-  const read = async () => {
-    let rest = '';
-    for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
-      const lines = `${rest}${chunk}`.split('\n');
-      rest = lines.pop() ?? '';
-      for (const line of lines) {
-        const found = /"address":"(http:[^"]+)"/.exec(line)?.[1];
-        if (found !== undefined) address.resolve(found);
-        if (/^{"level":"(?:error|fatal)"/.test(line) && errorLines.length < 20) errorLines.push(line);
-      }
-    }
-    address.reject(new Error('The service ended before it listened'));
+  const limits = {
+    // On, as in production, with a limit that no request reaches.
+    RATE_LIMIT_PER_MINUTE: '1000000',
+    CARRIER_APPLICATIONS_PER_DAY: '0',
   };
-  void read();
+  const service = await startService({
+    cwd,
+    program: [join(import.meta.dirname, '../../src/main.ts')],
+    environment: { ...productionSettings, CARRIER_URL: sandbox.url, ...limits },
+    isDetached: true,
+  });
+  const { process: child } = service;
   return {
-    address: await address.promise,
-    errorLines,
+    address: service.address,
+    errorLines: () => (service.output().match(/^{"level":"(?:error|fatal)".*$/gm) ?? []).slice(0, 20),
     hasEnded: () => child.exitCode !== null || child.signalCode !== null,
     /** Reads the resources of the process from /proc, so on Linux only. */
     sample() {

@@ -36,6 +36,8 @@ export interface Start {
   readonly under?: readonly string[];
   /** The limit of file descriptors; by default that of the test process. */
   readonly descriptors?: number;
+  /** Whether the service gets no signal of the terminal of this process. */
+  readonly isDetached?: boolean;
 }
 
 /** Starts the service as a process in a temporary folder on a free port. */
@@ -47,6 +49,7 @@ export async function startService({
   hasErrorsInOutput = false,
   under = [],
   descriptors,
+  isDetached = false,
 }: Start = {}): Promise<Service> {
   const command = [...under, process.execPath, ...(program ?? [await programOf('src/main')]), ...args];
   const limited = ['sh', '-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, ...command];
@@ -55,18 +58,24 @@ export async function startService({
     env: { PATH: process.env.PATH, NODE_ENV: 'development', PORT: '0', DRAIN_MS: '0', ...environment },
     stdout: 'pipe',
     stderr: hasErrorsInOutput ? 'pipe' : 'inherit',
+    detached: isDetached,
   });
   atEnd(async () => {
     child.kill('SIGKILL');
     await child.exited;
   });
   let output = '';
+  let hasAddress = false;
   const address = Promise.withResolvers<string>();
   const reading = (async () => {
     for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
       output += chunk;
+      // A search in all of a long output would take long for each of its chunks.
+      if (hasAddress) continue;
       const found = /(?:address +|"address":")(http:\/\/[^\s"]+)/.exec(output)?.[1];
-      if (found !== undefined && output.includes('\n', output.indexOf(found))) address.resolve(found);
+      if (found === undefined || !output.includes('\n', output.indexOf(found))) continue;
+      hasAddress = true;
+      address.resolve(found);
     }
   })();
   const { stderr } = child;
