@@ -106,16 +106,7 @@ export async function failToStart({ args = [], cwd = temporaryFolder(), environm
 
 const path = join(import.meta.dirname, 'child.ts');
 
-/** Runs one task of `child.ts work` in a process and returns its output. */
-export async function runWorker(url: string, task: string, argument: string): Promise<string> {
-  const worker = Bun.spawn([process.execPath, path, 'work', url, task, argument], {
-    stdout: 'pipe',
-    stderr: 'inherit',
-  });
-  return (await new Response(worker.stdout).text()).trim();
-}
-
-/** Starts a task that runs until it is stopped and collects its output lines. */
+/** Starts a task of `child.ts work` that runs until it is stopped, and collects its output lines. */
 export function startWorker(url: string, task: string, argument: string, environment: Record<string, string> = {}) {
   const worker = Bun.spawn([process.execPath, path, 'work', url, task, argument], {
     env: { ...process.env, ...environment },
