@@ -12,11 +12,11 @@ import { createCemeteryStore } from '../../src/modules/cemeteries/store';
 import { createUserStore } from '../../src/modules/users/store';
 import { seedDatabase } from '../../src/seed';
 import { diagnose } from '../support/command';
-import { copyTemplate, expectConcurrentWritesMatchModel } from '../support/database';
+import { expectConcurrentWritesMatchModel } from '../support/database';
 import { readMarkdown } from '../support/pages';
 import { createDeployment } from '../support/processes';
 import { amount, atEnd, runProgram, temporaryFolder, until } from '../support/resources';
-import { hasSqld, newServerDatabase, type Sqld, startSqld } from '../support/servers';
+import { hasSqld, newServerDatabase, type Sqld, startPrimary, startSqld } from '../support/servers';
 
 const ltc = '/v2/private/ltc/lifetimeCare';
 type Deployment = Awaited<ReturnType<typeof createDeployment>>;
@@ -30,13 +30,6 @@ const readiness = async ({ call }: Started) => (await call('GET', '/health/ready
 const fatalLines = ({ logLines }: Started) => logLines().filter(({ level }) => level === 'fatal');
 const writesAvailable = { status: 'ready', writes: 'available' };
 const unavailable = { status: 503, body: { type: '/problems/database-unavailable' } };
-
-/** A server whose database is migrated. */
-async function startMigrated(options: { keyFile?: string } = {}): Promise<Sqld> {
-  const databaseFile = join(temporaryFolder(), 'planning.db');
-  await copyTemplate(databaseFile);
-  return startSqld({ ...options, databaseFile });
-}
 
 async function startService(sqld: Sqld, scheme = 'http', environment: Record<string, string> = {}) {
   const settings = { ...environment, DATABASE_URL: `${scheme}://127.0.0.1:${sqld.port}` };
@@ -80,7 +73,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
   ])(
     'causes 503 and one log line while it hangs or is killed, and a repeated save counts once, over %s',
     async (scheme, reason) => {
-      const sqld = await startMigrated();
+      const sqld = await startPrimary();
       const { service } = await startService(sqld, scheme, { DATABASE_TIMEOUT_MS: '1000' });
       const versionOf = ({ headers }: { headers: Headers }) =>
         Number(/^"-?\d+-(\d+)-/.exec(headers.get('etag') ?? '')?.[1]);
@@ -114,7 +107,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
   );
 
   test('has every acknowledged save and exactly its audit event after it was killed under eight writers', async () => {
-    const sqld = await startMigrated();
+    const sqld = await startPrimary();
     for (let round = 0; round < amount({ long: 20, short: 2 }); round += 1) {
       const db = await openServiceDatabase({ url: sqld.url, timeoutMs: 5000 });
       const acknowledged = new Map<string, number>();
@@ -201,7 +194,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
   });
 
   test('causes 503 with one fatal line when it restarts on an empty folder', async () => {
-    const sqld = await startMigrated();
+    const sqld = await startPrimary();
     const { service } = await startService(sqld);
     expect([(await list(service)).status, (await save(service)).status]).toEqual([200, 200]);
     await sqld.kill();
@@ -214,7 +207,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
   });
 
   test.concurrent('takes writes with a round trip of 400 ms', async () => {
-    const port = await startDelay((await startMigrated()).port, 400);
+    const port = await startDelay((await startPrimary()).port, 400);
     const deployment = await createDeployment({ DATABASE_URL: `http://127.0.0.1:${port}` }, { isEmpty: true });
     const diagnosis = diagnose(deployment);
     const service = await deployment.start();
@@ -260,7 +253,7 @@ async function startWithToken(scheme: string, environment: Record<string, string
   };
   accept(key.publicKey);
   await use('rw');
-  const sqld = await startMigrated({ keyFile });
+  const sqld = await startPrimary({ keyFile });
   const settings = { DATABASE_AUTH_TOKEN_FILE: tokenFile, ...environment };
   const { deployment, service } = await startService(sqld, scheme, settings);
   /** Restarts the server with another key. */

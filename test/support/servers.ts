@@ -1,9 +1,7 @@
 import { copyFileSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { openDatabase } from '../../src/db/client';
-import { migrateDatabase } from '../../src/db/migrate';
-import { seedDatabase } from '../../src/seed';
+import { copyTemplate } from './database';
 import { atEnd, freePort, temporaryFolder, until } from './resources';
 
 const binary = fileURLToPath(
@@ -105,14 +103,11 @@ export async function newServerDatabase(): Promise<string> {
   return `http://${name}.localhost:${port}`;
 }
 
-/** Starts a libSQL server with a migrated database and the demo rows. */
-export async function startPrimary(): Promise<Sqld> {
-  const primary = await startSqld();
-  const db = await openDatabase({ url: primary.url, timeoutMs: 10_000 });
-  await migrateDatabase(db, undefined, { forDevelopment: true });
-  await seedDatabase(db, { withDemo: true, now: new Date() });
-  db.$client.close();
-  return primary;
+/** Starts a libSQL server with a migrated database. */
+export async function startPrimary(options: Pick<SqldStart, 'keyFile'> = {}): Promise<Sqld> {
+  const databaseFile = join(temporaryFolder(), 'planning.db');
+  await copyTemplate(databaseFile);
+  return startSqld({ ...options, databaseFile });
 }
 
 async function untilReady(url: string): Promise<void> {
