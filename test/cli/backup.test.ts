@@ -421,7 +421,7 @@ describe('planning migrate', () => {
     const line = await setUp(environment);
     fs.rmSync(line.database);
     const db = await openDatabase({ url: line.databaseUrl, timeoutMs: 5_000 });
-    await migrateDatabase(db, await earlierMigrations(11));
+    await migrateDatabase(db, await earlierMigrations(knownSchemas.length - 1));
     await db.$client.execute(person('ada'));
     await closeDatabase(db);
     return line;
@@ -437,7 +437,7 @@ describe('planning migrate', () => {
     const [backup = '', ...more] = line.kept('migration');
     expect(more).toEqual([]);
     expect(modeOf(backup)).toBe(0o600);
-    expect(await examineCopy(backup, undefined)).toEqual({ persons: 1, schema: expect.stringMatching(/^0010/) });
+    expect(await examineCopy(backup, undefined)).toEqual({ persons: 1, schema: knownSchemas.at(-2)?.name ?? '' });
     expect(contentOf(line.database).__drizzle_migrations).toHaveLength(knownSchemas.length);
   });
 

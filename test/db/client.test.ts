@@ -106,8 +106,11 @@ describe('a connection to a file', () => {
     expect(statSync(`${path}-wal`).size).toBe(0);
   });
 
-  test('keeps foreign-key checks on after a migration that cannot begin', async () => {
-    const { db } = await openTemporary();
+  test('keeps nothing of a migration that fails, and foreign-key checks on, also after one that cannot begin', async () => {
+    const { db, path } = await openTemporary();
+    expect(await failureOf(db.$client.migrate(['CREATE TABLE more (id)', 'DROP TABLE none']))).toBeInstanceOf(Error);
+    expect(readIn(path, "SELECT 1 FROM sqlite_schema WHERE name = 'more'")).toEqual([]);
+    expect((await db.$client.execute('PRAGMA foreign_keys')).rows[0]?.[0]).toBe(1);
     await db.$client.execute('PRAGMA query_only = ON');
     expect(await failureOf(db.$client.migrate(['CREATE TABLE more (id)']))).toMatchObject({ code: 'SQLITE_READONLY' });
     await db.$client.execute('PRAGMA query_only = OFF');

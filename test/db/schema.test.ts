@@ -1,6 +1,6 @@
 import { Database as Sqlite } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import { mkdirSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Connection from 'libsql';
 import * as v from 'valibot';
@@ -18,9 +18,10 @@ import { createDeployment } from '../support/processes';
 import { atEnd, temporaryFolder } from '../support/resources';
 
 /** Changes a database file with the driver alone, as an operator can. */
-function change(path: string, sql: string, encryptionKey?: string): void {
+function change(path: string, sql: string, encryptionKey?: string, whileOpen = () => {}): void {
   const connection = new Connection(path, { timeout: 5000, ...encryptionOption(encryptionKey) });
   connection.exec(sql);
+  whileOpen();
   connection.close();
 }
 
@@ -138,6 +139,7 @@ describe('a damaged schema', () => {
     for (const args of [['--dry-run'], []]) {
       expect(await deployment.planning('migrate', ...args)).toMatchObject({ exitCode: 0 });
     }
+    expect(readdirSync(join(deployment.cwd, 'data'))).not.toContainEqual(expect.stringContaining('.before-migration-'));
   });
 
   test('excludes the changes of a newer build, except in what this build needs', async () => {
@@ -174,7 +176,7 @@ describe('a database without the schema of this service', () => {
       'has no tables. Run `bun planning migrate` to create it, or correct DATABASE_URL.',
     ],
     ['tables of another program', orders, foreign],
-    ['tables of another program, in WAL mode', `PRAGMA journal_mode = WAL; ${orders}`, foreign],
+    ['tables of another program, with a WAL', `PRAGMA journal_mode = WAL; ${orders}`, foreign],
     ['tables of another program, encrypted', orders, foreign],
     ['tables of another program with its own table of migrations', migrations, foreign],
     [
@@ -192,12 +194,19 @@ describe('a database without the schema of this service', () => {
     const environment: Record<string, string> = key === undefined ? {} : { DATABASE_ENCRYPTION_KEY: key };
     const { databasePath, ...deployment } = await createDeployment(environment, { isEmpty: true });
     mkdirSync(join(deployment.cwd, 'data'));
-    change(databasePath, sql, key);
-    const content = async () =>
+    const other = join(temporaryFolder(), 'other.db');
+    change(other, sql, key, () => {
+      for (const suffix of ['', '-wal'].filter((each) => existsSync(`${other}${each}`))) {
+        copyFileSync(`${other}${suffix}`, `${databasePath}${suffix}`);
+      }
+    });
+    const content = () =>
       state === foreign
-        ? Bun.file(databasePath).bytes()
+        ? ['', '-wal'].map(
+            (suffix) => existsSync(`${databasePath}${suffix}`) && readFileSync(`${databasePath}${suffix}`),
+          )
         : rows(databasePath, 'SELECT name, sql FROM sqlite_schema ORDER BY name');
-    const before = await content();
+    const before = content();
     const message = `The database ${databasePath} ${state}`;
     expect(await deployment.refusedStart()).toBe(message);
     const commands = ['seed', 'migrate', 'migrate --dry-run', 'migrate --repair'];
@@ -209,7 +218,7 @@ describe('a database without the schema of this service', () => {
       exitCode: 1,
       stdout: expect.stringContaining(message),
     });
-    expect(await content()).toEqual(before);
+    expect(content()).toEqual(before);
   });
 });
 
