@@ -361,7 +361,7 @@ describe('planning doctor', () => {
     expect((await examine(settings)).findings).toContainEqual({
       check: 'writes',
       result: 'failed',
-      detail: expect.stringContaining('another process holds the write lock (SQLITE_BUSY)'),
+      detail: expect.stringContaining('holds the write lock (SQLITE_BUSY). Wait for that process, or stop it.'),
     });
     writer.exec('ROLLBACK');
     writer.close();
