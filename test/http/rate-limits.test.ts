@@ -242,6 +242,17 @@ describe('rate windows', () => {
   });
 });
 
+test('the rate limit of an authenticated user remembers the 100,000 latest users', () => {
+  const limits = createRateLimits({ perMinute: 1, trustedProxyCount: 0 }, () => 0);
+  const take = (id: string) =>
+    limits?.takeAuthenticated(id, { request: new Request('http://localhost/'), server: null, set: { headers: {} } });
+  take('ada');
+  for (let index = 1; index < 100_000; index += 1) take(`user-${index}`);
+  expect(() => take('ada')).toThrow('used up');
+  for (let index = 1; index <= 100_000; index += 1) take(`other-${index}`);
+  expect(() => take('ada')).not.toThrow();
+});
+
 describe('clientNetwork', () => {
   const proxy = { requestIP: () => ({ address: '10.0.0.9' }) };
   const requestWith = (forwarded?: string) =>

@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import * as v from 'valibot';
+import { lazy } from '../../src/shared/async';
 import { toHundredths } from '../../src/shared/fields';
 import { cachedFolder } from './artifacts';
-import { runToEnd } from './resources';
+import { runProgram } from './resources';
 
 const Parameter = v.object({
   name: v.string(),
@@ -250,33 +251,24 @@ const documentFolder = cachedFolder('documented', {
   make: buildDocument,
   alsoOf: ['test/support/{conformance,child}.ts'],
 });
-let document: Promise<ServiceDocument> | undefined;
+const Functions = v.record(
+  v.string(),
+  v.custom<Validate>((value) => typeof value === 'function'),
+);
 
 /** The OpenAPI document of the sources with compiled validators, cached across test processes. */
-export function documentOfSources(): Promise<ServiceDocument> {
-  document ??= (async () => {
-    const folder = await documentFolder();
-    const validators = v.parse(
-      v.record(
-        v.string(),
-        v.custom<Validate>((value) => typeof value === 'function'),
-      ),
-      { ...(await import(join(folder, 'validators.js'))) },
-    );
-    return readDocument(await Bun.file(join(folder, 'document.json')).json(), (name) => {
-      const validate = validators[name];
-      if (validate === undefined) throw new Error(`There is no schema ${name}.`);
-      return validate;
-    });
-  })();
-  return document;
-}
+export const documentOfSources = lazy(async (): Promise<ServiceDocument> => {
+  const folder = await documentFolder();
+  const validators = v.parse(Functions, { ...(await import(join(folder, 'validators.js'))) });
+  return readDocument(await Bun.file(join(folder, 'document.json')).json(), (name) => {
+    const validate = validators[name];
+    if (validate === undefined) throw new Error(`There is no schema ${name}.`);
+    return validate;
+  });
+});
 
 async function buildDocument(folder: string): Promise<void> {
-  const program = join(import.meta.dirname, 'child.ts');
-  const child = Bun.spawn([process.execPath, program, 'document', folder], { stdout: 'pipe', stderr: 'pipe' });
-  const { exitCode, stderr } = await runToEnd(child);
-  if (exitCode !== 0) throw new Error(`The document could not be built:\n${stderr}`);
+  await runProgram(process.cwd(), [process.execPath, join(import.meta.dirname, 'child.ts'), 'document', folder]);
 }
 
 /** Pending checks and their requests. */
