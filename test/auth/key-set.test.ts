@@ -87,6 +87,15 @@ async function createKeys(respond = respondWith(jwk(ec1, { kid: 'first' }))) {
 const unavailable = { slug: 'auth-keys-unavailable' };
 
 describe('keys of a JWKS', () => {
+  test('are fetched at once', async () => {
+    const issuer = startIssuer();
+    const clock = { nowMs };
+    createRemoteKeys(issuer.url, () => clock.nowMs);
+    // Without a time, the timer refreshes nothing.
+    clock.nowMs = Number.NaN;
+    await until(() => issuer.requests === 1);
+  });
+
   test('are cached for ten minutes, then refreshed in the background', async () => {
     const { issuer, clock, check, jwt } = await createKeys();
     for (let count = 0; count < 5; count += 1) await check(jwt);

@@ -29,13 +29,8 @@ import { atEnd, never } from '../support/resources';
 const sandbox = await startSandbox();
 const known = await documentOfSources();
 
-function open(overrides: Partial<AppDeps> = {}): () => Promise<TestApp> {
-  return lazy(async () => {
-    const testApp = await createTestApp({ carrier: sandbox.carrier({ attempts: 1 }), ...overrides });
-    if (overrides.db === undefined) await seedDemo(testApp.db, testApp.now);
-    return testApp;
-  });
-}
+const open = (overrides: Partial<AppDeps> = {}): (() => Promise<TestApp>) =>
+  lazy(() => createTestApp({ carrier: sandbox.carrier({ attempts: 1 }), ...overrides }));
 
 const unreachable = await openServiceDatabase({ url: 'http://127.0.0.1:1', timeoutMs: 300 });
 atEnd(() => unreachable.$client.close());
@@ -57,7 +52,8 @@ const apps = {
     config: { ...testConfig, carrier: { applicationsPerDay: 0, attempts: 1, timeoutMs: 50 }, requestTimeoutMs: 20 },
   }),
 };
-const { call } = await apps.usual();
+const { call, db, now } = await apps.usual();
+await seedDemo(db, now);
 
 const Document = v.object({
   info: v.object({ description: v.string() }),

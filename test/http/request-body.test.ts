@@ -40,7 +40,6 @@ function chunked(text: string): ReadableStream {
 
 const latin1 = Uint8Array.from(Buffer.from('{"selections":[{"id":1,"title":"caf\u00e9"}]}', 'latin1'));
 const large = JSON.stringify({ selections: [{ id: 1, title: 'x'.repeat(300_000) }] });
-const deep = `${'['.repeat(1000)}${']'.repeat(1000)}`;
 const selection = (value: string) => `{"selections":[${value}]}`;
 const titled = (title: string) => selection(`{"id":1,"title":"${title}"}`);
 const identified = (id: string) => selection(`{"id":${id},"title":"a"}`);
@@ -76,9 +75,6 @@ const invalid: [name: string, body: BodyInit | undefined][] = [
   ['a lone surrogate in a title', titled('\\ud800')],
   ['an array for an item', selection('[]')],
   ['null for an item', selection('null')],
-  ['1,000 levels', `{"selections":${deep}}`],
-  ['100,000 levels', `{"careCosts":${'['.repeat(100_000)}${']'.repeat(100_000)}}`],
-  ['1,000 levels under an unknown field', `{"x":${deep}}`],
 ];
 
 describe('invalid body', () => {
@@ -107,40 +103,11 @@ describe('invalid body', () => {
     expect(await storedOfRefused()).toBe(0);
   });
 
-  test('lists every error in one response and suggests similar field names', async () => {
-    const item = { id: -1, title: '', colour: 1 };
-    const response = await post(JSON.stringify({ carecost: 1, careFacilityType: 'x', zzz: 1, selections: [item] }));
-    const options = 'inHome, independentLiving, assistedLiving, nursingHome, notSure';
-    expect(response.body).toMatchObject({
-      errors: [
-        { pointer: '/careFacilityType', rule: 'picklist', message: `must be one of ${options}` },
-        { pointer: '/selections/0/id', rule: 'min_value' },
-        { pointer: '/selections/0/title', rule: 'min_length' },
-        { pointer: '/selections/0/colour', rule: 'unknown_field' },
-        { pointer: '/carecost', rule: 'unknown_field', message: 'is not a known field; did you mean careCosts?' },
-        { pointer: '/zzz', rule: 'unknown_field' },
-      ],
-    });
-  });
-
-  test.each([
-    ['9,000 numbers for a list', `{"insuranceCover":[${Array(9_000).fill('1').join()}]}`],
-    ['9,000 numbers for one or many', `{"relationshipStatus":[${Array(9_000).fill('1').join()}]}`],
-    ['4,000 invalid selections', selection(Array(4_000).fill('{"id":-1}').join())],
-  ])('returns one error for %s', async (_, body) => {
-    const response = await post(body);
-    expect(response.status).toBe(422);
-    expect(response.body).toMatchObject({ errors: [{ rule: 'max_length', message: 'must have at most 100 items' }] });
-  });
-
-  test('returns the first 100 of 150 errors', async () => {
-    const fields = Object.fromEntries(Array.from({ length: 150 }, (_, index) => [`unknown${index}`, 1]));
-    expect((await post(JSON.stringify(fields))).body).toMatchObject({ errors: { length: 100 } });
-  });
-
   test.each([
     ['100,000 nested lists', '['.repeat(100_000) + ']'.repeat(100_000)],
     ['130,000 unclosed lists', '['.repeat(130_000)],
+    ['100,000 lists in a known field', `{"careCosts":${'['.repeat(100_000)}${']'.repeat(100_000)}}`],
+    ['1,000 lists under an unknown field', `{"x":${'['.repeat(1000)}${']'.repeat(1000)}}`],
     ['40,000 nested objects', `${'{"a":'.repeat(40_000)}1${'}'.repeat(40_000)}`],
     ['30,000 nested objects in a known field', `{"selections":${'{"a":'.repeat(30_000)}1${'}'.repeat(30_000)}}`],
     ['20,000 unknown fields', `{${Array.from({ length: 20_000 }, (_, index) => `"u${index}":1`).join()}}`],

@@ -52,6 +52,15 @@ describe('validation errors', () => {
       [`/policySupport ${long}`, '/livingStatus must be one of stayHome, upgrade, downsize, rent'],
     ],
     [
+      ltc,
+      { careFacilityType: 'x', selections: [{ id: -1, title: '', colour: 1 }] },
+      [
+        '/careFacilityType must be one of inHome, independentLiving, assistedLiving, nursingHome, notSure',
+        ...['/selections/0/id must be at least 0', '/selections/0/title must have at least 1 character'],
+        '/selections/0/colour is not a known field',
+      ],
+    ],
+    [
       lifeInsurance,
       { selections: [[], 1], billsAndDebt: {} },
       ['/selections/0 must be an object', '/selections/1 must be an object', '/billsAndDebt must be a list'],
