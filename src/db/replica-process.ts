@@ -54,7 +54,7 @@ export function inodeOf(path: string): number | undefined {
 const syncProgram = fileURLToPath(new URL('src/db/replica-sync', packageRoot));
 const watchIntervalMs = 1_000;
 /** The duration of a sync of many changes. */
-const minLagMs = 5_000;
+const defaultMinLagMs = 5_000;
 /** The environment of the child process; a message has its settings. */
 const passedVariables = ['PATH', 'HOME', 'TMPDIR', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
 
@@ -64,6 +64,8 @@ export interface ReplicaProcessSettings {
   readonly authToken?: SecretSource;
   readonly encryptionKey?: string | undefined;
   readonly intervalMs: number;
+  /** The file counts as too old after this time without a sync, or after ten intervals if they are longer. */
+  readonly minLagMs?: number;
   readonly environment: Environment;
   readonly isPrimaryReachable: () => Promise<boolean>;
   /** Called when the outcome of a sync differs from the previous one, and each time that the file is rebuilt. */
@@ -79,7 +81,7 @@ export interface ReplicaProcessSettings {
  * probe decides whether the primary is reachable, because a sync can stall or fail for other reasons.
  */
 export function startReplicaProcess(settings: ReplicaProcessSettings): { isCurrent(): boolean; stop(): void } {
-  const { path, intervalMs, environment, isPrimaryReachable, onSyncChange } = settings;
+  const { path, intervalMs, minLagMs = defaultMinLagMs, environment, isPrimaryReachable, onSyncChange } = settings;
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
   const maxLagMs = Math.max(10 * intervalMs, minLagMs);
   let lastReport: SyncReport | undefined;

@@ -1,6 +1,6 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { afterEach, describe, expect, test } from 'bun:test';
-import { existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { openDatabase, toDatabase } from '../../src/db/client';
 import { openReplicaFile } from '../../src/db/replica';
@@ -14,12 +14,17 @@ afterEach(() => {
   for (const close of running.splice(0)) close();
 });
 
-function openReplica(url: string, path = join(temporaryFolder(), 'deep/replica.db'), encryptionKey?: string) {
+function openReplica(
+  url: string,
+  path = join(temporaryFolder(), 'deep/replica.db'),
+  { encryptionKey, minLagMs = 5_000 }: { encryptionKey?: string | undefined; minLagMs?: number } = {},
+) {
   const reports: string[] = [];
   const opened = openReplicaFile({
     path,
     primaryUrl: url,
     encryptionKey,
+    minLagMs,
     intervalMs: 50,
     environment: process.env,
     isPrimaryReachable: () =>
@@ -74,6 +79,13 @@ async function stoppedPrimary(): Promise<Sqld> {
   return sqld;
 }
 
+/** The child processes of this process that sync replicas. */
+const syncProcesses = () =>
+  readdirSync('/proc/self/task')
+    .flatMap((task) => readFileSync(`/proc/self/task/${task}/children`, 'utf8').trim().split(' '))
+    .filter((id) => id !== '' && readFileSync(`/proc/${id}/cmdline`, 'utf8').includes('replica-sync'))
+    .map(Number);
+
 const notReady = { code: 'REPLICA_NOT_READY' };
 
 describe.skipIf(!hasSqld)('an embedded replica', () => {
@@ -109,7 +121,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     expect(reads).toBeGreaterThan(100);
   }, 60_000);
 
-  test('refuses writes, and is not ready until the first sync is complete', async () => {
+  test('refuses writes, is not ready until the first sync is complete, and is private to the owner', async () => {
     const sqld = await stoppedPrimary();
     const { path, replica, isReported, read } = openReplica(sqld.url);
     for (const sql of ['INSERT INTO a VALUES (1)', 'PRAGMA query_only = OFF', 'DELETE FROM a']) {
@@ -123,6 +135,9 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     await sqld.start();
     await isReported('synced');
     expect((await read()).rows[0]?.a).toBe(0);
+    const names = readdirSync(dirname(path));
+    expect(names).toContain('replica.db');
+    for (const name of ['', ...names]) expect(statSync(join(dirname(path), name)).mode & 0o077).toBe(0);
   });
 
   test('starts unready when its file is missing but a sync marker exists', async () => {
@@ -142,7 +157,7 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
       WHERE n < 200) SELECT '${text}' AS t FROM rows`);
     const folder = temporaryFolder();
     const follow = async (key?: string) => {
-      const opened = openReplica(sqld.url, join(folder, 'replica.db'), key);
+      const opened = openReplica(sqld.url, join(folder, 'replica.db'), { encryptionKey: key });
       const value = await raise();
       await until(async () => (await opened.value()) === value);
       expect((await opened.replica.execute('SELECT count(*) AS n FROM c')).rows[0]?.n).toBe(200);
@@ -177,21 +192,14 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     });
     running.push(() => void server.stop(true));
     const place = join(folder, 'kept');
-    const { replica, isReported } = openReplica(server.url.origin, join(place, 'replica.db'), keys.right);
+    const { replica, isReported } = openReplica(server.url.origin, join(place, 'replica.db'), {
+      encryptionKey: keys.right,
+    });
     await isReported('not-encrypted');
     expect(exported).toBeGreaterThan(0);
     await expect(replica.execute('SELECT a FROM t')).rejects.toMatchObject(notReady);
     replica.close();
     await until(() => filesWith(place, ['canary-exported']).length === 0);
-  });
-
-  test('restricts its folder and files to the owner', async () => {
-    const { path, isReported, read } = openReplica((await sharedPrimary()).sqld.url);
-    await isReported('synced');
-    await read();
-    const names = readdirSync(dirname(path));
-    expect(names).toContain('replica.db');
-    for (const name of ['', ...names]) expect(statSync(join(dirname(path), name)).mode & 0o077).toBe(0);
   });
 
   test.each([
@@ -274,6 +282,25 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
       await until(() => reports.at(-1) === 'synced');
     },
     60_000,
+  );
+
+  test.skipIf(process.platform !== 'linux')(
+    'refuses reads while its sync stalls and the primary is reachable',
+    async () => {
+      const { sqld, raise } = await sharedPrimary();
+      const before = syncProcesses();
+      const { read, value, isReported } = openReplica(sqld.url, undefined, { minLagMs: 500 });
+      await isReported('synced');
+      await read();
+      const syncing = syncProcesses().filter((id) => !before.includes(id));
+      expect(syncing).toHaveLength(1);
+      for (const id of syncing) process.kill(id, 'SIGSTOP');
+      await isReported('stalled');
+      await expect(read()).rejects.toMatchObject(notReady);
+      for (const id of syncing) process.kill(id, 'SIGCONT');
+      const raised = await raise();
+      await until(async () => (await value()) === raised);
+    },
   );
 
   test.each([
