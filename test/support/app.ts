@@ -221,12 +221,8 @@ export const canaryApplicant = {
 
 /** Another valid applicant. */
 export const applicant = {
-  firstName: 'Ada',
-  lastName: 'Byron',
-  dateOfBirth: '1981-03-10',
-  gender: 'Female',
-  state: 'VA',
-  email: 'ada@example.com',
+  ...canaryApplicant,
+  ...{ firstName: 'Ada', lastName: 'Byron', email: 'ada@example.com' },
 } as const;
 
 /** The coverage service and the reconciler of a test app with the given carrier. */

@@ -226,9 +226,10 @@ describe('the order of cemeteries', () => {
   test.each([
     ['keys of an earlier build', 'lower(name)'],
     ['empty keys', "''"],
-    ['keys of one order for names of another', "'a' || (9 - length(name) % 10)"],
+    ['keys of one order for names of another', "'a1' || (10000 + rowid) || '1'"],
+    ['one key for all', "'a1'"],
     ['invalid keys', "'a' || name"],
-    ['keys with a zero at their end', "'a10'"],
+    ['a zero at the end of each key', "sort_name || '0'"],
   ])('is restored by the next start after %s, and no version changes', async (_, key) => {
     const { db, now } = await filledApp();
     const versions = async () =>
@@ -238,6 +239,8 @@ describe('the order of cemeteries', () => {
     await seedDatabase(db, { withDemo: false, now });
     await expectOrder({ db }, names.length);
     expect(await versions()).toEqual(before);
+    await createCemeteryStore(db).upsert([record('new', 'Between')], by);
+    await expectOrder({ db }, names.length + 1);
   });
 
   test('is restored by the next import after an earlier build stored some', async () => {

@@ -156,7 +156,10 @@ describe('planning applications settle', () => {
 
   test('names each field that would be invalid from the carrier, without its value', async () => {
     const { id, planning, settle, row } = await setUp();
-    const terms = [{ years: 0, price: 0, riders: 'canary' }];
+    const terms = [
+      { years: 0, price: 0, riders: 'canary' },
+      { years: 10.5, price: 1, riders: [] },
+    ];
     const message = await settle('canary', [{ product: 'canary-product', coverage: -1, terms }]);
     expect(message.split('\n').sort()).toEqual([
       '  --number must be a whole number from 1',
@@ -164,6 +167,7 @@ describe('planning applications settle', () => {
       '  pricing.0.terms.0.price must be at least 0.01',
       '  pricing.0.terms.0.riders must be a list',
       '  pricing.0.terms.0.years must be at least 1',
+      '  pricing.0.terms.1.years must be a whole number',
       'Nothing was settled:',
     ]);
     expect(await planning('settle', id, '--number', '5', '--yes')).toStartWith('Give --number and --pricing');
@@ -230,6 +234,8 @@ describe('planning applications abandon', () => {
     expect((await start()).status).toBe(200);
     expect(new Set(carrier.calls)).toEqual(new Set([id]));
     expect(await row()).toMatchObject({ state: 'submitted', applicationNumber: 8, abandonedAt: null });
+    const attempts = await db.select().from(applicationAttempts).orderBy(applicationAttempts.attempt);
+    expect(attempts.map(({ attempt }) => attempt)).toEqual([1, 2, 3]);
   });
 
   const stillAbandoned = { state: 'unknown', abandonedAt: expect.any(Number) };

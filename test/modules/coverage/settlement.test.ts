@@ -20,6 +20,7 @@ import {
   testOperator,
   unavailable,
 } from '../../support/app';
+import { auditEventsOf } from '../../support/database';
 import { until } from '../../support/resources';
 import { aScrape } from '../../support/telemetry';
 
@@ -292,15 +293,17 @@ describe('Retry-After of the carrier', () => {
 
 describe('an application that the carrier refuses', () => {
   test('is abandoned after eight refusals over more than twelve hours', async () => {
-    const { carrier, start, list, days, logged } = await appThat(refused);
-    expect((await start()).status).toBe(502);
+    const { db, carrier, start, list, days, logged } = await appThat(refused);
+    expect((await start({}, eve)).status).toBe(502);
     await days(2);
     expect(carrier.calls).toHaveLength(8);
-    const [abandoned] = (await list()).applications;
+    const [abandoned] = (await list('eve')).applications;
     expect(abandoned).toMatchObject({ state: 'abandoned', appNumber: null });
     const tookMs = Date.parse(abandoned?.settledAt ?? '') - Date.parse(abandoned?.createdAt ?? '');
     expect(tookMs).toBeGreaterThan(12 * hourMs);
     expect(logged('is abandoned')).toBe(1);
+    const event = { action: 'abandoned', actor: 'service', applicationId: abandoned?.id };
+    expect((await auditEventsOf({ db }, 'eve')).at(-1)).toMatchObject(event);
   });
 
   test.each([

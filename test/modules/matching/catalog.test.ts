@@ -74,7 +74,7 @@ describe('parseCatalog', () => {
   test.each<[change: object, fault: string]>([
     [{ productName: undefined }, 'product 12, productName'],
     [{ id: 'x' }, 'product x, id must be a number'],
-    [{ id: 2 ** 53 }, 'id must be a whole number'],
+    [{ id: 2 ** 53 }, 'id must be a whole number below 2^53'],
     [{ rules: [rule, rule] }, 'product 12, rule wants is duplicated'],
     [{ disqualifiers: ['old', 'old'] }, 'product 12, disqualifier old is duplicated'],
     [{ disqualifiers: ['young'] }, 'product 12, disqualifier young has no condition'],
