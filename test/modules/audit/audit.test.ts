@@ -1,5 +1,7 @@
 import { describe, expect, test } from 'bun:test';
+import type { Database } from '../../../src/db/client';
 import { DatabaseError } from '../../../src/db/errors';
+import { auditEvents } from '../../../src/db/schema/people';
 import { createLog } from '../../../src/log';
 import { planRetention } from '../../../src/modules/audit/retention';
 import { createAuditStore, startAuditRetention } from '../../../src/modules/audit/store';
@@ -245,14 +247,31 @@ describe('audit retention', () => {
     expect(await createAuditStore(db).removeExpired({ before }, () => ++steps > 2)).toBe(1_000);
   });
 
+  const startRetention = (db: Database, clockMs = nowMs) => {
+    const lines: object[] = [];
+    const log = createLog('info', { write: (line) => lines.push(JSON.parse(line)) });
+    const retention = startAuditRetention(createAuditStore(db), { db, clock: () => new Date(clockMs), log }, 31);
+    return { lines, stop: () => retention.stop() };
+  };
+
+  test.each([12, -12])('removes no event that has expired by one clock only, %d hours apart', async (hours) => {
+    const { db } = await temporaryDatabase();
+    const state = { days: 31, asOf: nowMs, checkedAt: nowMs, dayBeganAt: nowMs, removed: 0 };
+    await createAuditStore(db).advance(undefined, state);
+    const between = before + (hours / 2) * hourMs;
+    await fillEvents(db, 2, `iif(value = 1, ${before} - ${40 * hourMs}, ${between})`);
+    const { stop } = startRetention(db, nowMs + hours * hourMs);
+    await until(async () => (await db.$count(auditEvents)) < 2);
+    await stop();
+    expect(await db.select({ at: auditEvents.occurredAt }).from(auditEvents)).toEqual([{ at: between }]);
+  });
+
   test('logs a failure while the database is unavailable', async () => {
     const { db } = await temporaryDatabase();
     db.$client.close();
-    const lines: object[] = [];
-    const log = createLog('info', { write: (line) => lines.push(JSON.parse(line)) });
-    const retention = startAuditRetention(createAuditStore(db), { db, clock: () => new Date(nowMs), log }, 31);
+    const { lines, stop } = startRetention(db);
     await until(() => lines.length > 0);
-    await retention.stop();
+    await stop();
     expect(lines[0]).toMatchObject({ msg: 'could not remove old audit events' });
   });
 });
