@@ -87,15 +87,12 @@ const programs: Record<string, () => Promise<void>> = {
   /** `work URL TASK ARGUMENT`: a task against a database that other processes use. Prints the number of iterations. */
   work: async () => {
     const { sql } = await import('drizzle-orm');
-    const { default: Connection } = await import('libsql');
     const { openServiceDatabase, writeBatch } = await import('../../src/db/client');
-    const { encryptionOption } = await import('../../src/db/database-file');
     const { users } = await import('../../src/db/schema/people');
     const { createUserStore } = await import('../../src/modules/users/store');
     const [url = '', task = '', argument = ''] = args;
     const { DATABASE_ENCRYPTION_KEY: encryptionKey } = process.env;
-    const settings = { url, timeoutMs: 10_000, encryptionKey };
-    const db = await openServiceDatabase(settings);
+    const db = await openServiceDatabase({ url, timeoutMs: 10_000, encryptionKey });
     const store = createUserStore(db);
     const save = (section: 'ltcLifetimeCare' | 'lifetimeCare', patch: object) =>
       store.saveSection({ userId: 'shared', section, patch: { ...patch }, requestId: null, now: new Date() });
@@ -125,18 +122,6 @@ const programs: Record<string, () => Promise<void>> = {
         };
         await Promise.all(Array.from({ length: 8 }, (_, index) => saver(`${argument}-${index}`)));
         return 0;
-      },
-      /** Reads within a transaction until its standard input ends. */
-      read: async () => {
-        const connection = new Connection(url.slice('file:'.length), {
-          timeout: 0,
-          ...encryptionOption(encryptionKey),
-        });
-        connection.exec('BEGIN; SELECT count(*) FROM users');
-        process.stdout.write('reading\n');
-        await Bun.stdin.text();
-        connection.exec('COMMIT');
-        return 1;
       },
     };
 
