@@ -31,7 +31,7 @@ describe('first start in a folder', async () => {
   const cwd = temporaryFolder();
   const script = packageJson.scripts.start.replace('src/main.ts', `'${join(root, 'src/main.ts')}'`);
   const [first, second] = await Promise.all([
-    startService({ cwd }),
+    startService({ cwd, environment: { REPORT_TIME_ZONE: 'Asia/Kathmandu' } }),
     startService({ cwd, under: ['sh', '-c', script] }),
   ]);
   const token = await first.token();
