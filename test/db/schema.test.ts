@@ -89,6 +89,7 @@ describe('a damaged schema', () => {
       `${triggers.map((name) => `DROP TRIGGER ${name};`).join('')}
       DROP INDEX applications_open; DROP INDEX applications_once; ALTER TABLE applications DROP COLUMN retry_at;
       ${editHash(newest)};
+      CREATE VIEW names AS SELECT id FROM users;
       INSERT INTO users (id, version, created_at, updated_at) VALUES ('ada', 1, 1, 1);
       INSERT INTO cemeteries VALUES ('0123456789abcdef01234567', 'c-1', 'Rest', 'rest', '', 'Salem', 'OR', '', 'operator', 1, 1, 0);
       INSERT INTO applications (id, user_id, flow, identity_hash, generation, applicant, state, attempt,
@@ -108,7 +109,8 @@ describe('a damaged schema', () => {
     expect(rows(databasePath, 'SELECT summed_up_to FROM activity_sums_progress')).not.toEqual([{ summed_up_to: null }]);
     expect(await planning('migrate', '--repair')).toMatchObject({ stdout: expect.stringContaining('Nothing to do') });
     expect(await (await deployment.start()).health()).toBe(200);
-    expect((await schemaFindingsOf(deployment)).findings).toMatchObject([{ result: 'ok' }]);
+    // An extra object does not prevent the correction of the hash.
+    expect((await schemaFindingsOf(deployment)).findings).toMatchObject([{ result: 'warning' }]);
   });
 
   test('is only a warning when objects are extra or an index for performance is missing', async () => {
