@@ -79,7 +79,9 @@ describe('GET /metrics', () => {
     expect(text).toMatch(/planning_database_calls_total\{database="primary",kind="read",outcome="unavailable"\} 1\n/);
   });
 
-  test('returns metrics while the database is stalled, with one query for all scrapes', async () => {
+  test('returns metrics while the database is stalled, with one query for all scrapes and the last known result of writes', async () => {
+    const never = new Promise<undefined>(() => undefined);
+    let probe: Promise<undefined> = never;
     let queries = 0;
     let nowMs = 0;
     const route = createMetricsRoute({
@@ -88,7 +90,7 @@ describe('GET /metrics', () => {
       rateLimits: undefined,
       lifecycle: { isDraining: false, hasLostDisk: false, onRequestWhileDraining: () => undefined },
       monotonicMs: () => nowMs,
-      whyUnwritable: () => Promise.resolve(undefined),
+      whyUnwritable: () => probe,
       readFacts() {
         queries += 1;
         return new Promise(() => undefined);
@@ -96,11 +98,16 @@ describe('GET /metrics', () => {
     });
     const app = new Elysia().use(route);
     const scrape = () => app.handle(new Request('http://localhost/metrics', { headers: { authorization } }));
-    const responses = await Promise.all([scrape(), scrape(), scrape()]);
-    expect(responses.map(({ status }) => status)).toEqual([200, 200, 200]);
+    const writesAvailable = async (response: Promise<Response>) =>
+      readSamples(await (await response).text()).find(({ name }) => name === 'planning_writes_available')?.value;
+    const first = await Promise.all([scrape(), scrape(), scrape()].map(writesAvailable));
+    expect(first).toEqual([0, 0, 0]);
     nowMs += 60_000;
-    expect((await scrape()).status).toBe(200);
+    probe = Promise.resolve(undefined);
+    expect(await writesAvailable(scrape())).toBe(1);
     expect(queries).toBe(1);
+    probe = never;
+    expect(await writesAvailable(scrape())).toBe(1);
   });
 });
 
