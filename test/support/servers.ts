@@ -79,7 +79,7 @@ export async function startSqld({ replicaOf, databaseFile, keyFile, options = []
         ],
         { stdout: 'ignore', stderr: 'ignore' },
       );
-      await untilReady(`${sqld.url}/health`);
+      await until(async () => (await fetch(`${sqld.url}/health`).catch(() => undefined))?.ok ?? false);
     },
   };
   atEnd(() => sqld.kill());
@@ -108,16 +108,6 @@ export async function startPrimary(options: Pick<SqldStart, 'keyFile'> = {}): Pr
   const databaseFile = join(temporaryFolder(), 'planning.db');
   await copyTemplate(databaseFile);
   return startSqld({ ...options, databaseFile });
-}
-
-async function untilReady(url: string): Promise<void> {
-  const deadline = Date.now() + 10_000;
-  for (;;) {
-    const response = await fetch(url).catch(() => undefined);
-    if (response?.ok) return;
-    if (Date.now() > deadline) throw new Error(`${url} does not respond`);
-    await Bun.sleep(20);
-  }
 }
 
 /** Debian installs these in a folder that is only in root's PATH. */
