@@ -48,29 +48,22 @@ export const agreements = [
 
 type Client = ReturnType<typeof createClient<paths>>;
 
-/** A journey from a profile to an application compiles, and its responses have typed members. */
+/** A journey from a profile to an application compiles and runs, and its responses have typed members. */
 export async function allowed(client: Client) {
   const saved = await client.POST('/v2/private/user/profile', {
-    body: { firstName: 'Ada', dateOfBirth: '1956-12-10', heightCm: 165, weightKg: 61.5, tobacco: null },
+    body: { firstName: 'Ada', lastName: 'Byron', dateOfBirth: '1956-12-10', heightCm: 165, tobacco: null },
   });
   const matched = await client.POST('/v2/private/engine/matches', { params: { query: { explain: true } } });
   const { firstName = '', lastName = '', dateOfBirth = '' } = saved.data?.user.profile ?? {};
-  const applicant = {
-    firstName,
-    lastName,
-    dateOfBirth,
-    gender: 'Female',
-    state: 'VA',
-    email: 'a@example.com',
-  } as const;
   const started = await client.POST('/v2/private/ltc/totalCoverage', {
     params: { header: { 'Idempotency-Key': 'walk' } },
-    body: applicant,
+    body: { firstName, lastName, dateOfBirth, gender: 'Female', state: 'VA', email: 'a@example.com' },
   });
   const refused = await client.POST('/v2/private/ltc/lifetimeCare', { body: { careCosts: -1 } });
   const pointer = refused.error?.code === 201 ? refused.error.errors[0]?.pointer : undefined;
   const explanation = matched.data?.user.insurance.matches?.bestMatch?.explanation;
-  return [pointer, explanation, started.data?.user.purchase.partner?.pricing[0]?.terms.length];
+  const terms = started.data?.user.purchase.partner?.pricing[0]?.terms;
+  return { pointer, countRules: explanation?.rules.length, countTerms: terms?.length };
 }
 
 export async function refused(client: Client) {

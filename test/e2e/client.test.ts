@@ -3,6 +3,7 @@ import { cpSync, mkdirSync, symlinkSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { type Options, parse } from 'acorn';
+import createFetchClient from 'openapi-fetch';
 import packageJson from '../../package.json';
 import { operations } from '../../src/client/api';
 import { journeyOutcome, makeOlder } from '../client/journey';
@@ -56,11 +57,8 @@ await write(
 );
 
 describe('client package', () => {
-  test('is installed as the README says', () => {
+  test('is installed as the README says, needs no other package and contains no code or path of the service', async () => {
     expect(pages[0]).toContain(`npm install ../${packageName}/${tarball}\n`);
-  });
-
-  test('needs no other package and contains no code or path of the service', async () => {
     const packages = [...new Bun.Glob('*').scanSync({ cwd: join(frontend, 'node_modules'), onlyFiles: false })];
     expect(packages).toEqual([packageName]);
     const files = [...new Bun.Glob('**').scanSync(installed)];
@@ -101,19 +99,14 @@ describe('client package', () => {
 
   test('uses only features of the oldest platforms', async () => {
     const types = await read(join(installed, 'client/api.d.ts'));
-    // Each of these newer features must be an error.
-    const newer = [
-      `[''].findLast(Boolean)`,
-      `structuredClone('')`,
-      `URL.canParse('')`,
-      `AbortSignal.timeout(1)`,
-      `Object.hasOwn({}, '')`,
-      `new AbortController()`,
-      `crypto.randomUUID()`,
-    ].map((use) => `// @ts-expect-error\nexport const used${Bun.hash(use)} = () => ${use};`);
+    const [array, url, controller] = ["['']", "URL.canParse('')", 'new AbortController()'];
+    const newer = [`${array}.findLast(Boolean)`, url, controller, 'crypto.randomUUID()', "structuredClone('')"];
+    const uses = [...newer, 'AbortSignal.timeout(1)', "Object.hasOwn({}, '')"].map(
+      (use, index) => `// @ts-expect-error: newer\nexport const used${index} = () => ${use};`,
+    );
     const stubs: Record<string, string> = {
       'api.ts': `${types}\nexport declare const operations: Operations;`,
-      '../shared/problems.ts': `export const knownSlugs = (): string[] => [];\n${newer.join('\n')}`,
+      '../shared/problems.ts': ['export const knownSlugs = (): string[] => [];', ...uses].join('\n'),
     };
     for (const path of new Bun.Glob('*.ts').scanSync(join(root, 'src/client')))
       await write(join('oldest/client', path), await read(join(root, 'src/client', path)));
@@ -155,52 +148,52 @@ describe('client in a frontend', () => {
     expect(await runHere(node, 'out/old.cjs')).toBe('Ada\n');
   });
 
-  test('compiles with a bundler, as do the examples and the types of openapi-typescript', async () => {
+  test('compiles with a bundler, as do the examples and a client of openapi-typescript, which also runs', async () => {
     cpSync(installed, join(frontend, 'beside'), { recursive: true });
     const copied = ['journey.mjs', 'page.js'].map((name) => join('beside', name));
     for (const path of copied) cpSync(join(root, 'test/examples', path.slice('beside/'.length)), join(frontend, path));
     const generator = [process.execPath, join(root, 'test/support/child.ts'), 'document-types'];
     await write('document.ts', await run(root, [...generator, `${address}/swagger/json`]));
     const types = join(root, 'test/client/generated.test-d.ts');
-    await compile(
-      'bundler.json',
-      {
-        ...{ module: 'preserve', noEmit: true, allowJs: true, checkJs: true, skipLibCheck: true },
-        ...{ lib: ['es2023', 'dom', 'dom.iterable'], types: ['bun'], typeRoots: [join(root, 'node_modules/@types')] },
-        paths: { 'types-of-document': ['./document.ts'], 'api-of-client': [join(installed, 'client/api.d.ts')] },
-      },
-      ['readme.ts', 'refused.ts', ...copied, types],
-    );
+    const options = {
+      ...{ module: 'preserve', noEmit: true, allowJs: true, checkJs: true, skipLibCheck: true },
+      ...{ lib: ['es2023', 'dom', 'dom.iterable'], types: ['bun'], typeRoots: [join(root, 'node_modules/@types')] },
+      paths: { 'types-of-document': ['./document.ts'], 'api-of-client': [join(installed, 'client/api.d.ts')] },
+    };
+    await compile('bundler.json', options, ['readme.ts', 'refused.ts', ...copied, types]);
+    const { allowed } = await import(types);
+    const headers = { authorization: `Bearer ${await tokenOf('with-openapi-fetch')}` };
+    const outcome = await allowed(createFetchClient({ baseUrl: address, headers }));
+    expect(outcome).toEqual({ pointer: '/careCosts', countRules: expect.any(Number), countTerms: expect.any(Number) });
   });
 });
 
 describe('client journey', async () => {
-  const [journeyModule, journeyScript] = await Promise.all(
-    (['esm', 'cjs'] as const).map((format) => bundleForBrowser(join(root, 'test/client/journey.ts'), format)),
-  );
-  await write('journey.js', journeyModule ?? '');
-  await write('journey.cjs', journeyScript ?? '');
+  for (const [format, name] of [
+    ['esm', 'journey.js'],
+    ['cjs', 'journey.cjs'],
+  ] as const)
+    await write(name, await bundleForBrowser(join(root, 'test/client/journey.ts'), format));
   await write('older.js', `(${makeOlder})();`);
 
-  /** A program that prints the outcome of the journey with each library. */
-  const program = async (id: string, libraries: Readonly<Record<string, string>>) => `
-    import { createRequire } from 'node:module';
-    import { journey } from './journey.js';
-    import * as imported from '${packageName}/client';
-    const require = createRequire(import.meta.url);
-    const token = { ${await Promise.all(
-      Object.keys(libraries).map(async (name) => `${name}: '${await tokenOf(`${id}-${name}`)}'`),
-    )} };
-    const address = '${address}';
-    const outcomes = { ${Object.entries(libraries).map(([name, expression]) => `${name}: await ${expression}`)} };
-    console.log(JSON.stringify(outcomes));
-  `;
-  const libraries = {
-    imported: 'journey(imported, address, token.imported)',
-    required: `journey(require('${packageName}/client'), address, token.required)`,
-  };
+  /** Runs the journey with the client that each expression loads, and returns the outcomes. */
+  async function outcomesIn(runtime: readonly string[], clients: Readonly<Record<string, string>>) {
+    const calls = Object.entries(clients).map(async ([name, run]) => {
+      const token = await tokenOf(`${runtime[0]}-${name}`);
+      return `${name}: await ${run}, '${address}', '${token}')`;
+    });
+    const program = `
+      import { createRequire } from 'node:module';
+      import { journey } from './journey.js';
+      import * as imported from '${packageName}/client';
+      const require = createRequire(import.meta.url);
+      console.log(JSON.stringify({ ${await Promise.all(calls)} }));`;
+    await write('journeys.mjs', program);
+    return JSON.parse(await runHere(...runtime, 'journeys.mjs'));
+  }
+  const clients = { imported: 'journey(imported', required: `journey(require('${packageName}/client')` };
   /** Like React Native: a realm with `fetch`, headers and timers, and no other web API. */
-  const bareRealm = `(() => {
+  const bare = `(() => {
     const { runInNewContext } = require('node:vm');
     const { readFileSync } = require('node:fs');
     const { fetch, Headers, setTimeout, clearTimeout, performance } = globalThis;
@@ -208,23 +201,20 @@ describe('client journey', async () => {
     const load = (path) =>
       runInNewContext('(module) => { ' + readFileSync(path) + '; return module.exports }', global)({ exports: {} });
     runInNewContext(readFileSync('older.js', 'utf8'), global);
-    return load('journey.cjs').journey(load(require.resolve('${packageName}/client')), address, token.bare);
-  })()`;
+    const client = load(require.resolve('${packageName}/client'));
+    return (...args) => load('journey.cjs').journey(client, ...args);
+  })()(...[]`;
 
   test('succeeds in Bun without newer features, by import and by require', async () => {
-    await write('in-bun.mjs', await program('in-bun', libraries));
-    const output = await runHere(process.execPath, '--preload', './older.js', 'in-bun.mjs');
-    expect(JSON.parse(output)).toEqual({ imported: journeyOutcome, required: journeyOutcome });
+    const outcomes = await outcomesIn([process.execPath, '--preload', './older.js'], clients);
+    expect(outcomes).toEqual({ imported: journeyOutcome, required: journeyOutcome });
   });
 
-  test.skipIf(Bun.which('node') === null)(
-    'succeeds in Node.js by import and by require, and in a realm with only fetch and timers',
-    async () => {
-      await write('in-node.mjs', await program('in-node', { ...libraries, bare: bareRealm }));
-      const output = await runHere('node', 'in-node.mjs');
-      expect(JSON.parse(output)).toEqual({ imported: journeyOutcome, required: journeyOutcome, bare: journeyOutcome });
-    },
-  );
+  const hasNode = Bun.which('node') !== null;
+  test.skipIf(!hasNode)('succeeds in Node.js by import and by require, and in a realm with only fetch', async () => {
+    const outcomes = await outcomesIn(['node'], { ...clients, bare });
+    expect(outcomes).toEqual({ imported: journeyOutcome, required: journeyOutcome, bare: journeyOutcome });
+  });
 
   const workerd = findWorkerd();
   test.skipIf(workerd === undefined)('succeeds in workerd, and a save follows no redirect', async () => {
@@ -242,7 +232,7 @@ describe('client journey', async () => {
     const settings = `{ baseUrl: '${moved.url.origin}', token: 'token', attempts: 1 }`;
     const files: Record<string, string> = {
       'client.js': await read(join(installed, 'client.js')),
-      'journey.js': journeyModule ?? '',
+      'journey.js': await read(join(frontend, 'journey.js')),
       'worker.js': `
         import * as library from './client.js';
         import { journey } from './journey.js';
