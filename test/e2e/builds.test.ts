@@ -44,18 +44,17 @@ describe('a build', () => {
     const versions = [...text.matchAll(/^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$/gm)].map(([, version]) => version);
     expect(versions[0]).toBe(version);
     expect([...text.matchAll(/^## (?!\[Unreleased\]$)/gm)]).toHaveLength(versions.length);
-    const kinds = [...text.matchAll(/^### (.+)$/gm)].map(([, kind = '']) => kind);
-    expect(kinds.filter((kind) => !/^(?:Added|Changed|Deprecated|Removed|Fixed|Security)$/.test(kind))).toEqual([]);
+    expect(text.match(/^### (?!(?:Added|Changed|Deprecated|Removed|Fixed|Security)$).*/gm)).toBeNull();
   });
 
   test('reports its version and commit in --version, in the log, in the metrics and for liveness', async () => {
     const stdout = `${version} (0123456789ab)\n`;
-    for (const program of ['src/main.js', 'src/cli/main.js']) {
-      const ended = await run(['--no-install', `${folder}/${program}`, '--version'], { cwd: folder });
+    const programs = ['src/main.js', 'src/cli/main.js'].map((path) => ['--no-install', `${folder}/${path}`]);
+    for (const ended of await Promise.all(programs.map((each) => run([...each, '--version'], { cwd: folder }))))
       expect(ended).toEqual({ exitCode: 0, stdout, stderr: '' });
-    }
     const { settings, start } = await createProduction({ METRICS_TOKEN: 'Zk3vQ8rTq1LxW5nB7yHc2MdJ9sPfGa4uEo6i' });
-    const service = await start({ program: ['--no-install', `${folder}/src/main.js`] });
+    const [program = []] = programs;
+    const service = await start({ program });
     const listening = service.logLines().find(({ msg }) => msg === 'listening');
     expect(listening).toMatchObject({ version, commit: '0123456789ab' });
     const live = await fetch(`${service.address}/health/live`);
@@ -78,55 +77,30 @@ describe('the bundle', () => {
     expect(bare.stderr).toEndWith(
       `The mode is production. Settings came from the environment; there is no .env file in ${cwd}.\n`,
     );
-    await write('.env', 'DATABASE_URL=file:elsewhere.db\n');
-    const fromDotEnv = await run([main], { cwd, env: { ...environment, CHAT_ID, PORT: '0' } });
+    const other = temporaryFolder();
+    await Bun.write(join(other, '.env'), 'DATABASE_URL=file:data/elsewhere.db\n');
+    const fromDotEnv = await run([main], { cwd: other, env: { ...environment, CHAT_ID, PORT: '0' } });
     expect(fromDotEnv.stdout).toContain(
-      `"mode":"production","settings":["environment","${join(cwd, '.env')}"],"folder":"${cwd}"`,
+      `"mode":"production","settings":["environment","${join(other, '.env')}"],"folder":"${other}"`,
     );
-    expect(fromDotEnv.stderr).toStartWith(`There is no database at ${join(cwd, 'elsewhere.db')}.`);
+    expect(fromDotEnv.stderr).toStartWith(`There is no database at ${join(other, 'data/elsewhere.db')}.`);
+    expect(readdirSync(other)).toEqual(['.env']);
     // A named file replaces .env, and the environment overrides it.
     const named = { ...environment, NODE_ENV, LOG_LEVEL: 'info' };
     const service = await startService({ cwd, args: ['--env-file', 'other.env'], environment: named });
     const [line = ''] = service.output().split('\n');
     const settings = ['environment', join(cwd, 'other.env')];
-    expect(JSON.parse(line)).toMatchObject({
-      level: 'info',
-      mode: 'production',
-      settings,
-      folder: cwd,
-      msg: 'starting',
-    });
+    const starting = { level: 'info', mode: 'production', settings, folder: cwd, msg: 'starting' };
+    expect(JSON.parse(line)).toMatchObject(starting);
     expect(service.output()).not.toContain('"level":"debug"');
     service.process.kill('SIGKILL');
 
-    const seed = (...args: string[]) => run([cli, ...args], { cwd });
+    await write('.env', 'DATABASE_URL=file:elsewhere.db\n');
     await write('my.env', 'DATABASE_URL=file:data/planning.db\nDATABASE_TIMEOUT_MS=2000 # enough\n');
-    await write('bad.env', 'DATABASE_URL="file:data\n');
-    expect((await seed('seed')).stderr).toContain(join(cwd, 'elsewhere.db'));
-    expect(await seed('seed', '--env-file', 'my.env')).toMatchObject({ exitCode: 0 });
-    expect(await seed('--env-file', 'my.env', 'seed')).toMatchObject({ exitCode: 0 });
-    const stderr = expect.stringContaining('DATABASE_URL in bad.env is not read as it is written');
-    expect(await seed('seed', '--env-file', 'bad.env')).toMatchObject({ exitCode: 1, stderr });
-  });
-
-  test.each<[string, string[], Record<string, string>]>([
-    ['NODE_ENV=development', [], { NODE_ENV: 'development' }],
-    ['--demo', ['--demo'], {}],
-  ])('is in development with %s', async (_, args, environment) => {
-    const child = Bun.spawn([process.execPath, main, ...args], {
-      cwd: temporaryFolder(),
-      env: { PATH: process.env.PATH, PORT: '0', ...environment },
-      stdout: 'pipe',
-    });
-    atEnd(() => child.kill('SIGKILL'));
-    let output = '';
-    for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
-      output += chunk;
-      if (output.includes('Try it')) break;
-    }
-    child.kill('SIGKILL');
-    expect(output).toContain('mode     development, with settings from the environment\n');
-    if (args.length > 0) expect(output).not.toContain('"level":"warn"');
+    const orders = [['seed'], ['seed', '--env-file', 'my.env'], ['--env-file', 'my.env', 'seed']];
+    const [unnamed, ...seeds] = await Promise.all(orders.map((args) => run([cli, ...args], { cwd })));
+    expect(unnamed?.stderr).toContain(join(cwd, 'elsewhere.db'));
+    expect(seeds.map(({ exitCode }) => exitCode)).toEqual([0, 0]);
   });
 
   test('requires NODE_ENV in the environment where a file of one mode exists', async () => {
@@ -137,15 +111,6 @@ describe('the bundle', () => {
     expect(stderr).toContain(
       `NODE_ENV must be set in the environment, because ${join(cwd, '.env.production')} is there`,
     );
-  });
-
-  test('names the path and creates nothing when it starts in a wrong folder', async () => {
-    const cwd = temporaryFolder();
-    const { exitCode, stdout, stderr } = await failToStart({ cwd, environment: productionSettings });
-    expect(exitCode).toBe(1);
-    expect(stdout).toContain(`"folder":"${cwd}"`);
-    expect(stderr).toStartWith(`There is no database at ${join(cwd, 'data/planning.db')}.`);
-    expect(readdirSync(cwd)).toEqual([]);
   });
 
   test('checks the key of the database of the sandbox carrier too', async () => {

@@ -7,7 +7,7 @@ import { createRepeatableIds } from '../../src/demo/demo';
 import { ApplicationsBody } from '../../src/modules/coverage/service';
 import { MonthlyGlanceBody } from '../../src/modules/sales/model';
 import { UserBody } from '../../src/modules/users/model';
-import { applicant } from '../support/app';
+import { applicant, callerOf } from '../support/app';
 import { createCommandLine } from '../support/command';
 import { privateRoutes } from '../support/contract';
 import { failToStart, type Service, startService } from '../support/processes';
@@ -22,18 +22,15 @@ const tokensOf = (folder: string, { address }: Service) =>
   Bun.file(join(folder, `data/demo-${new URL(address).port}-tokens.json`)).json();
 
 /** Collects the ETags of records into `recordTags`, because each start generates new ones. */
-function callerOf({ address }: Service, token: string, recordTags: string[] = []) {
+function callerWith({ address }: Service, token: string, recordTags: string[] = []) {
+  const send = callerOf(address);
   return async (method: string, path: string, body?: object) => {
-    const response = await fetch(`${address}${path}`, {
-      method,
-      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-    const [tag] = /^"\d+-\d+-[0-9a-f]{16}"$/.exec(response.headers.get('etag') ?? '') ?? [];
+    const options = { headers: { authorization: `Bearer ${token}` }, ...(body && { body }) };
+    const { status, headers, text } = await send(method, path, options);
+    const [tag] = /^"\d+-\d+-[0-9a-f]{16}"$/.exec(headers.get('etag') ?? '') ?? [];
     if (tag !== undefined) recordTags.push(tag);
     const excluded = tag === undefined ? ['date'] : ['date', 'etag'];
-    const headers = [...response.headers].filter(([name]) => !excluded.includes(name));
-    return { status: response.status, headers: Object.fromEntries(headers), text: await response.text() };
+    return { status, text, headers: [...headers].filter(([name]) => !excluded.includes(name)) };
   };
 }
 
@@ -41,8 +38,8 @@ function callerOf({ address }: Service, token: string, recordTags: string[] = []
 async function recordResponses(folder: string, service: Service) {
   const tokens = await tokensOf(folder, service);
   const tags: string[] = [];
-  const user = callerOf(service, tokens['demo-user'], tags);
-  const manager = callerOf(service, tokens['demo-manager'], tags);
+  const user = callerWith(service, tokens['demo-user'], tags);
+  const manager = callerWith(service, tokens['demo-manager'], tags);
   const paths = privateRoutes.filter(({ method }) => method === 'GET').map(({ path }) => `${path}?month=2044-05`);
   const responses: unknown[] = [tokens];
   const read = async () => {
@@ -87,7 +84,7 @@ describe('a demo with a frozen clock', () => {
     expect(after.tags.filter((tag) => before.tags.includes(tag))).toEqual([]);
 
     const sign = async (...more: string[]) =>
-      callerOf(second, (await planning('token', '--sub', 'fresh', ...more)).stdout.trim());
+      callerWith(second, (await planning('token', '--sub', 'fresh', ...more)).stdout.trim());
     const save = { careCosts: 1 };
     const saved = await (await sign('--now', '2044-05-06'))('POST', '/v2/private/ltc/lifetimeCare', save);
     expect(JSON.parse(saved.text).user).toMatchObject({ id: 'fresh', updatedAt: '2044-05-06T00:00:00.000Z' });
@@ -113,20 +110,19 @@ describe('a demo', () => {
     const [service, ...more] = starts.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
     if (service === undefined || more.length > 0) throw new Error('Not exactly one demo has started');
     const tokens = await tokensOf(cwd, service);
-    const user = callerOf(service, tokens['demo-user']);
+    const user = callerWith(service, tokens['demo-user']);
     const read = async () => v.parse(UserBody, JSON.parse((await user('GET', '/v2/private/user')).text)).user;
     const record = await read();
     expect(record.insurance.matches?.bestMatch?.productIcon).toStartWith(`${service.address}/icons/`);
-    for (const section of [record.lifeInsurance, record.lifetimeCare, record.ltc.lifetimeCare]) {
+    for (const section of [record.lifeInsurance, record.lifetimeCare, record.ltc.lifetimeCare])
       expect(section).toBeObject();
-    }
     expect(record.purchase.partner?.appNumber).toBe(100_001);
     const { text } = await user('GET', '/v2/private/user/applications');
     expect(v.parse(ApplicationsBody, JSON.parse(text)).data.applications).toMatchObject([
       { id: '019b76da-a800-7001-8000-000000000001', state: 'submitted', appNumber: 100_001 },
     ]);
     const lastMonth = new Date(Date.now() - 31 * 86_400_000).toISOString().slice(0, 7);
-    const report = await callerOf(service, tokens['demo-manager'])('GET', `${glance}?month=${lastMonth}`);
+    const report = await callerWith(service, tokens['demo-manager'])('GET', `${glance}?month=${lastMonth}`);
     const { data } = v.parse(MonthlyGlanceBody, JSON.parse(report.text));
     expect(data.counselorsReport).toHaveLength(4);
     expect(data.teamGlance.totalMonthlyEarnings).toBeGreaterThan(0);
@@ -147,6 +143,8 @@ describe('a demo', () => {
     const { port } = new URL(service.address);
     expect(readdirSync(join(cwd, 'data'))).toContain(`demo-${port}-tokens.json`);
     expect(service.output()).toContain(join(cwd, `data/demo-${port}-tokens.json\n`));
+    expect(service.output()).toContain('mode     development, with settings from the environment\n');
+    expect(service.output()).not.toContain('"level":"warn"');
     const [, page = ''] = /^ +page +(\S+)$/m.exec(service.output()) ?? [];
     expect((await fetch(page)).status).toBe(200);
     const refused = await failToStart({ args: ['--demo'], environment: { PORT: port } });
