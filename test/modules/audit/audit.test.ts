@@ -138,6 +138,15 @@ describe('audit log', () => {
   });
 });
 
+test('an access to the events of a user is recorded if there are any', async () => {
+  const audit = createAuditStore(testApp.db);
+  const access = { userId: 'watched', action: 'read', actor: 'operator', requestId: null, now: 1 } as const;
+  expect([await audit.recordAccess(access), await auditLinesOf(testApp, 'watched')]).toEqual([false, []]);
+  await send('request-1', ltc, { as: 'watched', body: {} });
+  expect(await audit.recordAccess(access)).toBeTrue();
+  expect(await auditLinesOf(testApp, 'watched')).toEqual(['saved - person request-1', 'read - operator -']);
+});
+
 describe('audit of the monthly glance', () => {
   const roles = ['salesManager'];
 

@@ -6,10 +6,11 @@ import { migrateDatabase } from '../../../src/db/migrate';
 import { catalogJsonSchema, diffCatalogs, parseCatalog } from '../../../src/modules/matching/catalog-check';
 import { Catalog, readShippedCatalog } from '../../../src/modules/matching/catalog-model';
 import { createCatalogStore } from '../../../src/modules/matching/catalog-store';
+import { toCatalog } from '../../../src/modules/matching/match';
 import { createUserStore } from '../../../src/modules/users/store';
 import { seedCatalog } from '../../../src/seed';
 import { temporaryDatabase } from '../../support/database';
-import { isLong } from '../../support/resources';
+import { isLong, never } from '../../support/resources';
 import { hasSqld, startSqld } from '../../support/servers';
 
 const rule = { id: 'wants', when: { fact: 'age', atLeast: 5 }, points: 1, list: 'highlights', text: 'T', reason: 'R' };
@@ -229,6 +230,7 @@ describe('the catalogue store', () => {
     await store.add(catalog, { ...by, now: new Date(7_200_000) });
     const { rows } = await db.$client.execute('SELECT DISTINCT catalog_version FROM products ORDER BY 1');
     expect([rows.map((row) => row[0]), await store.find(1)]).toEqual([[1, 3], first]);
+    expect(toCatalog((await store.find(3)) ?? never())).toEqual(catalog);
   });
 
   test.skipIf(!hasSqld || !isLong)(
