@@ -189,7 +189,8 @@ export function createCheckpointer(settings: CheckpointerSettings) {
      */
     beforeWrite(): Promise<unknown> | undefined {
       if (running !== undefined) return running.catch(() => undefined);
-      const state = index.read();
+      // The index of a closed database may be closed too.
+      const state = isClosed ? undefined : index.read();
       if (state === undefined || !isCheckpointed(state)) return undefined;
       return exclusively('write', () => restart(maxIdleWalBytes));
     },

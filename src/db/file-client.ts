@@ -165,6 +165,7 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
       const due = batches.filter(({ isPending }) => isPending);
       if (due.length === 0) return;
       try {
+        if (isClosed) throw new DatabaseError('CLIENT_CLOSED', true);
         loss.check();
         const pending = checkpointer.beforeWrite();
         if (pending !== undefined) {

@@ -104,8 +104,11 @@ export function createWriteQueue({
 
   const run = async () => {
     while (queued.length > 0) {
-      // `commit` waits for the same, and reports the failure.
-      await ready?.()?.catch(() => undefined);
+      try {
+        await ready?.();
+      } catch {
+        // `commit` waits for the same, and reports the failure.
+      }
       const group = takeGroup();
       reportStart(group);
       try {

@@ -1,6 +1,6 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
 import { describe, expect, spyOn, test } from 'bun:test';
-import { chmodSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { eq } from 'drizzle-orm';
@@ -151,6 +151,26 @@ describe('a connection to a file', () => {
     expect(saved).toBe(0);
     release();
     expect(await Promise.all(saves)).toEqual(saves.map((_, index) => index + 1));
+  });
+
+  test('rejects every call after it was closed, also when a file that was opened since closes the old WAL index', async () => {
+    // The next file takes the descriptors of some of them.
+    const closed = await Promise.all(Array.from({ length: 12 }, () => openTemporary()));
+    for (const { db, path } of closed) {
+      // Otherwise the schema check before the first call finds that the file is closed.
+      await db.$client.read('SELECT 1');
+      db.$client.close();
+      rmSync(`${path}-shm`, { force: true });
+    }
+    await temporaryDatabase();
+    const calls = closed.flatMap(({ db: { $client } }) => [
+      $client.read('SELECT 1'),
+      $client.write([{ sql: 'DELETE FROM users' }]),
+      $client.exec('VACUUM'),
+      $client.migrate([]),
+    ]);
+    const codes = (await Promise.all(calls.map(failureOf))).map((error) => Object(error).code);
+    expect(codes).toEqual(calls.map(() => 'CLIENT_CLOSED'));
   });
 
   test('refuses an interactive transaction', async () => {

@@ -45,6 +45,16 @@ describe('the write queue', () => {
     expect(groups).toEqual([names.map((name) => `${name}+${name}b`)]);
   });
 
+  test('continues after a failure of the check that precedes a commit', async () => {
+    const { add } = setUp({
+      ready: () => {
+        throw new Error('EIO');
+      },
+    });
+    expect(await Promise.all([add('a'), add('b')])).toEqual([['a'], ['b']]);
+    expect(await add('c')).toEqual(['c']);
+  });
+
   test('commits batches that arrive during a checkpoint together', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     const { groups, add } = setUp({ ready: () => promise });
