@@ -296,10 +296,14 @@ describe('concurrent writes', () => {
     const built = spyOn(SQLiteAsyncDialect.prototype, 'sqlToQuery');
     try {
       const testApp = await createTestApp();
-      expect(built).toHaveBeenCalledTimes(0);
+      // A service that another file started may build statements meanwhile.
+      const own = Reflect.get(testApp.db, 'dialect');
+      const countBuilt = () => built.mock.contexts.filter((dialect) => dialect === own).length;
+      expect(own).toBeInstanceOf(SQLiteAsyncDialect);
+      expect(countBuilt()).toBe(0);
       for (const as of ['first', 'second']) {
         await testApp.call('GET', '/v2/private/user', { as });
-        expect(built).toHaveBeenCalledTimes(1);
+        expect(countBuilt()).toBe(1);
       }
     } finally {
       built.mockRestore();
