@@ -3,6 +3,7 @@ import type { JWTPayload } from 'jose';
 import {
   JOSEAlgNotAllowed,
   JOSEError,
+  JWKSMultipleMatchingKeys,
   JWKSNoMatchingKey,
   JWSSignatureVerificationFailed,
   JWTClaimValidationFailed,
@@ -86,7 +87,7 @@ function refusalBy(error: unknown): TokenRefusal {
   if (error instanceof JWTClaimValidationFailed) return byClaim[error.claim]?.[error.reason] ?? 'malformed';
   if (error instanceof JOSEAlgNotAllowed) return 'algorithm';
   if (error instanceof JWSSignatureVerificationFailed) return 'signature';
-  if (error instanceof JWKSNoMatchingKey) return 'key';
+  if (error instanceof JWKSNoMatchingKey || error instanceof JWKSMultipleMatchingKeys) return 'key';
   // For a published key that it does not accept, such as a short one, jose throws no JOSEError.
   return error instanceof JOSEError ? 'malformed' : 'key';
 }

@@ -201,7 +201,7 @@ export function createCheckpointer(settings: CheckpointerSettings) {
     startIfDue(): void {
       if (running !== undefined || isStarting || isClosed) return;
       const waitedMs = performance.now() - lastEndMs;
-      const frames = index.read()?.frames;
+      const frames = index.framesIfReadable();
       if (frames === undefined) return;
       // A restart leaves one frame.
       if (isOverdue && frames <= 1) end(true);

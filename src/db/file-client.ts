@@ -224,7 +224,8 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
   }
   // The first syncs of a connection sync the folder too, so the service makes them before the first request. They may
   // fail on a locked or full database.
-  await (onLoss === undefined ? checkpointer.beforeWrite() : checkpointer.checkpointOnce())?.catch(() => undefined);
+  const first = onLoss === undefined ? checkpointer.beforeWrite : checkpointer.checkpointOnce;
+  await Promise.try(first).catch(() => undefined);
   const checking = setInterval(() => {
     try {
       verify();

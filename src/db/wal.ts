@@ -1,5 +1,6 @@
 import { closeSync, fdatasync, fstatSync, openSync, readSync, realpathSync, statSync } from 'node:fs';
 import { promisify } from 'node:util';
+import { DatabaseError } from './errors';
 
 export type WalSync = ReturnType<typeof createWalSync>;
 
@@ -112,36 +113,57 @@ export function openWalIndex(databasePath: string) {
   const bytes = Buffer.alloc(indexBytes);
   const numbers = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const numberAt = (offset: number) => numbers.getUint32(offset, isLittleEndian);
+  const readBytes = () => {
+    try {
+      return readSync(descriptor, bytes, 0, indexBytes, 0);
+    } catch (error) {
+      throw new DatabaseError('SQLITE_IOERR', true, error);
+    }
+  };
+
+  /**
+   * Returns undefined while SQLite rebuilds the index, as after another process was killed within a commit.
+   *
+   * @throws DatabaseError `SQLITE_IOERR`
+   */
+  const read = (): WalState | undefined => {
+    for (let tries = 0; tries < maxTries; tries += 1) {
+      if (readBytes() !== indexBytes) return undefined;
+      const first = bytes.subarray(0, header.bytes);
+      if (bytes[header.isInitialized] !== 1) return undefined;
+      if (!first.equals(bytes.subarray(header.bytes, 2 * header.bytes))) continue;
+      const pageSize = numbers.getUint16(header.pageSize, isLittleEndian);
+      const checkpointed = numberAt(checkpoint.done);
+      const attempted = numberAt(checkpoint.attempted);
+      const salts = bytes.toString('latin1', header.salts, header.salts + header.saltBytes);
+      const checkpointId = `${salts}${checkpointed}/${attempted}`;
+      return {
+        frames: numberAt(header.frames),
+        checkpointed,
+        isCheckpointing: attempted !== checkpointed,
+        pages: numberAt(header.pages),
+        // 65,536 does not fit in its two bytes.
+        pageSize: pageSize === 1 ? 65_536 : pageSize,
+        salts,
+        id: `${bytes.toString('latin1', 0, header.bytes)}${checkpointId}`,
+        checkpointId,
+      };
+    }
+    return undefined;
+  };
 
   return {
     path,
     descriptor,
+    read,
 
-    /** Returns undefined while SQLite rebuilds the index, as after another process was killed within a commit. */
-    read(): WalState | undefined {
-      for (let tries = 0; tries < maxTries; tries += 1) {
-        if (readSync(descriptor, bytes, 0, indexBytes, 0) !== indexBytes) return undefined;
-        const first = bytes.subarray(0, header.bytes);
-        if (bytes[header.isInitialized] !== 1) return undefined;
-        if (!first.equals(bytes.subarray(header.bytes, 2 * header.bytes))) continue;
-        const pageSize = numbers.getUint16(header.pageSize, isLittleEndian);
-        const checkpointed = numberAt(checkpoint.done);
-        const attempted = numberAt(checkpoint.attempted);
-        const salts = bytes.toString('latin1', header.salts, header.salts + header.saltBytes);
-        const checkpointId = `${salts}${checkpointed}/${attempted}`;
-        return {
-          frames: numberAt(header.frames),
-          checkpointed,
-          isCheckpointing: attempted !== checkpointed,
-          pages: numberAt(header.pages),
-          // 65,536 does not fit in its two bytes.
-          pageSize: pageSize === 1 ? 65_536 : pageSize,
-          salts,
-          id: `${bytes.toString('latin1', 0, header.bytes)}${checkpointId}`,
-          checkpointId,
-        };
+    /** Undefined also if the index cannot be read: the next write reports that. */
+    framesIfReadable(): number | undefined {
+      try {
+        return read()?.frames;
+      } catch {
+        return undefined;
       }
-      return undefined;
     },
   };
 }

@@ -325,6 +325,33 @@ describe('an I/O error', () => {
   });
 });
 
+test.skipIf(process.platform !== 'linux')(
+  'an I/O error of the WAL index fails the write that meets it, and the next write is stored',
+  async () => {
+    const path = await createFile();
+    const { write, exec, close } = await openFileClient({ path, timeoutMs: 2000 });
+    atEnd(close);
+    const save = (id: string) => write([{ sql: `INSERT INTO leases VALUES ('${id}', '', 0)` }]);
+    const isIndex = (descriptor: string) => {
+      try {
+        const flags = /^flags:\s*\d*(\d)$/m.exec(fs.readFileSync(`/proc/self/fdinfo/${descriptor}`, 'utf8'))?.[1];
+        return (
+          fs.readlinkSync(`/proc/self/fd/${descriptor}`) === `${path}-shm` &&
+          Number(flags) % 4 === fs.constants.O_RDONLY
+        );
+      } catch {
+        return false;
+      }
+    };
+    const descriptor = Number(fs.readdirSync('/proc/self/fd').find(isIndex));
+    fs.closeSync(descriptor);
+    const failures = await Promise.all([save('a'), save('b'), exec('PRAGMA optimize')].map(failureOf));
+    expect(fs.openSync(`${path}-shm`, 'r')).toBe(descriptor);
+    expect(failures).toMatchObject(failures.map(() => ({ code: 'SQLITE_IOERR', isUnavailable: true })));
+    expect(await failureOf(save('a'))).toBeUndefined();
+  },
+);
+
 const reasons = {
   FILE_REMOVED: 'the database file was removed or moved',
   FILE_REPLACED: 'the database file was replaced by another file',

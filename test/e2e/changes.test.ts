@@ -63,6 +63,7 @@ describe('changes of docs/changes.md, applied to a copy of the project', () => {
 
   test('pass their own tests and those of the routes', async () => {
     await bun('test', '--no-isolate', '--timeout', '60000', ...walks.flatMap(testsOf), 'test/http/route-table.test.ts');
+    await bun('test', 'test/client/client.test.ts', '-t', 'one of the OpenAPI document');
   }, 300_000);
 
   test('fail by the name of a field that the stored section leaves out', async () => {

@@ -62,34 +62,33 @@ const runsPath = join(cache, 'runs.jsonl');
 const runs = fs.existsSync(runsPath) ? Bun.JSONL.parse(fs.readFileSync(runsPath, 'utf8')) : [];
 const known = new Map(v.parse(v.array(v.tuple([v.string(), v.boolean()])), runs));
 
-/** Whether test files pass, in one process, with a text of a source file within two minutes. */
-async function pass(tests: string[], file: string, text: string, copy: string, state = ''): Promise<boolean> {
-  const key = hashOf(state, file, text, ...tests.map(sourceOf));
+const allSources = hashOf(...[...texts].map(([path, text]) => (path.endsWith('.test.ts') ? '' : text)));
+
+/** Whether a test file passes within a minute, with or without the changed text of a source file. */
+async function passes(test: string, copy: string, mutant?: Mutant): Promise<boolean> {
+  const key = hashOf(sourceOf(test), ...(mutant === undefined ? [allSources] : [mutant.file, mutant.text]));
   const before = known.get(key);
   if (before !== undefined) return before;
-  fs.writeFileSync(join(copy, file), text);
-  const command = [process.execPath, 'test', '--bail', '--no-isolate', '--timeout', '30000', ...tests];
+  if (mutant !== undefined) fs.writeFileSync(join(copy, mutant.file), mutant.text);
+  const command = [process.execPath, 'test', '--bail', '--timeout', '30000', `./${test}`];
   const env = { ...process.env, TMPDIR: fs.mkdtempSync(`${copy}-`) };
   const child = Bun.spawn(command, { cwd: copy, env, stdio: ['ignore', 'ignore', 'ignore'], detached: true });
-  const timer = setTimeout(() => process.kill(-child.pid, 'SIGKILL'), 120_000);
+  const timer = setTimeout(() => process.kill(-child.pid, 'SIGKILL'), 60_000);
   const hasPassed = (await child.exited) === 0;
   clearTimeout(timer);
-  fs.writeFileSync(join(copy, file), sourceOf(file));
+  if (mutant !== undefined) fs.writeFileSync(join(copy, mutant.file), sourceOf(mutant.file));
   remove(env.TMPDIR);
   fs.appendFileSync(runsPath, `${JSON.stringify([key, hasPassed])}\n`);
   known.set(key, hasPassed);
   return hasPassed;
 }
 
-const allSources = hashOf(...[...texts].map(([path, text]) => (path.endsWith('.test.ts') ? '' : text)));
-/** Returns the nearest test file, or the number of those after it, if they fail only with the change. */
-async function killerOf({ file, text }: Mutant, copy: string): Promise<string | undefined> {
-  const [nearest = '', ...others] = testsOf(file);
-  for (const tests of [[nearest], others]) {
-    const name = tests.length > 1 ? `one of ${tests.length} other files` : `${tests}`;
-    if (await pass(tests, file, text, copy)) continue;
-    if (await pass(tests, file, sourceOf(file), copy, allSources)) return name;
-    process.stdout.write(`${name} fails without a change\n`);
+/** Returns the first test file that fails only with the change. */
+async function killerOf(mutant: Mutant, copy: string): Promise<string | undefined> {
+  for (const test of testsOf(mutant.file)) {
+    if (await passes(test, copy, mutant)) continue;
+    if (await passes(test, copy)) return test;
+    process.stdout.write(`${test} fails without a change\n`);
   }
   return undefined;
 }

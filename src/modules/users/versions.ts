@@ -19,8 +19,8 @@ export const entityTag = {
   format: ({ createdAt, version, revision }: RecordVersion): string => `"${createdAt}-${version}-${revision}"`,
   parse(tag: string): RecordVersion | undefined {
     const found = /^"(0|-?[1-9]\d{0,14})-([1-9]\d{0,14})-([0-9a-f]{16})"$/.exec(tag);
-    if (found === null) return undefined;
-    const [, createdAt, version, revision = ''] = found;
+    const [, createdAt, version, revision] = found ?? [];
+    if (revision === undefined) return undefined;
     return { createdAt: Number(createdAt), version: Number(version), revision };
   },
 };
