@@ -152,11 +152,13 @@ export function createAuditStore(db: Database) {
      * Removes the oldest events from before an instant, in steps. Several processes may run it at the same time.
      *
      * @param isStopping called before each step
+     * @param sleep called after each step, with the time that it took, which leaves as much to other writers
      * @returns the number of events that this process removed
      */
     async removeExpired(
       { before, atMost = Number.POSITIVE_INFINITY }: { before: number; atMost?: number },
       isStopping: () => boolean,
+      sleep: (ms: number) => Promise<unknown> = Bun.sleep,
     ): Promise<number> {
       let removed = 0;
       while (removed < atMost && !isStopping()) {
@@ -175,8 +177,7 @@ export function createAuditStore(db: Database) {
           .returning({ id: auditEvents.id });
         removed += rows.length;
         if (rows.length < step) break;
-        // Leaves half of the time to other writers.
-        await Bun.sleep(performance.now() - startedAtMs);
+        await sleep(performance.now() - startedAtMs);
       }
       return removed;
     },

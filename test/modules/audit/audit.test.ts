@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'bun:test';
+import Connection from 'libsql';
 import type { Database } from '../../../src/db/client';
 import { DatabaseError } from '../../../src/db/errors';
 import { auditEvents } from '../../../src/db/schema/people';
@@ -235,6 +236,7 @@ describe('audit retention', () => {
   });
 
   const before = nowMs - 31 * 24 * hourMs;
+  const never = () => false;
 
   test('removes each expired event once, in three stores at once, also after events with a future time', async () => {
     const { db } = await temporaryDatabase();
@@ -243,17 +245,34 @@ describe('audit retention', () => {
     await fillEvents(db, 1_700, `${before} - value`);
     for (const instant of kept.slice(1)) await fillEvents(db, 10, instant);
     const stores = [1, 2, 3].map(() => createAuditStore(db));
-    const removed = await Promise.all(stores.map((store) => store.removeExpired({ before }, () => false)));
+    const removed = await Promise.all(stores.map((store) => store.removeExpired({ before }, never)));
     expect(removed.reduce((sum, count) => sum + count)).toBe(1_700);
     const { rows } = await db.$client.execute('SELECT min(occurred_at) AS oldest, count(*) AS n FROM audit_events');
     expect({ ...rows[0] }).toMatchObject({ oldest: before, n: 1_220 });
   });
 
-  test('stops between steps of 500 events, which let saves proceed, when the service stops', async () => {
+  test('stops between steps of 500 events when the service stops', async () => {
     const { db } = await temporaryDatabase();
     await fillEvents(db, 2_000, `${before} - 1`);
     let steps = 0;
     expect(await createAuditStore(db).removeExpired({ before }, () => ++steps > 2)).toBe(1_000);
+  });
+
+  test('pauses after each full step for as long as the step took, without a lock that another writer meets', async () => {
+    const { db, url } = await temporaryDatabase();
+    await fillEvents(db, 1_001, `${before} - 1`);
+    const other = new Connection(url, { timeout: 0 });
+    const beginningMs = performance.now();
+    const pauses: number[] = [];
+    const store = createAuditStore(beforeStatements(db, () => Bun.sleep(20)));
+    const removed = await store.removeExpired({ before }, never, async (ms) => {
+      pauses.push(ms);
+      other.exec('BEGIN IMMEDIATE; ROLLBACK');
+    });
+    other.close();
+    expect(removed).toBe(1_001);
+    expect(pauses.map((ms) => ms > 15)).toEqual([true, true]);
+    expect(pauses.reduce((sum, ms) => sum + ms)).toBeLessThan(performance.now() - beginningMs);
   });
 
   const startRetention = (db: Database, clockMs = nowMs) => {
@@ -269,9 +288,13 @@ describe('audit retention', () => {
     await createAuditStore(db).advance(undefined, state);
     const between = before + (hours / 2) * hourMs;
     await fillEvents(db, 2, `iif(value = 1, ${before} - ${40 * hourMs}, ${between})`);
-    const { stop } = startRetention(db, nowMs + hours * hourMs);
-    await until(async () => (await db.$count(auditEvents)) < 2);
-    await stop();
+    const removing = { level: 'info', msg: 'removing expired audit events', events: 1, days: 31 };
+    for (const logged of [[expect.objectContaining(removing)], []]) {
+      const { lines, stop } = startRetention(db, nowMs + hours * hourMs);
+      await until(async () => (await db.$count(auditEvents)) < 2);
+      await stop();
+      expect(lines).toEqual(logged);
+    }
     expect(await db.select({ at: auditEvents.occurredAt }).from(auditEvents)).toEqual([{ at: between }]);
   });
 
