@@ -1,5 +1,5 @@
 import { describe, expect, spyOn, test } from 'bun:test';
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { decodeJwt } from 'jose';
@@ -84,6 +84,17 @@ describe('planning', () => {
     const unavailable = failure('The database is unavailable (ECONNREFUSED).\n');
     for (const command of ['migrate', 'seed']) expect(await planning(command)).toEqual(unavailable);
   });
+
+  test.each(['user erase a --yes', 'import staff nowhere.csv --dry-run', 'seed'])(
+    'creates no database at a mistyped path: %s',
+    async (args) => {
+      const folder = temporaryFolder();
+      expect(await refusalOf({ DATABASE_URL: `file:${folder}/planning.db` }, ...args.split(' '))).toStartWith(
+        `There is no database at ${folder}/planning.db`,
+      );
+      expect(readdirSync(folder)).toEqual([]);
+    },
+  );
 
   test('does not change a database with a newer, incompatible schema', async () => {
     const { planning, db } = await openLine();
