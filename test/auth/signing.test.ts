@@ -34,7 +34,7 @@ test('a signed token has the claims of the settings and lives for the given time
   expect(decodeJwt(await signToken({ ...ofClient, ...subject }))).toMatchObject({ client_id: 'planning' });
 });
 
-test('demo tokens are valid for two years, in a file that only its owner can read, also over an open file', async () => {
+test('demo tokens are valid for two years, in a file that only its owner can read, also over one that others can read', async () => {
   const path = join(temporaryFolder(), 'tokens.json');
   writeFileSync(path, 'old');
   chmodSync(path, 0o644);
