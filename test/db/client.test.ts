@@ -9,13 +9,20 @@ import Connection from 'libsql';
 import { copyDatabase, withExclusiveLock } from '../../src/db/backup';
 import { openDatabase, openServiceDatabase, writeBatch } from '../../src/db/client';
 import { countParameters } from '../../src/db/connection';
-import { driverKey } from '../../src/db/database-file';
+import { driverKey, encryptionOption } from '../../src/db/database-file';
 import { migrateDatabase } from '../../src/db/migrate';
 import { users } from '../../src/db/schema/people';
 import { causeChain } from '../../src/errors';
 import { createUserStore } from '../../src/modules/users/store';
 import { createTestApp } from '../support/app';
-import { copyTemplate, expectConcurrentWritesMatchModel, keys, temporaryDatabase } from '../support/database';
+import {
+  copyTemplate,
+  expectConcurrentWritesMatchModel,
+  filesWith,
+  keys,
+  openFilesWith,
+  temporaryDatabase,
+} from '../support/database';
 import { atEnd, temporaryFolder } from '../support/resources';
 
 const now = new Date('2026-03-10T12:00:00Z');
@@ -134,6 +141,22 @@ describe('a connection to a file', () => {
     const stored = readIn(path, `SELECT ltc_lifetime_care AS value FROM users WHERE id = 'locked'`);
     expect(stored).toEqual([{ value: '{"careCosts":4}' }]);
     expect((await db.$client.execute('PRAGMA secure_delete')).rows[0]?.[0]).toBe(1);
+  });
+
+  test('rejects each waiting save at its own deadline while another connection holds the lock', async () => {
+    const deadlineMs = 100;
+    const { store, release } = await openLocked(deadlineMs);
+    const saves: Promise<unknown>[] = [];
+    // Later saves arrive while the first wait for the lock.
+    for (let turn = 0; turn < 3; turn += 1) {
+      for (let value = 0; value < 10; value += 1) saves.push(failureOf(store.saveSection(save('late', value))));
+      await Bun.sleep(1);
+    }
+    // One after the other, three deadlines would take longer.
+    const late = Bun.sleep(2 * deadlineMs).then(() => 'late');
+    const unavailable = { cause: { isUnavailable: true } };
+    expect(await Promise.race([Promise.all(saves), late])).toMatchObject(saves.map(() => unavailable));
+    release();
   });
 
   test('serves reads and timers while saves wait for a lock, and then stores the saves in order', async () => {
@@ -312,6 +335,25 @@ describe('concurrent writes', () => {
 });
 
 describe('an encrypted database file', () => {
+  test.skipIf(process.platform !== 'linux')('has no plain text in a temporary file of a large statement', () => {
+    const folder = temporaryFolder();
+    const spilt = (key: string | undefined) => {
+      const path = join(folder, `${key === undefined ? 'plain' : 'encrypted'}.db`);
+      const connection = new Connection(path, { timeout: 0, ...encryptionOption(key) });
+      connection.exec(`PRAGMA journal_mode = DELETE; PRAGMA cache_size = 10; CREATE TABLE t (id INTEGER PRIMARY KEY, a);
+        WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+          INSERT INTO t SELECT i, 'canary-spilt ' || i || hex(zeroblob(300)) FROM n;
+        BEGIN; SAVEPOINT s; UPDATE t SET a = 'canary-spilt again ' || a; CREATE INDEX i ON t (a)`);
+      const open = openFilesWith(process.pid, ['canary-spilt']).map((file) => file.replace(`${folder}/`, ''));
+      connection.exec('ROLLBACK; VACUUM');
+      connection.close();
+      return open;
+    };
+    expect(spilt(keys.right)).toEqual([]);
+    expect(spilt(undefined)).toContain('plain.db-journal');
+    expect(filesWith(folder, ['canary-spilt'])).toEqual(['plain.db']);
+  });
+
   test('has no key in the error, at any depth, when a copy cannot be written', async () => {
     const path = join(temporaryFolder(), 'planning.db');
     await copyTemplate(path, keys.right);
