@@ -75,11 +75,18 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
     async (scheme, reason) => {
       const sqld = await startPrimary();
       const { service } = await startService(sqld, scheme, { DATABASE_TIMEOUT_MS: '1000' });
-      const versionOf = ({ headers }: { headers: Headers }) =>
-        Number(/^"-?\d+-(\d+)-/.exec(headers.get('etag') ?? '')?.[1]);
+      /** The version of the record once a save is acknowledged; on a busy machine some are too slow. */
+      const savedVersion = async (careCosts: number) => {
+        let tag: string | null = null;
+        await until(async () => {
+          tag = (await save(service, careCosts)).headers.get('etag');
+          return tag !== null;
+        });
+        return Number(/^"-?\d+-(\d+)-/.exec(tag ?? '')?.[1]);
+      };
       const writeLines = () => service.logLines().filter(({ msg }) => msg.startsWith('the database takes '));
       const isBack = async () => (await isSaved(service)) && writeLines().at(-1)?.level === 'info';
-      const version = versionOf(await save(service, 5));
+      const version = await savedVersion(5);
 
       sqld.pause();
       const refused = await save(service, 6);
@@ -87,8 +94,7 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
       expect(refused.headers.get('retry-after')).toBe('1');
       sqld.resume();
       // The first save may have been stored or not.
-      await until(async () => (await save(service, 6)).status === 200);
-      expect(versionOf(await save(service, 6))).toBe(version + 1);
+      expect([await savedVersion(6), await savedVersion(6)]).toEqual([version + 1, version + 1]);
       await until(isBack);
 
       await sqld.kill();
@@ -96,13 +102,16 @@ describe.skipIf(!hasSqld)('a libSQL server', () => {
       expect([await service.health(), await service.health('live')]).toEqual([503, 200]);
       await sqld.start();
       await until(isBack);
-      const noWrites = (words: string) => ({
-        level: 'error',
-        msg: expect.stringContaining(`takes no writes: ${words}`),
-      });
-      const writes = { level: 'info', msg: 'the database takes writes again' };
+      const noWrites = (words: string) => expect.stringContaining(`takes no writes: ${words}`);
       const isSlow = noWrites('no row could be written within DATABASE_TIMEOUT_MS');
-      expect(writeLines()).toMatchObject([isSlow, writes, noWrites(`its server ${reason}`), writes]);
+      // On a busy machine a slow save adds a failure and a recovery.
+      const lines = writeLines();
+      expect(lines.map(({ level }) => level)).toEqual(lines.map((_, index) => (index % 2 === 0 ? 'error' : 'info')));
+      expect([...new Set(lines.map(({ msg }) => msg))]).toEqual([
+        isSlow,
+        'the database takes writes again',
+        noWrites(`its server ${reason}`),
+      ]);
     },
   );
 

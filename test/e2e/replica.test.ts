@@ -87,6 +87,11 @@ const syncProcesses = () =>
     .map(Number);
 
 const notReady = { code: 'REPLICA_NOT_READY' };
+const isRefused = (read: () => Promise<unknown>) =>
+  read().then(
+    () => false,
+    ({ code }) => code === notReady.code,
+  );
 
 describe.skipIf(!hasSqld)('an embedded replica', () => {
   test('returns neither torn nor older rows while it follows the primary and while the primary restarts', async () => {
@@ -291,12 +296,12 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
       const before = syncProcesses();
       const { read, value, isReported } = openReplica(sqld.url, undefined, { minLagMs: 500 });
       await isReported('synced');
-      await read();
+      await until(async () => (await value()) !== undefined);
       const syncing = syncProcesses().filter((id) => !before.includes(id));
       expect(syncing).toHaveLength(1);
       for (const id of syncing) process.kill(id, 'SIGSTOP');
       await isReported('stalled');
-      await expect(read()).rejects.toMatchObject(notReady);
+      await until(() => isRefused(read));
       for (const id of syncing) process.kill(id, 'SIGCONT');
       const raised = await raise();
       await until(async () => (await value()) === raised);
@@ -314,14 +319,9 @@ describe.skipIf(!hasSqld)('an embedded replica', () => {
     running.push(() => void before.stop(true));
     const { reports, read } = openReplica(before.url.origin, first.path);
     await until(() => reports.some((report) => /^(?:refused|unknown|primary-unreachable)$/.test(report)));
-    const isRefused = () =>
-      read().then(
-        () => false,
-        ({ code }) => code === notReady.code,
-      );
     // The first request to the primary ends the readiness of the marker.
-    await until(isRefused);
+    await until(() => isRefused(read));
     await Bun.sleep(200);
-    expect(await isRefused()).toBeTrue();
+    expect(await isRefused(read)).toBeTrue();
   });
 });
