@@ -1,4 +1,5 @@
 import { afterAll, describe, expect, test } from 'bun:test';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import * as v from 'valibot';
 import { magicLastNames } from '../../src/carrier-sandbox/server';
@@ -7,7 +8,7 @@ import { applicant, testSecret, testToken } from '../support/app';
 import { documentOfSources, mismatchesWith, operationsAt, pathAt } from '../support/conformance';
 import { createRawClient, type RawResponse } from '../support/http';
 import { startService } from '../support/processes';
-import { amount, isLong, never } from '../support/resources';
+import { amount, isLong, never, runToEnd, temporaryFolder } from '../support/resources';
 import {
   bearer,
   type Caller,
@@ -178,6 +179,24 @@ describe('a generated request', () => {
       await statusOf({ method: 'POST', target, caller: manager, headers, body }, true);
     }
   });
+});
+
+test('a test run fails when a test receives an undocumented response', async () => {
+  const folder = temporaryFolder();
+  const program = `
+    import { test } from 'bun:test';
+    const service = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('{}', { status: 418 }) });
+    test('undocumented', () => fetch(service.url + 'v2/private/user'));
+    test('unobserved', () => fetch(service.url + 'v2/other'));
+  `;
+  await Bun.write(join(folder, 'wrong.test.ts'), program);
+  const preload = join(import.meta.dirname, '../support/preload.ts');
+  const command = [process.execPath, 'test', '--preload', preload, './wrong.test.ts'];
+  const { exitCode, stderr } = await runToEnd(Bun.spawn(command, { cwd: folder, stdout: 'pipe', stderr: 'pipe' }));
+  const outcomes = stderr.match(/^\((?:pass|fail)\) [a-z]+(?= \[)/gm);
+  expect(outcomes?.slice(0, 2)).toEqual(['(fail) undocumented', '(pass) unobserved']);
+  expect(stderr).toContain('GET /v2/private/user: 418 is not documented');
+  expect(exitCode).toBe(1);
 });
 
 // Measured from the middle of the run, when every cache is warm.
