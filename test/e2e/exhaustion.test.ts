@@ -245,9 +245,18 @@ describe('regular expressions', () => {
 
   test('take linear time for 30,000 characters in each field', async () => {
     const values = repeated.flatMap((text) => [text, `a${text}`, `${text}!`, `a@${text}`, `2000-01-01T${text}`]);
-    const fields = ['firstName', 'lastName', 'email', 'dateOfBirth', 'state', 'gender'];
-    const send = (value: string) =>
-      call('POST', profile, { as, body: Object.fromEntries(fields.map((field) => [field, value])) });
+    // A body with three of the longest values would be too large to be validated.
+    const pairs = [
+      ['firstName', 'lastName'],
+      ['email', 'dateOfBirth'],
+      ['state', 'gender'],
+    ];
+    const send = async (value: string) => {
+      for (const fields of pairs) {
+        const body = Object.fromEntries(fields.map((field) => [field, value]));
+        expect([200, 422]).toContain((await call('POST', profile, { as, body })).status);
+      }
+    };
     expect(await findCostly(values, send)).toEqual([]);
   });
 
