@@ -117,22 +117,29 @@ describe('every acknowledged save', () => {
     const production = await createProduction();
     const path = production.databasePath;
     const history = createSaveHistory();
-    for (let round = 0; round < amount({ long: 20, short: 1 }); round += 1) {
+    const enough = amount({ long: 20, short: 1 });
+    let hits = 0;
+    for (let round = 0; round < 5 * enough && hits < enough; round += 1) {
       const service = await production.start();
       const index = openWalIndex(path);
+      let mostSaves = Number.POSITIVE_INFINITY;
       const killing = setInterval(() => {
-        if (index.read()?.isCheckpointing) service.process.kill('SIGKILL');
+        const isMissed = history.acknowledged.length > mostSaves;
+        if (isMissed || index.read()?.isCheckpointing) service.process.kill('SIGKILL');
       }, 1);
       const saving = saveUntil(service.call, history, () => service.process.killed);
       await until(() => history.acknowledged.length > 20);
       fillLog(path);
+      mostSaves = history.acknowledged.length + 500;
       await saving;
       clearInterval(killing);
       await service.process.exited;
-      expect(index.read()?.isCheckpointing).toBeTrue();
+      // The checkpoint may have ended before the kill.
+      if (index.read()?.isCheckpointing) hits += 1;
       expect(history.faultsOf(path)).toEqual([]);
       expectSound(path);
     }
+    expect(hits).toBe(enough);
   });
 });
 
