@@ -233,7 +233,7 @@ describe('findCanaries', () => {
 });
 
 describe('personal data', () => {
-  test('and secrets stay in the encrypted files of a service and the responses to their owner, after successes and failures at log level debug', async () => {
+  test('stays, as the secrets do, in the encrypted files of a service and the responses to its owner when requests succeed and fail at log level debug', async () => {
     const cwd = temporaryFolder();
     const receiver = startReceiver();
     const environment = {

@@ -98,19 +98,22 @@ describe('security headers', () => {
   });
 });
 
-describe('Cache-Control, beside the security headers,', () => {
-  test.each(privateRoutes)('forbids storage of $name, except private storage of the reference lists', async (route) => {
-    const { method, path } = route;
-    const { headers, status } = await send(method, path, { headers: { authorization } });
-    const success = path.endsWith('/healthAndCare/') ? 'private, max-age=300' : 'private, no-store';
-    expect(headers.get('cache-control')).toBe(status < 400 ? success : 'no-store');
-    const anonymous = await send(method, path);
-    expect(anonymous.headers.get('cache-control')).toBe('no-store');
-    for (const each of [headers, anonymous.headers]) {
-      expectHardened(each);
-      expect(each.get('vary')).toContain('Authorization');
-    }
-  });
+describe('Cache-Control', () => {
+  test.each(privateRoutes)(
+    'forbids storage of $name, except private storage of the reference lists, with Vary and the security headers',
+    async (route) => {
+      const { method, path } = route;
+      const { headers, status } = await send(method, path, { headers: { authorization } });
+      const success = path.endsWith('/healthAndCare/') ? 'private, max-age=300' : 'private, no-store';
+      expect(headers.get('cache-control')).toBe(status < 400 ? success : 'no-store');
+      const anonymous = await send(method, path);
+      expect(anonymous.headers.get('cache-control')).toBe('no-store');
+      for (const each of [headers, anonymous.headers]) {
+        expectHardened(each);
+        expect(each.get('vary')).toContain('Authorization');
+      }
+    },
+  );
 
   test.each(['/health/live', '/health/ready', '/nowhere', '/swagger'])('is no-store for %s', async (path) => {
     expect((await send('GET', path)).headers.get('cache-control')).toBe('no-store');
