@@ -1,14 +1,15 @@
 import { describe, expect, test } from 'bun:test';
-import { asc, eq } from 'drizzle-orm';
+import { asc, eq, sql } from 'drizzle-orm';
 import { openServiceDatabase } from '../../src/db/client';
 import { findDatabaseError } from '../../src/db/errors';
-import { acquireLease } from '../../src/db/queries';
+import { acquireLease, member, UnmetConditionError, upsertRows } from '../../src/db/queries';
+import { staff } from '../../src/db/schema/lists';
 import { applications, users } from '../../src/db/schema/people';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createPersonalDataStore } from '../../src/modules/privacy/store';
 import { seedDemo } from '../../src/seed';
 import { describeZone } from '../../src/shared/calendar';
-import { applicant, createTestApp, startSandbox, testOperator } from '../support/app';
+import { applicant, createTestApp, manager, startSandbox, testOperator } from '../support/app';
 import { createCommandLine } from '../support/command';
 import { auditEventsOf } from '../support/database';
 import { atEnd } from '../support/resources';
@@ -53,6 +54,15 @@ test('a lease is free from the second in which it expires, and not before', asyn
   expect(await acquireLease(db, 'work', 'two', 30)).toBeFalse();
   await endsIn(0);
   expect(await acquireLease(db, 'work', 'two', 30)).toBeTrue();
+});
+
+test('an upsert stores nothing when its condition does not hold', async () => {
+  const { db, now } = await createTestApp();
+  const content = Object.fromEntries(['id', 'role', 'firstName', 'lastName'].map((name) => [name, member(name)]));
+  const upsert = { table: staff, key: 'id', content, records: [manager('boss')], now };
+  await expect(upsertRows(db, { ...upsert, onlyIf: sql`1 = 2` })).rejects.toBeInstanceOf(UnmetConditionError);
+  expect(await db.$count(staff)).toBe(0);
+  expect(await upsertRows(db, { ...upsert, onlyIf: sql`1 = 1` })).toEqual({ added: 1, changed: 0, unchanged: 0 });
 });
 
 test('the database rejects a stored section that is not JSON', async () => {
