@@ -179,8 +179,8 @@ test('an Idempotency-Key repeats equal data and rejects other data, by path and 
   const reused = { status: 422, body: { type: '/problems/idempotency-key-reused', code: 241 } };
   expect(await start(other, key)).toMatchObject(reused);
   expect(carrier.calls).toHaveLength(1);
-  expect((await start(other, { ...life, ...key })).status).toBe(200);
-  expect((await start(other, { ...bob, ...key })).status).toBe(200);
+  for (const elsewhere of [life, bob]) expect((await start(other, { ...elsewhere, ...key })).status).toBe(200);
+  expect((await start({}, key)).status).toBe(200);
   pass(dayMs + 1);
   expect((await start(other, key)).status).toBe(200);
   expect(await db.$count(idempotencyKeys)).toBe(1);
