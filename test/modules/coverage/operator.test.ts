@@ -266,8 +266,10 @@ describe('planning applications abandon', () => {
 });
 
 test('GET /metrics has the age of the oldest undecided application, 0 without one, and no value without a database', async () => {
-  const { pass } = await setUp();
-  pass(2 * hourMs);
+  const { pass, start } = await setUp();
+  pass(hourMs);
+  await start({}, { as: 'bob' });
+  pass(hourMs);
   const { text } = await testApp.call('GET', '/metrics', { headers: { authorization: `Bearer ${metricsToken}` } });
   expect(text).toMatch(/^planning_applications_oldest_unknown_seconds 7200$/m);
   const none = await metrics.print({ ...aScrape, database: { applications: {}, completedTasks: {} } });
