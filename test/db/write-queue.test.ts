@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'bun:test';
-import { LibsqlError, type ResultSet } from '@libsql/client';
+import { LibsqlBatchError, LibsqlError, type ResultSet } from '@libsql/client';
 import { DatabaseError } from '../../src/db/errors';
 import { groupWrites } from '../../src/db/remote-client';
+import type { SqlStatement } from '../../src/db/sql-client';
 import { createWriteQueue, type WriteBatch } from '../../src/db/write-queue';
 import { temporaryDatabase } from '../support/database';
 import { until } from '../support/resources';
@@ -151,3 +152,20 @@ test.each([
     expect(batches).toBe(sent);
   },
 );
+
+test('a group in which a server names the failing statement rejects only the write that has it', async () => {
+  const { db } = await temporaryDatabase();
+  const write = async (statements: readonly SqlStatement[]) => {
+    const index = statements.findIndex(({ sql }) => sql === 'bad');
+    if (index !== -1) throw new LibsqlBatchError('no', index, 'SQLITE_CONSTRAINT');
+    return statements.map(({ sql }) => result(sql));
+  };
+  const grouped = groupWrites({ ...db.$client, write }, { timeoutMs: 1000 });
+  const writes = [
+    ['a', 'b'],
+    ['bad', 'c'],
+    ['d', 'e'],
+  ].map((texts) => grouped.write(texts.map((sql) => ({ sql }))));
+  const outcomes = await Promise.allSettled(writes);
+  expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+});
