@@ -3,22 +3,33 @@ import { openDatabase, openServiceDatabase } from '../../src/db/client';
 import { createCemeteryStore } from '../../src/modules/cemeteries/store';
 import { createUserStore } from '../../src/modules/users/store';
 import { testSecret } from '../support/app';
+import { programOf } from '../support/artifacts';
 import { copyTemplate } from '../support/database';
 import { freePort, temporaryFolder } from '../support/resources';
 import { startPrimary, startSqld } from '../support/servers';
-import { authorizationOf, type Figure, measure, median, type Request, ratioOf, type Settings } from './load';
-import { post, programs, startOn } from './servers';
+import {
+  alternate,
+  authorizationOf,
+  type Figure,
+  median,
+  type Request,
+  rateOf,
+  ratio,
+  ratioOf,
+  type Settings,
+} from './load';
+import { post, programs, type Server, startOn } from './servers';
 
 /** The first page of 150,000 cemeteries beside the first page of 12. */
 export async function comparePages({ rounds, seconds, report }: Settings): Promise<Figure[]> {
   report('storing 150,000 cemeteries');
   const [few, many] = [await startWithCemeteries(12), await startWithCemeteries(150_000)];
   const page = { path: '/v2/private/cemetery/all', headers: { authorization: await authorizationOf('reader') } };
-  const rates = await alternate({ many, few }, rounds, (address) => rateOf(address, page, 16, seconds), report);
+  const rates = await alternate({ many, few }, rounds, (server) => rateOf(server, page, 16, seconds), report);
   return [ratio('page, first of 150,000 rows, 16 connections', rates.many, 'of 12 rows', rates.few, 0.9)];
 }
 
-async function startWithCemeteries(count: number): Promise<string> {
+async function startWithCemeteries(count: number): Promise<Server> {
   const file = join(temporaryFolder(), 'planning.db');
   await copyTemplate(file);
   const db = await openDatabase({ url: `file:${file}`, timeoutMs: 5_000 });
@@ -83,8 +94,8 @@ export async function compareReplicas({ rounds, seconds, report }: Settings): Pr
   const save: Request = { path, method: 'POST', headers, body: '{"customSelections":[{"title":"My niece %d"}]}' };
   const all = [file, served, direct, fourth];
   const groups = { one: [direct], four: all };
-  const measureSaves = async (addresses: readonly string[]) => {
-    const rates = addresses.map((address) => rateOf(address, save, 64 / addresses.length, seconds));
+  const measureSaves = async (servers: readonly Server[]) => {
+    const rates = servers.map((server) => rateOf(server, save, 64 / servers.length, seconds));
     return (await Promise.all(rates)).reduce((sum, rate) => sum + rate, 0);
   };
   const saves = await alternate(groups, rounds, measureSaves, report);
@@ -95,7 +106,7 @@ export async function compareReplicas({ rounds, seconds, report }: Settings): Pr
   ];
 }
 
-/** The start of the process to its first 200 beside the start of a bare Elysia app. */
+/** The start of the process to its first 200, from sources and from the bundle, beside the start of a bare Elysia app. */
 export async function compareStarts({ rounds, report }: Settings): Promise<Figure[]> {
   const path = join(temporaryFolder(), 'planning.db');
   await copyTemplate(path);
@@ -121,42 +132,14 @@ export async function compareStarts({ rounds, report }: Settings): Promise<Figur
       await child.exited;
     }
   };
-  const times = await alternate(programs, 2 * rounds + 1, timeStart, report);
+  const started = { ...programs, bundle: await programOf('src/main') };
+  const times = await alternate(started, 2 * rounds + 1, timeStart, report);
   const beside = `bare Elysia, ${median(times.bareElysia).toFixed(0)} ms`;
-  const value = ratioOf(times.service, times.bareElysia);
-  return [{ name: 'start to the first 200', p50Ms: median(times.service), beside, value, atMost: 3 }];
-}
-
-async function rateOf(address: string, request: Request, connections: number, seconds: number): Promise<number> {
-  return (await measure(address, request, connections, seconds)).requestsPerSecond;
-}
-
-/** Measures each subject in each round, so that other load of the machine affects all of them. */
-async function alternate<Name extends string, Subject>(
-  subjects: Readonly<Record<Name, Subject>>,
-  rounds: number,
-  measureOne: (subject: Subject) => Promise<number>,
-  report: Settings['report'],
-): Promise<Record<Name, number[]>> {
-  const entries = Object.entries<Subject>(subjects);
-  const values: Record<string, number[]> = Object.fromEntries(entries.map(([name]) => [name, []]));
-  for (let round = 0; round < rounds; round += 1) {
-    for (const [name, subject] of entries) {
-      report(`${name}, round ${round + 1} of ${rounds}`);
-      values[name]?.push(await measureOne(subject));
-    }
-  }
-  return values;
-}
-
-function ratio(
-  name: string,
-  rates: readonly number[],
-  other: string,
-  others: readonly number[],
-  atLeast?: number,
-): Figure {
-  const beside = `${other}, ${median(others).toFixed(0)}/s`;
-  const figure = { name, requestsPerSecond: median(rates), beside, value: ratioOf(rates, others) };
-  return { ...figure, ...(atLeast === undefined ? {} : { atLeast }) };
+  const start = (name: string, own: readonly number[], atMost: number) => {
+    return { name, p50Ms: median(own), beside, value: ratioOf(own, times.bareElysia), atMost };
+  };
+  return [
+    start('start to the first 200, from sources', times.service, 1.8),
+    start('start to the first 200, from the bundle', times.bundle, 1.3),
+  ];
 }

@@ -5,14 +5,18 @@ import { toTable } from '../../src/cli/output';
 import { cleanUp } from '../support/resources';
 import { hasSqld } from '../support/servers';
 import { comparePages, compareRemoteSaves, compareReplicas, compareStarts } from './databases';
+import { compareGrowth, compareMemory, compareUnits } from './growth';
 import type { Figure, Settings } from './load';
 import { compareServers } from './routes';
 
 const groups = {
   http: compareServers,
+  units: compareUnits,
   page: comparePages,
+  growth: compareGrowth,
   ...(hasSqld ? { remote: compareRemoteSaves, replica: compareReplicas } : {}),
   cold: compareStarts,
+  memory: compareMemory,
 } satisfies Record<string, (settings: Settings) => Promise<Figure[]>>;
 
 const count = (text: string) => Math.max(1, Math.trunc(Number(text)) || 1);
@@ -31,10 +35,27 @@ const options = new Command('bench')
 const sizes = options.quick ? { rounds: 1, seconds: 1, warmUp: 1 } : options;
 const report = (name: string) => void process.stderr.write(`${name}\n`);
 
-function toRow({ name, requestsPerSecond, p50Ms, p99Ms, errors, beside, value, atLeast, atMost }: Figure): string[] {
+function toRow({
+  name,
+  requestsPerSecond,
+  p50Ms,
+  p99Ms,
+  cpuUs,
+  errors,
+  beside,
+  value,
+  atLeast,
+  atMost,
+}: Figure): string[] {
   const goal = atLeast === undefined ? (atMost === undefined ? '' : `≤ ${atMost}`) : `≥ ${atLeast}`;
   const isMissed = value < (atLeast ?? value) || value > (atMost ?? value);
-  const numbers = [requestsPerSecond?.toFixed(0), p50Ms?.toFixed(1), p99Ms?.toFixed(1), errors?.toString()];
+  const numbers = [
+    requestsPerSecond?.toFixed(0),
+    p50Ms?.toFixed(1),
+    p99Ms?.toFixed(1),
+    cpuUs?.toFixed(0),
+    errors?.toString(),
+  ];
   return [
     name,
     ...numbers.map((text) => text ?? ''),
@@ -53,7 +74,7 @@ try {
     await cleanUp();
   }
   const machine = `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, Bun ${Bun.version}`;
-  const header = ['case', 'requests/s', 'p50 ms', 'p99 ms', 'errors', 'beside', 'result', 'goal'];
+  const header = ['case', 'requests/s', 'p50 ms', 'p99 ms', 'CPU µs', 'errors', 'beside', 'result', 'goal'];
   process.stdout.write(`${machine}\n\n${toTable(header, figures.map(toRow))}\n`);
   if (options.json !== undefined) {
     await Bun.write(options.json, `${JSON.stringify({ machine, date: new Date(), ...sizes, figures }, null, 2)}\n`);

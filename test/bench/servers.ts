@@ -13,6 +13,11 @@ import { authorizationOf } from './load';
 export type Person = 'answered' | 'matched';
 export type ServerName = 'service' | 'limit' | 'hono' | 'fastify';
 
+export interface Server {
+  readonly address: string;
+  readonly pid: number;
+}
+
 const at = (path: string) => join(import.meta.dirname, path);
 export const programs = { service: at('../../src/main.ts'), bareElysia: at('hello-server.ts') };
 
@@ -24,19 +29,16 @@ const answers = {
 } as const;
 
 /** Starts the service and the compared servers, each on a copy of the same database. */
-export async function startServers(): Promise<Readonly<Record<ServerName, string>>> {
+export async function startServers(): Promise<Readonly<Record<ServerName, Server>>> {
   const folder = temporaryFolder();
   const path = join(folder, 'planning.db');
   await copyTemplate(path);
   await addLargeCatalog(path);
   const service = await startOn(`file:${path}`);
-  for (const person of ['answered', 'matched'] satisfies Person[]) {
-    const all = person === 'matched' ? { ...answers, '/v2/private/engine/matches': {} } : answers;
-    for (const [route, body] of Object.entries(all)) await post(service, route, person, body);
-  }
+  for (const person of ['answered', 'matched'] as const) await storePerson(service, person);
   const lists = join(folder, 'lists.json');
   const headers = { authorization: await authorizationOf('answered') };
-  await Bun.write(lists, await fetch(`${service}/v2/private/healthAndCare/`, { headers }));
+  await Bun.write(lists, await fetch(`${service.address}/v2/private/healthAndCare/`, { headers }));
   const startPeer = (name: string, command: readonly string[]) => {
     const copy = join(folder, `${name}.db`);
     for (const suffix of ['', '-wal']) copyFileSync(`${path}${suffix}`, `${copy}${suffix}`);
@@ -50,20 +52,25 @@ export async function startServers(): Promise<Readonly<Record<ServerName, string
   };
 }
 
-/** Starts the service as a process and returns its address. */
-export function startOn(databaseUrl: string, settings: Record<string, string> = {}): Promise<string> {
+export async function storePerson(service: Server, person: Person): Promise<void> {
+  const all = person === 'matched' ? { ...answers, '/v2/private/engine/matches': {} } : answers;
+  for (const [route, body] of Object.entries(all)) await post(service, route, person, body);
+}
+
+/** Starts the service as a process. */
+export function startOn(databaseUrl: string, settings: Record<string, string> = {}): Promise<Server> {
   const environment = { AUTH_SECRET: testSecret, PORT: '0', SEED_DEMO: 'false', DATABASE_URL: databaseUrl };
   return start([process.execPath, programs.service], { ...environment, ...settings });
 }
 
-export async function post(address: string, route: string, person: string, body: object): Promise<void> {
+export async function post({ address }: Server, route: string, person: string, body: object): Promise<void> {
   const headers = { authorization: await authorizationOf(person), 'content-type': 'application/json' };
   const response = await fetch(`${address}${route}`, { method: 'POST', headers, body: JSON.stringify(body) });
   if (!response.ok) throw new Error(`${route} returned ${response.status}: ${await response.text()}`);
 }
 
 /** Starts a program that prints its address. Its log is a file, as in production. */
-async function start(command: string[], environment: Record<string, string>): Promise<string> {
+async function start(command: string[], environment: Record<string, string>): Promise<Server> {
   const cwd = temporaryFolder();
   const log = Bun.file(join(cwd, 'log'));
   const env = { PATH: process.env.PATH, NODE_ENV: 'development', ...environment };
@@ -75,7 +82,7 @@ async function start(command: string[], environment: Record<string, string>): Pr
   for (let attempt = 0; attempt < 400; attempt += 1) {
     await Bun.sleep(25);
     const address = /http:\/\/127\.0\.0\.1:\d+/.exec(await log.text())?.[0];
-    if (address !== undefined) return address;
+    if (address !== undefined) return { address, pid: child.pid };
   }
   throw new Error(`${command.join(' ')} did not start`);
 }
@@ -88,7 +95,7 @@ async function bundleForNode(path: string): Promise<string> {
 }
 
 /** Replaces the catalogue with 50 products and 300 rules, derived from the shipped ones. */
-async function addLargeCatalog(path: string): Promise<void> {
+export async function addLargeCatalog(path: string): Promise<void> {
   const shipped = readShippedCatalog();
   const byRules = shipped.products.toSorted((a, b) => b.rules.length - a.rules.length);
   const products = Array.from({ length: 50 }, (_, index) => {
