@@ -201,6 +201,7 @@ function byName(objects: readonly SchemaObject[]): ReadonlyMap<string, SchemaObj
 function differencesOf(object: SchemaObject, found: ReadonlyMap<string, SchemaObject>): SchemaDifference[] {
   const { type, table, sql } = object;
   const present = found.get(keyOf(object));
+  if (present?.sql === sql && present.table === table) return [];
   if (type === 'table') return present === undefined ? [missing(keyOf(object), [])] : tableDifferences(object, present);
   // The missing table is in the list already.
   if (type !== 'view' && !found.has(`table ${table}`)) return [];
