@@ -86,8 +86,8 @@ async function createKeys(respond = respondWith(jwk(ec1, { kid: 'first' }))) {
 }
 const unavailable = { slug: 'auth-keys-unavailable' };
 
-describe('keys of a JWKS', () => {
-  test('are fetched at once', async () => {
+describe('token verifier with a JWKS', () => {
+  test('fetches the keys when it is created', async () => {
     const issuer = startIssuer();
     const clock = { nowMs };
     createRemoteKeys(issuer.url, () => clock.nowMs);
@@ -96,7 +96,7 @@ describe('keys of a JWKS', () => {
     await until(() => issuer.requests === 1);
   });
 
-  test('are cached for ten minutes, then refreshed in the background', async () => {
+  test('refreshes the keys in the background after ten minutes', async () => {
     const { issuer, clock, check, jwt } = await createKeys();
     for (let count = 0; count < 5; count += 1) await check(jwt);
     clock.passedMs = 10 * minuteMs - 1;
@@ -111,7 +111,7 @@ describe('keys of a JWKS', () => {
     resolve(Response.json({ keys: [] }));
   });
 
-  test('are refreshed at most once in thirty seconds, and only for tokens that another key may have signed', async () => {
+  test('refreshes the keys at most once in thirty seconds, when another key may have signed a token', async () => {
     const { issuer, clock, check, jwt } = await createKeys();
     await check(jwt);
     const send = async (kids: readonly string[], claims: object = {}) => {
@@ -184,7 +184,7 @@ describe('keys of a JWKS', () => {
     await check(jwt);
   });
 
-  test('are unavailable until the first successful request, which the service repeats without a token', async () => {
+  test('has no keys until the first successful request, and repeats the request without a token', async () => {
     const { issuer, good, keys, clock, check, jwt } = await createKeys(respondWithError);
     for (const requests of [1, 2, 3]) {
       await expect(check(jwt)).rejects.toMatchObject(unavailable);
@@ -199,7 +199,7 @@ describe('keys of a JWKS', () => {
     expect(issuer.requests).toBe(4);
   });
 
-  test('that are being fetched make a token wait for them', async () => {
+  test('waits for the keys when a token arrives during the fetch', async () => {
     const { issuer, good, keys, clock, check, jwt } = await createKeys(respondWithError);
     await until(() => clock.failures === 1);
     const { promise: response, resolve } = Promise.withResolvers<Response>();
@@ -209,7 +209,7 @@ describe('keys of a JWKS', () => {
     expect([await refreshed, (await checked).payload.sub]).toEqual([true, 'ada']);
   });
 
-  test('that cannot be refreshed cause 503 for an unknown kid, and 401 for a wrong signature', async () => {
+  test('reports unavailable keys for an unknown kid, but not for a wrong signature, when the keys cannot be refreshed', async () => {
     const { issuer, clock, check, jwt } = await createKeys();
     await check(jwt);
     issuer.respond = respondWithError;
@@ -249,7 +249,7 @@ describe('a token without kid', () => {
     await expect(verify(await sign())).rejects.toMatchObject({ slug: 'unauthenticated', reason });
   });
 
-  test('is accepted with a rotated key after one request for the keys in thirty seconds', async () => {
+  test('is accepted after one request for the keys when the key has rotated', async () => {
     const issuer = startIssuer(jwk(ec1));
     const { clock, verify } = await createVerifier(issuer.url);
     await verify(await token(ec1));
@@ -349,7 +349,7 @@ const badSets: [name: string, reason: string, message: string, respond: Respond]
   ['status 400', 'status-400', 'does not respond with 200', statusOf(400)],
 ];
 
-describe('a JWKS address', () => {
+describe('fetch of a JWKS', () => {
   test.each<[name: string, Respond, reason: string, detail: string]>([
     [
       'keys of a wrong kind',
@@ -359,7 +359,7 @@ describe('a JWKS address', () => {
     ],
     ['status 500', respondWithError, 'status-500', 'does not respond with 200 (status 500)'],
   ])(
-    'that sends %s leaves the last keys in use, and appears in the log and in doctor',
+    'keeps the last keys, and is reported by the log and doctor, when the issuer sends %s',
     async (_, respond, reason, detail) => {
       const issuer = startIssuer(jwk(ec1, { kid: 'first' }));
       const good = issuer.respond;
@@ -380,20 +380,20 @@ describe('a JWKS address', () => {
     },
   );
 
-  test.each(badSets)('that sends %s fails with the reason %s', async (_, reason, message, respond) => {
+  test.each(badSets)('fails when the issuer sends %s, with the reason %s', async (_, reason, message, respond) => {
     const issuer = startIssuer();
     issuer.respond = respond;
     const failure = { reason, message: expect.stringContaining(message) };
     await expect(fetchKeySet(issuer.url)).rejects.toMatchObject(failure);
   });
 
-  test('that refuses the connection fails with the code of the error', async () => {
+  test('fails with the code of the error when the connection is refused', async () => {
     const message = 'cannot be reached (ECONNREFUSED)';
     const refused = { reason: 'unreachable', code: 'ECONNREFUSED', message };
     await expect(fetchKeySet(new URL('http://127.0.0.1:1'))).rejects.toMatchObject(refused);
   });
 
-  test('whose body is incomplete at the time limit fails with the reason timeout', async () => {
+  test('fails with the reason timeout when the body is incomplete at the time limit', async () => {
     const issuer = startIssuer();
     issuer.respond = () => new Response(new ReadableStream({ start: (controller) => controller.enqueue(' ') }));
     const timeout = { reason: 'timeout', message: 'does not send the whole set in time' };

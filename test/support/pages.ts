@@ -283,7 +283,7 @@ async function writeIfChanged(path: string, text: string): Promise<void> {
   const file = join(root, path);
   if ((await Bun.file(file).text()) === text) return;
   await Bun.write(file, text);
-  console.log(`wrote ${path}`);
+  process.stdout.write(`wrote ${path}\n`);
 }
 
 /** Formats a file as `bun run check` requires it. */
