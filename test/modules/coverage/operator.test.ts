@@ -100,12 +100,13 @@ describe('planning applications list', () => {
       ['c', 'ltc', 'abandoned', '2h', 'cyd'],
       ['d', 'ltc', 'submitted', '1d', '1234567', 'dan'],
     ]);
+    expect((await list('--state', 'submitting')).map(([id]) => id)).toEqual(['b']);
     const { stdout } = await print('--json');
     expect(JSON.parse(stdout)).toMatchObject({
       applications: [{ id: 'a', user: 'ada', state: 'unknown', appNumber: null, attempts: 2 }, { id: 'b' }],
     });
     const access = { action: 'read', actor: 'operator', section: 'applications' };
-    expect(await auditEventsOf(app, '')).toMatchObject([access, access, access, access]);
+    expect(await auditEventsOf(app, '')).toMatchObject(Array(5).fill(access));
   });
 
   test('reads open applications by their index, page after page, each once', async () => {

@@ -141,6 +141,18 @@ describe('the reconciler', () => {
     expect(await reconcile('another')).toBe(1);
   });
 
+  test('releases its lease when it is stopped', async () => {
+    const { testApp, carrier, service, start, reconcile, pass } = await twoOpen();
+    const reconciler = startReconciler(service, coverageDepsOf(testApp, carrier));
+    await until(() => carrier.numbers.size === 2);
+    await reconciler.stop();
+    carrier.respond = unavailable;
+    await start({ state: 'CA' });
+    carrier.respond = carrier.acceptAll;
+    pass(5_000);
+    expect(await reconcile()).toBe(1);
+  });
+
   test('starts no further application after a stop, and keeps the purchase of the newest', async () => {
     const { service, list, user, reconcile } = await twoOpen();
     let stopChecks = 0;

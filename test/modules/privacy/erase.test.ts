@@ -88,6 +88,8 @@ describe('erasure', () => {
     const neighbour = await personalData.find('neighbour');
     const { record, applications } = await personalData.find(as);
     expect(record?.profile).toContain('"lastName":"Canarylast"');
+    const attemptsOf = applications.map(({ attempts }) => attempts.map(({ applicationId }) => applicationId));
+    expect(attemptsOf).toEqual(applications.map(({ id }) => [id]));
     const traces = [as, ...applications.flatMap((each) => [each.id, each.identityHash, `${each.applicationNumber}`])];
     const filled = await dump();
     for (const trace of traces) expect(filled).toContain(trace);
