@@ -212,7 +212,7 @@ export async function writeBatch(db: Database, statements: readonly Statement[])
   return results.map((result) => result.rows.map((row) => ({ ...row })));
 }
 
-function toBoundValue(value: unknown): InValue {
+export function toBoundValue(value: unknown): InValue {
   switch (typeof value) {
     case 'string':
     case 'number':

@@ -1,15 +1,16 @@
 import { describe, expect, test } from 'bun:test';
-import { asc, eq, sql } from 'drizzle-orm';
+import { and, asc, eq, type SQL, sql } from 'drizzle-orm';
 import { openServiceDatabase } from '../../src/db/client';
 import { findDatabaseError } from '../../src/db/errors';
-import { acquireLease, member, UnmetConditionError, upsertRows } from '../../src/db/queries';
+import { acquireLease, compileQuery, member, UnmetConditionError, upsertRows } from '../../src/db/queries';
 import { staff } from '../../src/db/schema/lists';
 import { applications, users } from '../../src/db/schema/people';
 import { createAuditStore } from '../../src/modules/audit/store';
 import { createPersonalDataStore } from '../../src/modules/privacy/store';
+import { createSalesStore } from '../../src/modules/sales/store';
 import { seedDemo } from '../../src/seed';
 import { describeZone } from '../../src/shared/calendar';
-import { applicant, createTestApp, manager, startSandbox, testOperator } from '../support/app';
+import { applicant, counselor, createTestApp, manager, startSandbox, testOperator } from '../support/app';
 import { createCommandLine } from '../support/command';
 import { auditEventsOf } from '../support/database';
 import { atEnd } from '../support/resources';
@@ -43,6 +44,69 @@ test('erasure of a user leaves no application id, including that of the supersed
   const { rows } = await db.$client.execute('SELECT * FROM applications');
   expect(rows.length).toBe(2);
   for (const { id } of stored) expect(JSON.stringify(rows)).not.toContain(id);
+});
+
+describe('a compiled query', () => {
+  const fields = {
+    id: staff.id,
+    name: staff.firstName,
+    managerId: staff.managerId,
+    both: sql<string>`${staff.firstName} || ${sql.placeholder('suffix')}`,
+  };
+  const isOf = (name: string) => eq(staff.id, sql.placeholder(name));
+
+  test('binds each placeholder and constant in its place, and returns what Drizzle returns', async () => {
+    const { db } = await createTestApp();
+    let builds = 0;
+    const build = () => {
+      builds += 1;
+      const isCounselor = and(isOf('id'), eq(staff.role, 'counselor'), isOf('again'));
+      return db.select(fields).from(staff).where(isCounselor);
+    };
+    const find = compileQuery(db, fields, build);
+    await createSalesStore(db).upsertStaff([manager('m1'), counselor('c1', 'm1')], new Date(0));
+    for (const [id, again] of [
+      ['c1', 'c1'],
+      ['c1', 'm1'],
+      ['m1', 'm1'],
+      ['c2', 'c2'],
+    ]) {
+      const values = { suffix: "'?'", id, again };
+      expect(await find(values)).toEqual(await build().prepare().execute(values));
+    }
+    expect(await find({ suffix: '!', id: 'c1', again: 'c1' })).toHaveLength(1);
+    expect(builds).toBe(5);
+  });
+
+  test('returns the rows of a write', async () => {
+    const { db } = await createTestApp();
+    await createSalesStore(db).upsertStaff([manager('m1')], new Date(0));
+    const rename = compileQuery(db, fields, () =>
+      db
+        .update(staff)
+        .set({ firstName: sql`${sql.placeholder('name')}` })
+        .where(isOf('id'))
+        .returning(fields),
+    );
+    const renamed = { id: 'm1', name: 'Byron', managerId: null, both: 'Byron, A.' };
+    expect(await rename({ id: 'm1', name: 'Byron', suffix: ', A.' })).toEqual([renamed]);
+    expect(await rename({ id: 'm2', name: 'Byron', suffix: '' })).toEqual([]);
+  });
+
+  test('rejects a placeholder without a value, and a value of another type than its column', async () => {
+    const { db } = await createTestApp();
+    const find = (name: SQL) =>
+      compileQuery(db, fields, () =>
+        db
+          .select({ ...fields, name })
+          .from(staff)
+          .where(isOf('id')),
+      );
+    await createSalesStore(db).upsertStaff([manager('m1')], new Date(0));
+    await expect(find(sql`'x'`)({ suffix: '' })).rejects.toThrow(TypeError);
+    for (const name of [sql`1`, sql`NULL`, sql`x'00'`])
+      await expect(find(name)({ id: 'm1', suffix: '' })).rejects.toThrow('the type of its column');
+  });
 });
 
 test('a lease is free from the second in which it expires, and not before', async () => {

@@ -1,5 +1,6 @@
 import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../db/client';
+import { compileQuery } from '../../db/queries';
 import { randomRevision, type UserRow, users } from '../../db/schema/people';
 import type { Preconditions, TagList } from '../../http/response';
 import { lazy } from '../../shared/async';
@@ -77,7 +78,9 @@ export type UserStore = ReturnType<typeof createUserStore>;
 export function createUserStore(db: Database, lastWrites?: LastWrites) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
   const findAnswers = lazy(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
-  const findRecord = lazy(() => db.select(userRecordColumns).from(users).where(isOfUser).prepare());
+  const findRecord = compileQuery(db, userRecordColumns, () =>
+    db.select(userRecordColumns).from(users).where(isOfUser),
+  );
   const isSameVersion = and(
     isOfUser,
     eq(users.createdAt, sql.placeholder('createdAt')),
@@ -153,7 +156,7 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
     },
 
     async find(userId: string): Promise<UserRecord | undefined> {
-      const [record] = await findRecord().execute({ userId });
+      const [record] = await findRecord({ userId });
       return record;
     },
 
