@@ -48,7 +48,7 @@ interface Service {
   reloadSecrets(): void;
 }
 
-if (import.meta.main) await runProcess();
+if (import.meta.main) void runProcess();
 
 /** Runs the service as this process: arguments, environment, signals and exit code. */
 export async function runProcess(): Promise<void> {

@@ -19,7 +19,7 @@ import { activitiesImport, cemeteriesImport, staffImport } from './import-kinds'
 import { rekeyCommand, restoreCommand } from './restore';
 import { userCommand } from './user';
 
-if (import.meta.main) await runProcess();
+if (import.meta.main) void runProcess();
 
 async function runProcess(): Promise<void> {
   const context = processContext();

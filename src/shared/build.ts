@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import { pathToFileURL } from 'node:url';
 import packageJson from '../../package.json' with { type: 'json' };
 
 /** The bundler replaces it with the commit. */
@@ -17,7 +18,7 @@ export const buildName = `${buildIdentity.version} (${buildIdentity.commit})`;
  * The folder with `package.json`, in the sources or in the bundle. Resolve the paths of files that are read at run time
  * from it, not from `import.meta.url`: the bundle has modules of several folders in one file.
  */
-export const packageRoot = nearestPackage(new URL('.', import.meta.url));
+export const packageRoot = nearestPackage(new URL('.', pathToFileURL(import.meta.path)));
 
 /** Whether this is the bundle. The sources run from their `.ts` files. */
 export const isBundle = !import.meta.path.endsWith('.ts');
@@ -28,6 +29,6 @@ export const commandName = isBundle ? 'planning' : 'bun planning';
 function nearestPackage(folder: URL): URL {
   if (existsSync(new URL('package.json', folder))) return folder;
   const parent = new URL('..', folder);
-  if (parent.href === folder.href) throw new Error(`No package.json above ${import.meta.url}`);
+  if (parent.href === folder.href) throw new Error(`No package.json above ${import.meta.path}`);
   return nearestPackage(parent);
 }

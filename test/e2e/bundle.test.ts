@@ -1,6 +1,6 @@
 import { Database } from 'bun:sqlite';
 import { describe, expect, test } from 'bun:test';
-import { cpSync, existsSync, symlinkSync } from 'node:fs';
+import { cpSync, existsSync, rmSync, symlinkSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { Glob } from 'bun';
 import * as v from 'valibot';
@@ -57,7 +57,8 @@ describe('bundle', () => {
   test('has a source map for each module with sources that exist in this package', async () => {
     const isCopied = (path: string) => existsSync(join(root, path));
     const modules = files.filter((path) => path.startsWith('src/') && path.endsWith('.js') && !isCopied(path));
-    expect(modules).toEqual(expect.arrayContaining(['src/main.js', 'src/cli/main.js']));
+    expect(modules).toEqual(['src/cli/main.js', 'src/db/replica-sync.js', 'src/main.js']);
+    expect(files).toEqual(expect.arrayContaining(modules.map((module) => `${module}.jsc`)));
     for (const module of modules) {
       const { sources } = await Bun.file(join(bundle, `${module}.map`)).json();
       const paths = v.parse(v.array(v.string()), sources).map((source) => normalize(join(dirname(module), source)));
@@ -136,6 +137,18 @@ describe('command line of the bundle', () => {
     const { stdout, exitCode } = await run(cwd, [...main, 'doctor', '--json']);
     expect(exitCode).toBe(0);
     expect(JSON.parse(stdout).findings).toContainEqual(expect.objectContaining({ check: 'schema', result: 'ok' }));
+  });
+
+  test('runs without bytecode, as after an update of Bun', async () => {
+    const other = join(temporaryFolder(), 'other');
+    cpSync(bundle, other, { recursive: true });
+    const bytecode = join(other, 'src/cli/main.js.jsc');
+    expect(existsSync(bytecode)).toBeTrue();
+    for (const make of [() => Bun.write(bytecode, 'of another version'), () => rmSync(bytecode)]) {
+      await make();
+      const ended = await run(temporaryFolder(), ['--no-install', join(other, 'src/cli/main.js'), '--version']);
+      expect(ended).toMatchObject({ exitCode: 0, stderr: '' });
+    }
   });
 
   test('runs through the package script and installs nothing', async () => {

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { swagger } from '@elysiajs/swagger';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
@@ -6,6 +7,7 @@ import packageJson from '../../../package.json' with { type: 'json' };
 import type { DemoTokens } from '../../auth/signing';
 import type { AppDeps } from '../../deps';
 import { lazy } from '../../shared/async';
+import { packageRoot } from '../../shared/build';
 import { createGzipResponse, isNotModified } from '../response';
 import examples from './examples.json' with { type: 'json' };
 import { bearerScheme, type Models, toPaths, toSchemas } from './openapi';
@@ -34,8 +36,9 @@ export async function createDocsResponses({ config, models, routes, content }: D
   const { publicUrl, bodyLimitBytes } = config;
   // The type of the plugin's options lacks this extension.
   const groups = { 'x-tagGroups': content.tagGroups };
-  const scalarPackage = import.meta.resolve('@scalar/api-reference/package.json');
-  const { version: scalarVersion } = v.parse(PackageFile, await Bun.file(new URL(scalarPackage)).json());
+  const scalarPath = Bun.resolveSync('@scalar/api-reference/package.json', fileURLToPath(packageRoot));
+  const scalarPackage = pathToFileURL(scalarPath);
+  const { version: scalarVersion } = v.parse(PackageFile, await Bun.file(scalarPackage).json());
   const scriptResponse = createGzipResponse(Bun.file(new URL('./dist/browser/standalone.js', scalarPackage)));
   const base = publicUrl ?? '';
   const info = {
