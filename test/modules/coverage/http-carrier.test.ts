@@ -13,7 +13,7 @@ import {
   startSandbox,
   testCarrier,
 } from '../../support/app';
-import { atEnd, never, until } from '../../support/resources';
+import { atEnd, until } from '../../support/resources';
 
 const application = { clientReference: 'reference-1', flow: 'ltc', applicant } as const;
 const acceptance = { applicationNumber: 7, pricing: carrierPricing };
@@ -258,11 +258,16 @@ describe('the service with the sandbox carrier', () => {
 
   test('a repeat and the reconciler get the first number after a failure, and none without an acceptance', async () => {
     const sandbox = await startSandbox();
-    const [patient, hasty] = [5_000, 100].map((timeoutMs) => sandbox.carrier({ breakerFailures: 1_000, timeoutMs }));
+    const carrierWith = (policy: Partial<typeof testCarrier>) => sandbox.carrier({ breakerFailures: 1_000, ...policy });
+    const patient = carrierWith({});
+    const impatient = new Map([
+      ['Slow', carrierWith({ timeoutMs: 100 })],
+      // A second attempt would wait for a second.
+      ['Busy', carrierWith({ attempts: 1 })],
+    ]);
     const carrier: Carrier = {
       id: 'sandbox',
-      start: async (...call) =>
-        (await (call[0].applicant.lastName === 'Slow' ? hasty : patient)?.start(...call)) ?? never(),
+      start: (...call) => (impatient.get(call[0].applicant.lastName) ?? patient).start(...call),
     };
     const testApp = await createTestApp({ carrier });
     const start = async (lastName: string, user: number) => {

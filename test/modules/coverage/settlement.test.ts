@@ -21,11 +21,12 @@ import {
   unavailable,
 } from '../../support/app';
 import { auditEventsOf } from '../../support/database';
-import { until } from '../../support/resources';
+import { never, until } from '../../support/resources';
 import { aScrape } from '../../support/telemetry';
 
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
+const longestBackoffMs = 600_000;
 const augusta = { firstName: 'Augusta' };
 const eve = { as: 'eve' };
 const metrics = createPrometheusMetrics({ replica: undefined });
@@ -34,16 +35,23 @@ const shared = await createCoverageApp({ metrics });
 /** The app of most tests, without people and applications, with a carrier that responds as given. */
 async function appThat(respond: ReturnType<typeof createTestCarrier>['respond'], app = shared) {
   await app.reset({ respond });
+  const row = async () => (await app.db.select().from(applications))[0];
   return {
     ...app,
-    row: async () => (await app.db.select().from(applications))[0],
+    row,
     states: async (as = 'ada') =>
       (await app.list(as)).applications.map(({ state, appNumber }) => `${state} ${appNumber}`),
     logged: (text: string) => app.testApp.logLines.filter((line) => line.includes(text)).length,
-    /** Reconciles each hour. */
+    /** Reconciles whenever the application that the carrier refuses is due, until it is abandoned, and at the end. */
     async days(count: number) {
-      for (let hours = 0; hours < count * 24; hours += 1) {
-        app.pass(hourMs);
+      let leftMs = count * dayMs;
+      for (let isOver = false; !isOver; ) {
+        const { reconcileAt, abandonedAt } = (await row()) ?? never();
+        const waitMs = Math.max((reconcileAt ?? 0) - app.testApp.now.getTime(), longestBackoffMs);
+        isOver = abandonedAt !== null || waitMs > leftMs;
+        const stepMs = isOver ? leftMs : waitMs;
+        leftMs -= stepMs;
+        app.pass(stepMs);
         await app.reconcile();
       }
     },
@@ -102,18 +110,20 @@ describe('an application without a decision', () => {
   });
 
   test('stays unknown while the reconciler tries it with growing delays, for seven days', async () => {
-    const { start, row, states, pass, reconcile, days } = await appThat(unavailable);
+    const { start, row, states, pass, reconcile } = await appThat(unavailable);
     await start();
-    for (let step = 0; step < 12; step += 1) {
-      pass(5_000);
-      await reconcile();
-    }
-    expect((await row())?.attempt).toBeWithin(3, 8);
-    await days(8);
-    const attempts = (await row())?.attempt ?? 0;
-    expect([attempts > 8, await states()]).toEqual([true, ['unknown null']]);
-    await days(1);
-    expect((await row())?.attempt).toBe(attempts);
+    const attemptsAfter = async (times: number, ms: number) => {
+      for (let time = 0; time < times; time += 1) {
+        pass(ms);
+        await reconcile();
+      }
+      return (await row())?.attempt ?? 0;
+    };
+    const early = await attemptsAfter(12, 5_000);
+    expect(early).toBeWithin(3, 8);
+    expect(await attemptsAfter(6, dayMs)).toBe(early + 6);
+    expect(await attemptsAfter(2, dayMs)).toBe(early + 6);
+    expect(await states()).toEqual(['unknown null']);
   });
 });
 
@@ -325,7 +335,7 @@ describe('an application that the carrier refuses', () => {
     ['was unavailable', unavailable],
     ['sent an invalid acceptance', () => new CarrierError('bad-answer', '', { status: 200 })],
   ])('stays open when the carrier %s before, and may have accepted it', async (_, first) => {
-    const { carrier, start, row, states, days, pass } = await appThat(first);
+    const { carrier, start, row, states, days, pass, reconcile } = await appThat(first);
     await start();
     carrier.respond = refused;
     for (let press = 0; press < 8; press += 1) {
@@ -337,7 +347,8 @@ describe('an application that the carrier refuses', () => {
     // The delays keep growing.
     expect(carrier.calls.length).toBeLessThan(32);
     carrier.respond = carrier.acceptAll;
-    await days(1);
+    pass(6 * hourMs);
+    expect(await reconcile()).toBe(1);
     expect([await states(), carrier.numbers.size]).toEqual([['submitted 1'], 1]);
   });
 
