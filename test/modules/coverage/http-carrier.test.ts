@@ -84,7 +84,9 @@ describe('HTTP carrier client', () => {
           },
         }),
       );
-    expect(await carrierThat(endless, { timeoutMs: 50 }).failure()).toMatchObject({ kind: 'timeout' });
+    const { calls, failure } = carrierThat(endless, { timeoutMs: 50 });
+    expect(await failure()).toMatchObject({ kind: 'timeout' });
+    expect(calls).toHaveLength(testCarrier.attempts);
   });
 
   test('asks for the reference first when the carrier may know it, and sends it when it does not', async () => {
