@@ -238,6 +238,15 @@ describe('the catalogue store', () => {
     expect(toCatalog((await store.find(4)) ?? never())).toEqual(catalog);
   });
 
+  test('reads a catalogue of several pages whole, in its order', async () => {
+    const store = createCatalogStore((await temporaryDatabase()).db);
+    const large = parsed({
+      conditions: [old, { ...old, code: 'aged' }],
+      products: Array.from({ length: 1_001 }, (_, at) => ({ ...product, id: 2_000 - at })),
+    });
+    expect(toCatalog((await store.find((await store.add(large, by)) ?? 0)) ?? never())).toEqual(large);
+  });
+
   test.skipIf(!hasSqld || !isLong)(
     'stores 10,000 products with 50,000 rules on a libSQL server during saves',
     async () => {
