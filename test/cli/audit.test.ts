@@ -229,6 +229,10 @@ describe('planRetention', () => {
     expect(state?.asOf).toBe(now + 60 * dayMs);
   });
 
+  test('follows a clock that is a day ahead at once', () => {
+    expect(after(facts.state, dayMs)).toMatchObject({ holds: [], next: { asOf: now + dayMs } });
+  });
+
   test('catches up at twice real time after ten days of downtime', () => {
     let { state } = facts;
     let hours = 0;
