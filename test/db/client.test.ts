@@ -256,6 +256,15 @@ describe('a cached prepared statement', () => {
     expect(Object.entries((await client.execute('SELECT 7')).rows[0] ?? {})).toEqual([['7', 7]]);
   });
 
+  test('returns the columns of the table as it is after a change of the schema', async () => {
+    const { client } = await openTable();
+    await client.execute(put('a', 1));
+    const read = async () => ({ ...(await client.execute('SELECT * FROM t')).rows[0] });
+    expect(await read()).toEqual({ id: 'a', v: 1 });
+    await client.execute('ALTER TABLE t ADD COLUMN added DEFAULT 2');
+    expect(await read()).toEqual({ id: 'a', v: 1, added: 2 });
+  });
+
   test('rejects a wrong number of values', async () => {
     const { client, get } = await openTable();
     await client.execute(put('a', 1));
@@ -281,6 +290,8 @@ describe('a cached prepared statement', () => {
       args: [true, false, null, new Uint8Array([1, 255])],
     });
     expect({ ...rows[0] }).toEqual({ a: 1, b: 0, c: null, d: '01FF' });
+    const [pair] = await client.batch([['SELECT ? AS e', ['pair']]]);
+    expect({ ...pair?.rows[0] }).toEqual({ e: 'pair' });
     for (const value of [Number.NaN, Number.POSITIVE_INFINITY]) {
       await expect(client.execute({ sql: 'SELECT ?', args: [value] })).rejects.toMatchObject({
         code: 'VALUE_OUT_OF_RANGE',

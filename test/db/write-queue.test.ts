@@ -155,7 +155,9 @@ test.each([
 
 test('a group in which a server names the failing statement rejects only the write that has it', async () => {
   const { db } = await temporaryDatabase();
+  const sizes: number[] = [];
   const write = async (statements: readonly SqlStatement[]) => {
+    sizes.push(statements.length);
     const index = statements.findIndex(({ sql }) => sql === 'bad');
     if (index !== -1) throw new LibsqlBatchError('no', index, 'SQLITE_CONSTRAINT');
     return statements.map(({ sql }) => result(sql));
@@ -168,4 +170,5 @@ test('a group in which a server names the failing statement rejects only the wri
   ].map((texts) => grouped.write(texts.map((sql) => ({ sql }))));
   const outcomes = await Promise.allSettled(writes);
   expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+  expect(sizes).toEqual([6, 4]);
 });
