@@ -68,6 +68,7 @@ describe('a new database file', () => {
     await expect(openDatabase({ url: `file:${path}`, timeoutMs: 1000 })).rejects.toMatchObject({
       name: 'DatabaseError',
       code: 'SQLITE_CANTOPEN',
+      isUnavailable: true,
       message: expect.not.stringContaining(path),
       advice: expect.stringContaining(advice),
     });

@@ -61,14 +61,16 @@ describe('POST /v2/private/{ltc,life}/totalCoverage', () => {
 
   test('starts a new application with supersedes when the birth date is corrected', async () => {
     const { start, list, user } = await setUp();
+    await start({ dateOfBirth: '1981-03-12' }, { as: 'bob' });
+    await start({ dateOfBirth: '1981-03-12' }, { flow: 'life' });
     await start();
     await start({ dateOfBirth: '1981-03-11' });
-    expect((await user()).purchase.partner?.appNumber).toBe(2);
+    expect((await user()).purchase.partner?.appNumber).toBe(4);
     const [newer, older] = (await list()).applications;
-    expect(newer?.supersedes).toBe(older?.id ?? 'none');
+    expect([older?.supersedes, newer?.supersedes]).toEqual([null, older?.id ?? 'none']);
     await start();
-    expect((await user()).purchase.partner?.appNumber).toBe(1);
-    expect((await list()).applications).toHaveLength(2);
+    expect((await user()).purchase.partner?.appNumber).toBe(3);
+    expect((await list()).applications).toHaveLength(3);
   });
 
   test('reuses an application for 30 days and starts another one after', async () => {
