@@ -26,6 +26,8 @@ import { openTelemetry } from './telemetry/telemetry';
 const ignoredSignals = logFields.signal.options;
 const logFlushMs = 1000;
 const minCloseMs = 2000;
+/** The first requests need not wait for the background tasks and for the modules of the carrier. */
+const tasksAfterMs = 100;
 
 type LogOutput = ReturnType<typeof openLogOutput>;
 
@@ -82,8 +84,6 @@ export async function runProcess(): Promise<void> {
   onHangUp = () => (endsOnHangUp(config) ? void stop(0, 0) : service.reloadSecrets());
   for (const signal of ['SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => stop(0, config.drainMs));
   process.on('SIGINT', () => stop(0, 0));
-  // The reader may have ended, or the disk may be full.
-  process.stdout.on('error', () => undefined);
   process.on('unhandledRejection', (error) => log.error(describeError(error), 'unhandled rejection'));
   process.on('uncaughtException', (error) => {
     log.fatal(describeError(error), 'uncaught exception');
@@ -128,6 +128,15 @@ export async function openService({ args, environment, output, onConfigured }: S
   const app = createApp(deps, services);
   await demo?.walkJourney(createApp, deps);
   const tasks: BackgroundTask[] = [];
+  const startTasks = () => {
+    const onFailure = (error: unknown) => log.error(describeError(error), 'the carrier client is not loaded');
+    opened.loadCarrier().catch(onFailure);
+    watchDescriptors(log);
+    tasks.push(startReconciler(services.submissions, deps), startSummingActivities(deps));
+    // The clock of a demo may be wrong, and each start of a demo creates its data again.
+    if (demo === undefined) tasks.push(startAuditRetention(services.audit, deps, config.auditRetentionDays));
+  };
+  let starting: Timer | undefined;
   let reloading = Promise.resolve();
   return {
     log,
@@ -140,20 +149,12 @@ export async function openService({ args, environment, output, onConfigured }: S
       }
       const address = addressOf(host, app.server?.port ?? port);
       opened.setAddress(address);
-      // The announcement for a terminal follows the log lines of the start.
-      if (!config.isProduction) await output.flush(logFlushMs);
-      if (deps.lifecycle.isDraining) return;
-      opened
-        .loadCarrier()
-        .catch((error: unknown) => log.error(describeError(error), 'the carrier client is not loaded'));
-      watchDescriptors(log);
-      tasks.push(startReconciler(services.submissions, deps), startSummingActivities(deps));
-      // The clock of a demo may be wrong, and each start of a demo creates its data again.
-      if (demo === undefined) tasks.push(startAuditRetention(services.audit, deps, config.auditRetentionDays));
-      announce(address, { config, sources, log, tokens: tokens.stored, demo });
+      announce(address, { config, sources, log, print: output.write, tokens: tokens.stored, demo });
+      starting = setTimeout(startTasks, tasksAfterMs);
     },
     async stop(exitCode, drainMs) {
       let finalCode = exitCode;
+      clearTimeout(starting);
       try {
         if (!deps.lifecycle.isDraining) {
           log.info({ drainMs }, 'stopping');

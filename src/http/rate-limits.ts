@@ -1,4 +1,3 @@
-import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { LRUCache } from 'lru-cache';
 import type { Config } from '../config/settings';
@@ -88,7 +87,9 @@ export function clientNetwork(request: Request, source: AddressSource | null, tr
  * other IPv6 addresses, because one household may use all the rest. Some proxies add a port.
  */
 export function networkOf(text: string): string | undefined {
-  const address = addressOf(/^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text);
+  const address = parseAddress(
+    /^\[(.+)\](?::\d{1,5})?$/.exec(text)?.[1] ?? /^([\d.]+):\d{1,5}$/.exec(text)?.[1] ?? text,
+  );
   if (address === undefined) return undefined;
   if (address instanceof ipaddr.IPv4) return address.toString();
   if (address.range() === 'rfc6052') return address.toByteArray().slice(12).join('.');
@@ -96,12 +97,15 @@ export function networkOf(text: string): string | undefined {
 }
 
 function isLoopbackAddress(text: string): boolean {
-  return addressOf(text)?.range() === 'loopback';
+  return parseAddress(text)?.range() === 'loopback';
 }
 
-/** The library would also accept short and octal forms of IPv4. */
-function addressOf(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
-  return isIP(text) === 0 ? undefined : ipaddr.process(text);
+/** Parses an address. The library would also accept short and octal forms of IPv4. */
+export function parseAddress(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
+  const ipv4 = text.slice(text.lastIndexOf(':') + 1);
+  const isDecimal = ipaddr.IPv4.isValidFourPartDecimal(ipv4);
+  const isAddress = ipv4 === text ? isDecimal : (isDecimal || !ipv4.includes('.')) && ipaddr.IPv6.isValid(text);
+  return isAddress ? ipaddr.process(text) : undefined;
 }
 
 const windowSeconds = 60;

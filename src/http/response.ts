@@ -1,5 +1,4 @@
 import { promisify } from 'node:util';
-import { gzip } from 'node:zlib';
 import type { Context } from 'elysia';
 import * as v from 'valibot';
 import { AppError } from '../errors';
@@ -143,7 +142,10 @@ export function jsonResponse(
 
 /** Responses with a fixed body, which is compressed once, for the first client that accepts gzip. */
 export function createGzipResponse(body: Blob) {
-  const compressed = lazy(async () => promisify(gzip)(await body.bytes()));
+  const compressed = lazy(async () => {
+    const { gzip } = await import('node:zlib');
+    return promisify(gzip)(await body.bytes());
+  });
   return async ({ headers: sent }: Request, headers: Readonly<Record<string, string>>): Promise<Response> =>
     acceptsGzip(sent.get('accept-encoding') ?? '')
       ? new Response(await compressed(), { headers: { ...headers, 'content-encoding': 'gzip' } })

@@ -88,11 +88,16 @@ interface Started {
   readonly demo: DemoNotice | undefined;
 }
 
+interface Announcing {
+  readonly log: Log;
+  readonly print: (text: string) => void;
+}
+
 /** Prints the addresses and a first request for a terminal. In production, writes one log line. */
-export function announce(address: string, { log, ...started }: Started & { readonly log: Log }): void {
+export function announce(address: string, { log, print, ...started }: Started & Announcing): void {
   const { config } = started;
   if (!config.isProduction) {
-    process.stdout.write(announcement(address, started));
+    print(announcement(address, started));
     return;
   }
   const docs = `${config.publicUrl ?? address}/swagger`;

@@ -1,4 +1,3 @@
-import { BlockList, isIP } from 'node:net';
 import { resolve } from 'node:path';
 import type { DemoTokens } from '../auth/signing';
 import type { TokenRefusal, TokenSettings, TokenVerifier, TokenWatch } from '../auth/verifier';
@@ -8,6 +7,7 @@ import type { Environment } from '../config/validators';
 import { keyRemedy } from '../db/database-file';
 import { findDatabaseError } from '../db/errors';
 import { OperatorError } from '../errors';
+import { parseAddress } from '../http/rate-limits';
 import type { Log } from '../log';
 import type { HttpCarrierSettings } from '../modules/coverage/http-carrier';
 import { lazy } from '../shared/async';
@@ -169,23 +169,16 @@ function excludes(entry: string, target: { readonly host: string; readonly port:
   };
   const host = bare(name.replace(/^\*?\./, ''));
   if (host === '' || port !== target.port) return false;
-  if (isIP(target.host) === 0) return `.${target.host}`.endsWith(`.${host}`);
-  const [network = '', bits = isIP(host) === 6 ? '128' : '32'] = host.split('/');
-  const list = new BlockList();
-  try {
-    list.addSubnet(network, Number(bits), family(network));
-    return list.check(target.host, family(target.host));
-  } catch {
-    return false;
-  }
+  const address = parseAddress(target.host);
+  if (address === undefined) return `.${target.host}`.endsWith(`.${host}`);
+  const [network = '', bits] = host.split('/');
+  const base = parseAddress(network);
+  if (base === undefined || base.kind() !== address.kind()) return false;
+  return address.match([base, bits === undefined ? 8 * base.toByteArray().length : Number(bits)]);
 }
 
 function bare(host: string): string {
   return host.toLowerCase().replace(/^\[|\]$|\.$/g, '');
-}
-
-function family(address: string): 'ipv4' | 'ipv6' {
-  return isIP(address) === 6 ? 'ipv6' : 'ipv4';
 }
 
 /** The value of each secret in the settings, and whether a reload applies a new value. */

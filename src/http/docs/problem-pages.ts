@@ -1,8 +1,8 @@
-import { STATUS_CODES } from 'node:http';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import type { AppDeps } from '../../deps';
 import { AppError } from '../../errors';
+import { lazy } from '../../shared/async';
 import { isProblemSlug, type ProblemSlug, problemKinds } from '../../shared/problems';
 import { managerRole, withoutRole, withoutToken } from '../auth';
 import {
@@ -86,6 +86,9 @@ const style = `
   code, pre { font: 0.875rem/1.5 ui-monospace, monospace; }
   pre { white-space: pre-wrap; padding: 0.75rem; border: 1px solid; border-radius: 0.25rem; }
 `;
+/** The reason phrases. Their module is loaded for the first page, because it takes longer than all pages. */
+const loadPhrases = lazy(async () => (await import('node:http')).STATUS_CODES);
+type Phrases = Awaited<ReturnType<typeof loadPhrases>>;
 const styleHash = new Bun.CryptoHasher('sha256').update(style).digest('base64');
 const headers = {
   'content-type': 'text/html; charset=utf-8',
@@ -104,18 +107,18 @@ export function createProblemPages({ config }: Subject, routeTable: RouteTable) 
   const plugin = new Elysia({ name: 'http.problem-pages' })
     .get(
       '/problems',
-      ({ set }) => {
+      async ({ set }) => {
         Object.assign(set.headers, headers);
-        return indexPage();
+        return indexPage(await loadPhrases());
       },
       { detail: { hide: true } },
     )
     .get(
       '/problems/:slug',
-      ({ params, set }) => {
+      async ({ params, set }) => {
         if (!isProblemSlug(params.slug)) throw new AppError('route-not-found');
         Object.assign(set.headers, headers);
-        return problemPage(params.slug, { routes, routeTable, bodyLimitBytes });
+        return problemPage(params.slug, { routes, routeTable, bodyLimitBytes, phrases: await loadPhrases() });
       },
       { params: requestParameters(v.object({ slug: v.string() })), detail: { hide: true } },
     );
@@ -127,7 +130,7 @@ export function createProblemPages({ config }: Subject, routeTable: RouteTable) 
   };
 }
 
-function indexPage(): string {
+function indexPage(phrases: Phrases): string {
   const byStatus = Map.groupBy(Object.entries(problemKinds), ([, { status }]) => status);
   const sections = [...byStatus]
     .sort(([a], [b]) => a - b)
@@ -136,7 +139,7 @@ function indexPage(): string {
         ([slug, { title, code }]) =>
           `<li><a href="/problems/${slug}"><code>${slug}</code></a>: ${title} (code ${code})</li>`,
       );
-      return `<h2>${status} ${STATUS_CODES[status]}</h2>\n<ul>\n${items.join('\n')}\n</ul>`;
+      return `<h2>${status} ${phrases[status]}</h2>\n<ul>\n${items.join('\n')}\n</ul>`;
     });
   return page(
     'Problems',
@@ -152,6 +155,7 @@ interface Known {
   readonly routes: readonly DocumentedRoute[];
   readonly routeTable: RouteTable;
   readonly bodyLimitBytes: number;
+  readonly phrases: Phrases;
 }
 
 function problemPage(slug: ProblemSlug, known: Known): string {
@@ -167,7 +171,7 @@ function problemPage(slug: ProblemSlug, known: Known): string {
     kind.title,
     `<nav><a href="/problems">All problems</a> · <a href="${swaggerPath}">Documentation</a></nav>
 <h1>${kind.title}</h1>
-<p><code>${slug}</code> · HTTP ${kind.status} ${STATUS_CODES[kind.status]} · code ${kind.code}</p>
+<p><code>${slug}</code> · HTTP ${kind.status} ${known.phrases[kind.status]} · code ${kind.code}</p>
 <h2>Meaning</h2>
 <p>${withCode(kind.meaning)}</p>
 <h2>Remedy</h2>
@@ -197,7 +201,7 @@ function exampleResponse(slug: ProblemSlug, route: DocumentedRoute | undefined, 
   const request = new Request(`http://localhost${path}`);
   const { status, headers } = problemResponse(failure, request, exampleRequestId);
   return [
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    `HTTP/1.1 ${status} ${known.phrases[status]}`,
     ...[...headers].map(([name, value]) => `${name}: ${value}`),
     '',
     JSON.stringify(toProblem(failure, request, exampleRequestId), null, 2),
