@@ -59,6 +59,7 @@ describe('a damaged schema', () => {
     ['trigger users_profile_audited is changed', `DROP TRIGGER users_profile_audited; ${emptyTrigger}`, repair],
     ['index applications_once is missing', 'DROP INDEX applications_once', repair],
     ['column applications.retry_at is missing', 'ALTER TABLE applications DROP COLUMN retry_at', repair],
+    ['column applications.refusals is missing', 'ALTER TABLE applications DROP COLUMN refusals', repair],
     ['column cemeteries.zip is missing', 'ALTER TABLE cemeteries DROP COLUMN zip', backup],
     ['table idempotency_keys is missing', 'DROP TABLE idempotency_keys', backup],
     ['migration 0006_audit was applied with hash edited, but', editHash(journal.entries[6]?.when), repair],
