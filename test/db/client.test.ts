@@ -130,7 +130,7 @@ describe('a connection to a file', () => {
     const busy = { code: 'SQLITE_BUSY', isUnavailable: true };
     for (const attempt of [1, 2]) {
       // Not `rejects`: it delays the statements that must follow in the same turn of the event loop.
-      expect(await failureOf(store.saveSection(save('locked', attempt)))).toMatchObject({ cause: busy });
+      expect(await failureOf(store.saveSection(save('locked', attempt)))).toMatchObject(busy);
       expect(await failureOf(writeBatch(db, [db.delete(users).where(eq(users.id, 'x'))]))).toMatchObject(busy);
       // A statement that follows immediately must not run on the connection that met the lock.
       const [refused, read] = await Promise.allSettled([store.saveSection(save('locked', 9)), store.find('locked')]);
@@ -155,7 +155,7 @@ describe('a connection to a file', () => {
     }
     // One after the other, three deadlines would take longer.
     const late = Bun.sleep(2 * deadlineMs).then(() => 'late');
-    const unavailable = { cause: { isUnavailable: true } };
+    const unavailable = { isUnavailable: true };
     expect(await Promise.race([Promise.all(saves), late])).toMatchObject(saves.map(() => unavailable));
     release();
   });

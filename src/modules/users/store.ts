@@ -3,7 +3,6 @@ import type { Database } from '../../db/client';
 import { compileQuery } from '../../db/queries';
 import { randomRevision, type UserRow, users } from '../../db/schema/people';
 import type { Preconditions, TagList } from '../../http/response';
-import { lazy } from '../../shared/async';
 import { type AnswerSection, type Answers, type MergePatch, newestAnswersOf, parseAnswers } from '../answers/sections';
 import type { RequestId } from '../audit/store';
 import type { Purchase } from './model';
@@ -77,7 +76,7 @@ export type UserStore = ReturnType<typeof createUserStore>;
 /** @param lastWrites receives each version that the store writes, if a replica serves reads */
 export function createUserStore(db: Database, lastWrites?: LastWrites) {
   const isOfUser = eq(users.id, sql.placeholder('userId'));
-  const findAnswers = lazy(() => db.select(storedAnswers).from(users).where(isOfUser).prepare());
+  const findAnswers = compileQuery(db, storedAnswers, () => db.select(storedAnswers).from(users).where(isOfUser));
   const findRecord = compileQuery(db, userRecordColumns, () =>
     db.select(userRecordColumns).from(users).where(isOfUser),
   );
@@ -87,7 +86,8 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
     eq(users.version, sql.placeholder('version')),
     eq(users.revision, sql.placeholder('revision')),
   );
-  const updateMatches = lazy(() =>
+  const updatedColumns = { ...ownVersion, updatedAt };
+  const updateMatches = compileQuery(db, updatedColumns, () =>
     db
       .update(users)
       .set({
@@ -98,12 +98,10 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
         ...auditColumns(sql`true`),
       })
       .where(isSameVersion)
-      .returning({ ...ownVersion, updatedAt })
-      .prepare(),
+      .returning(updatedColumns),
   );
-  const saves = new Map<string, ReturnType<typeof prepareSave>>();
 
-  const prepareSave = (section: AnswerSection, clears: boolean, save: SaveKind) => {
+  const buildSave = (section: AnswerSection, clears: boolean, save: SaveKind) => {
     const { onlyEmpty, ifMatch, ifNoneMatch } = save;
     const isOther = ifNoneMatch && not(isListed(ifNoneMatch, 'ifNoneMatch'));
     if (ifMatch !== undefined) {
@@ -112,8 +110,7 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
         .set(changedColumns(section, 'saved'))
         .from(savedRow(section, { clears, onlyEmpty }))
         .where(and(eq(users.id, sql`saved.id`), isListed(ifMatch, 'ifMatch'), isOther))
-        .returning(userRecordColumns)
-        .prepare();
+        .returning(userRecordColumns);
     }
     return db
       .insert(users)
@@ -132,16 +129,18 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
         set: changedColumns(section, 'excluded'),
         ...(isOther && { setWhere: isOther }),
       })
-      .returning(userRecordColumns)
-      .prepare();
+      .returning(userRecordColumns);
   };
+  const compileSave = (section: AnswerSection, clears: boolean, save: SaveKind) =>
+    compileQuery(db, userRecordColumns, () => buildSave(section, clears, save));
+  const saves = new Map<string, ReturnType<typeof compileSave>>();
 
   /** One statement for each section, for patches that clear a list of a pair, and for each kind of save. */
-  const preparedSave = (section: AnswerSection, clears: boolean, save: SaveKind) => {
-    const name = [section, clears, save.onlyEmpty, kindOf(save.ifMatch), kindOf(save.ifNoneMatch)].join(' ');
-    const prepared = saves.get(name) ?? prepareSave(section, clears, save);
-    saves.set(name, prepared);
-    return prepared;
+  const saveOf = (section: AnswerSection, clears: boolean, save: SaveKind) => {
+    const name = `${section} ${clears} ${save.onlyEmpty} ${kindOf(save.ifMatch)} ${kindOf(save.ifNoneMatch)}`;
+    const compiled = saves.get(name) ?? compileSave(section, clears, save);
+    saves.set(name, compiled);
+    return compiled;
   };
 
   const remember = (record: UserRecord | undefined): UserRecord | undefined => {
@@ -151,7 +150,7 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
 
   return {
     async findAnswers(userId: string): Promise<StoredAnswers | undefined> {
-      const [record] = await findAnswers().execute({ userId });
+      const [record] = await findAnswers({ userId });
       return record;
     },
 
@@ -171,9 +170,11 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
     async saveSection(save: SectionSave): Promise<UserRecord | undefined> {
       const { userId, section, patch, onlyEmpty = false, preconditions = {}, requestId } = save;
       const { ifMatch, ifNoneMatch } = preconditions;
-      const prepared = preparedSave(section, clearsOneList(section, patch), { onlyEmpty, ifMatch, ifNoneMatch });
-      const [row] = await prepared.execute({
-        ...{ userId, requestId, now: save.now.getTime() },
+      const run = saveOf(section, clearsOneList(section, patch), { onlyEmpty, ifMatch, ifNoneMatch });
+      const [row] = await run({
+        userId,
+        requestId,
+        now: save.now.getTime(),
         patch: JSON.stringify(patch),
         newest: JSON.stringify(newestAnswersOf(section, patch)),
         ifMatch: JSON.stringify(ifMatch),
@@ -210,7 +211,7 @@ export function createUserStore(db: Database, lastWrites?: LastWrites) {
       const own = { createdAt, version, revision };
       const record = { id: userId, sections: `${read.beforeInsurance}${insurance}${read.afterInsurance}` };
       if (insurance === read.insurance) return remember({ ...record, ...own, updatedAt });
-      const [updated] = await updateMatches().execute({ userId, ...own, insurance, requestId, now });
+      const [updated] = await updateMatches({ userId, ...own, insurance, requestId, now });
       return remember(updated && { ...record, ...updated });
     },
 
