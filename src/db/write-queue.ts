@@ -10,26 +10,24 @@ export type Outcome = { readonly results: ResultSet[] } | { readonly error: unkn
 /** Statements of one caller that are stored together or not at all. */
 export class WriteBatch {
   readonly statements: readonly SqlStatement[];
-  readonly results: Promise<ResultSet[]>;
+  readonly deadlineMs: number;
   /** Why the batch waits; the caller gets it at the deadline in place of `DEADLINE_EXCEEDED`. */
   blockedBy: DatabaseError | undefined;
   /** Called when the transaction begins. */
-  onStart: (() => void)[] = [];
-  readonly #settle: (outcome: Outcome) => void;
-  readonly #onSettled: () => void;
-  readonly #timer: Timer;
+  readonly onStart: readonly (() => void)[];
+  readonly #onOutcome: (batch: WriteBatch, outcome: Outcome) => void;
   #isPending = true;
 
-  constructor(statements: readonly SqlStatement[], timeoutMs: number, onSettled: () => void) {
-    const { promise, resolve, reject } = Promise.withResolvers<ResultSet[]>();
+  constructor(
+    statements: readonly SqlStatement[],
+    deadlineMs: number,
+    onStart: readonly (() => void)[],
+    onOutcome: (batch: WriteBatch, outcome: Outcome) => void,
+  ) {
     this.statements = statements;
-    this.results = promise;
-    this.#onSettled = onSettled;
-    this.#settle = (outcome) => ('error' in outcome ? reject(outcome.error) : resolve(outcome.results));
-    this.#timer = setTimeout(
-      () => this.settle({ error: this.blockedBy ?? new DatabaseError('DEADLINE_EXCEEDED', true) }),
-      timeoutMs,
-    );
+    this.deadlineMs = deadlineMs;
+    this.onStart = onStart;
+    this.#onOutcome = onOutcome;
   }
 
   /** False once the caller has an outcome. A batch that is not pending must not be started. */
@@ -37,13 +35,11 @@ export class WriteBatch {
     return this.#isPending;
   }
 
-  /** Settles the promise of the caller once; later calls are ignored. */
+  /** Gives the caller the outcome; later calls are ignored. */
   settle(outcome: Outcome): void {
     if (!this.#isPending) return;
     this.#isPending = false;
-    this.#onSettled();
-    clearTimeout(this.#timer);
-    this.#settle(outcome);
+    this.#onOutcome(this, outcome);
   }
 }
 
@@ -81,10 +77,23 @@ export function createWriteQueue({
 }: QueueSettings) {
   const queued: WriteBatch[] = [];
   let isRunning = false;
-  let pending = 0;
-  const onSettled = () => {
-    pending -= 1;
-    for (const observer of observers) observer.pendingChanged(pending);
+  /** In the order of their deadlines. */
+  const pending = new Set<WriteBatch>();
+  let timer: Timer | undefined;
+  const pendingChanged = () => {
+    for (const observer of observers) observer.pendingChanged(pending.size);
+  };
+  /** One timer for all batches, since they have the same time limit. */
+  const rejectLate = () => {
+    const nowMs = performance.now();
+    timer = undefined;
+    for (const batch of pending) {
+      if (batch.deadlineMs > nowMs) {
+        timer = setTimeout(rejectLate, batch.deadlineMs - nowMs);
+        return;
+      }
+      batch.settle({ error: batch.blockedBy ?? new DatabaseError('DEADLINE_EXCEEDED', true) });
+    }
   };
   const reportStart = (group: readonly WriteBatch[]) => {
     if (observers.length === 0 || group.length === 0) return;
@@ -129,19 +138,27 @@ export function createWriteQueue({
      * @throws DatabaseError of this batch alone; `QUEUE_FULL` when too many are pending
      */
     add(statements: readonly SqlStatement[]): Promise<ResultSet[]> {
-      if (pending >= maxPending) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
-      pending += 1;
-      const batch = new WriteBatch(statements, timeoutMs, onSettled);
-      queued.push(batch);
-      if (observers.length > 0) {
-        batch.onStart = observers.map((observer) => observer.batchQueued());
-        for (const observer of observers) observer.pendingChanged(pending);
-      }
-      if (!isRunning) {
+      if (pending.size >= maxPending) return Promise.reject(new DatabaseError('QUEUE_FULL', true));
+      return new Promise((resolve, reject) => {
+        const onStart = observers.map((observer) => observer.batchQueued());
+        const batch = new WriteBatch(statements, performance.now() + timeoutMs, onStart, (settled, outcome) => {
+          pending.delete(settled);
+          pendingChanged();
+          if (pending.size === 0) {
+            clearTimeout(timer);
+            timer = undefined;
+          }
+          if ('error' in outcome) reject(outcome.error);
+          else resolve(outcome.results);
+        });
+        queued.push(batch);
+        pending.add(batch);
+        pendingChanged();
+        timer ??= setTimeout(rejectLate, timeoutMs);
+        if (isRunning) return;
         isRunning = true;
         setImmediate(run);
-      }
-      return batch.results;
+      });
     },
   };
 }
