@@ -212,6 +212,25 @@ describe.skipIf(process.platform !== 'linux')('openLogOutput', () => {
     expect([written > 16_000_000, written < 17_000_000]).toEqual([true, true]);
   });
 
+  test('writes a line at once, and the lines after it together', async () => {
+    const path = join(temporaryFolder(), 'log');
+    const descriptor = openSync(path, 'w');
+    const output = openLogOutput(descriptor);
+    const text = () => Bun.file(path).text();
+    for (const line of ['1\n', '2\n', '3\n']) {
+      const before = await text();
+      output.write(line);
+      await until(async () => (await text()) === before + line);
+    }
+    output.write('4\n');
+    await output.flush(20_000);
+    output.write('5\n');
+    await output.flush(20_000);
+    expect(await text()).toBe('1\n2\n3\n4\n5\n');
+    await output.flush(600_000);
+    closeSync(descriptor);
+  });
+
   test('drops the lines of a closed reader', async () => {
     const { reader, stalled, writer, output } = openPipe();
     for (const descriptor of [reader, stalled]) closeSync(descriptor);

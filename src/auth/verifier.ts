@@ -138,6 +138,12 @@ const cachedTokens = 10_000;
 /** For this time, a revoked key still works for a cached token. */
 const cacheTtlMs = 60_000;
 
+interface KnownToken {
+  readonly client: Promise<AuthenticatedClient>;
+  readonly seenAtMs: number;
+  readonly expiresAtMs: number;
+}
+
 /** Tokens without the claim for roles after which its name is probably wrong. */
 const tokensWithoutRoles = 100;
 
@@ -169,18 +175,13 @@ export async function createTokenVerifier(
     leftWithoutRoles = roles === undefined ? leftWithoutRoles - 1 : Number.POSITIVE_INFINITY;
     if (leftWithoutRoles === 0) watch.onRolesMissing?.();
   };
-  const createCache = () =>
-    new LRUCache<string, { client: AuthenticatedClient; seenAtMs: number; expiresAtMs: number }>({ max: cachedTokens });
+  const createCache = () => new LRUCache<string, KnownToken>({ max: cachedTokens });
   let cache = createCache();
 
-  const verify: VerifyToken = async (token, onUnseen) => {
+  const checkToken = async (token: string, known: KnownToken | undefined, onUnseen?: () => void) => {
     const now = clock();
     // A token that passes while the keys are reloaded is not added to the cache of the new keys.
     const seen = cache;
-    const known = seen.get(token);
-    if (known !== undefined && now.getTime() < known.expiresAtMs) {
-      if (monotonicMs() - known.seenAtMs < cacheTtlMs) return known.client;
-    }
     if (known === undefined) onUnseen?.();
     if (!signedJwt.test(token)) throw refuse('malformed');
 
@@ -206,8 +207,13 @@ export async function createTokenVerifier(
     if (known === undefined) countRoles(roles);
     const client = { id: subject.output, roles: roles ?? [] };
     const expiresAtMs = (exp + clockToleranceSeconds) * 1000;
-    seen.set(token, { client, seenAtMs: monotonicMs(), expiresAtMs });
+    seen.set(token, { client: Promise.resolve(client), seenAtMs: monotonicMs(), expiresAtMs });
     return client;
+  };
+  const verify: VerifyToken = (token, onUnseen) => {
+    const known = cache.get(token);
+    const isFresh = known !== undefined && monotonicMs() - known.seenAtMs < cacheTtlMs;
+    return isFresh && clock().getTime() < known.expiresAtMs ? known.client : checkToken(token, known, onUnseen);
   };
   return Object.assign(verify, {
     hasKeys: () => check.remote?.hasKeys() ?? true,

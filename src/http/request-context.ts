@@ -55,16 +55,16 @@ function methodsAt(path: string): string[] {
 }
 
 function isAsResolved(request: SentRequest): boolean {
-  const sent = Object.values(request.params ?? {});
-  const resolved = pathOf(request).replace(/\/$/, '').slice(1).split('/');
-  return sent.length === resolved.length && sent.every((segment, index) => segment === unescaped(resolved[index]));
+  const sent = `/${Object.values(request.params ?? {}).join('/')}`;
+  const resolved = pathOf(request).replace(/\/$/, '');
+  return sent === (resolved.includes('%') ? unescaped(resolved) : resolved);
 }
 
-function unescaped(segment = ''): string {
+function unescaped(path: string): string {
   try {
-    return decodeURIComponent(segment);
+    return decodeURIComponent(path);
   } catch {
-    return segment;
+    return path;
   }
 }
 

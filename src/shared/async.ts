@@ -1,5 +1,3 @@
-import { LRUCache } from 'lru-cache';
-
 /** Computes the value on the first call and keeps it; a promise that rejects is not kept. */
 export function lazy<Value>(compute: () => Value): () => Value {
   let computed: { readonly value: Value } | undefined;
@@ -34,24 +32,28 @@ export function cached<Value extends object>({
   load,
   onReloadFailure,
 }: CacheOptions<Value>): () => Promise<Value> {
-  const cache = new LRUCache<'value', Value>({
-    max: 1,
-    ttl: ttlMs,
-    // 0 reads the clock on each call.
-    ttlResolution: 0,
-    // A value that is loaded at 0 would never expire.
-    perf: { now: () => now() + 1 },
-    async fetchMethod(_, previous) {
-      try {
-        return await load(previous);
-      } catch (error) {
-        if (previous === undefined) throw error;
-        onReloadFailure(error);
-        return previous;
+  let latest: Promise<Value> | undefined;
+  let staleAtMs = 0;
+  const reload = async (earlier: Promise<Value> | undefined): Promise<Value> => {
+    staleAtMs = Number.POSITIVE_INFINITY;
+    const previous = await earlier;
+    try {
+      return await load(previous);
+    } catch (error) {
+      if (previous === undefined) {
+        latest = undefined;
+        throw error;
       }
-    },
-  });
-  return () => cache.forceFetch('value');
+      onReloadFailure(error);
+      return previous;
+    } finally {
+      staleAtMs = now() + ttlMs;
+    }
+  };
+  return () => {
+    if (latest === undefined || now() > staleAtMs) latest = reload(latest);
+    return latest;
+  };
 }
 
 /** Settles like `work`, or like `onTimeout` after `timeoutMs`. Does not cancel `work`. */
