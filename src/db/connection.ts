@@ -4,7 +4,7 @@ import { LRUCache } from 'lru-cache';
 import * as v from 'valibot';
 import { manualCheckpoints } from './checkpointer';
 import { abandon, DatabaseFileError, encryptionOption, openAdvice, rejectOrphanedWal } from './database-file';
-import { DatabaseError, toDatabaseError } from './errors';
+import { DatabaseError, isBusy, toDatabaseError } from './errors';
 import { contentsOf, contentsQuery } from './schema-check';
 import type { SqlStatement } from './sql-client';
 import type { Outcome, WriteBatch } from './write-queue';
@@ -225,6 +225,27 @@ export function runBatch({ connection, statements }: FileConnection, batch: Writ
     if (needsSavepoint) connection.exec('ROLLBACK TO batch; RELEASE batch');
     return { error: failure };
   }
+}
+
+export type Answer = ResultSet | DatabaseError;
+
+/**
+ * Runs queries in one read transaction, because opening one takes as long as reading a row. A failed query is answered alone.
+ *
+ * @throws DatabaseError `SQLITE_BUSY`, for all of them
+ */
+export function runQueries({ connection, statements }: FileConnection, queries: readonly SqlStatement[]): Answer[] {
+  if (queries.length > 1) connection.exec('BEGIN');
+  const answers = queries.map((query) => {
+    try {
+      return statements.run(query, true);
+    } catch (error) {
+      if (isBusy(error)) throw error;
+      return toDatabaseError(error);
+    }
+  });
+  if (connection.inTransaction) connection.exec('COMMIT');
+  return answers;
 }
 
 /**

@@ -1,7 +1,8 @@
-import { jitteredPause } from '../shared/async';
+import { jitteredPause, nextTurn } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { type Checkpointer, createCheckpointer } from './checkpointer';
 import {
+  type Answer,
   closeConnection,
   type FileConnection,
   isPossiblyOfOneBatch,
@@ -10,12 +11,13 @@ import {
   removeWal,
   runBatch,
   runMigration,
+  runQueries,
   userVersionOf,
 } from './connection';
 import { abandon, DatabaseFileError, openAdvice, withKeyFault } from './database-file';
 import { beforeDeadline, DatabaseError, toDatabaseError } from './errors';
 import { createLossDetector, type LossWatch, watchFiles } from './file-watch';
-import type { SqlClient } from './sql-client';
+import type { SqlClient, SqlStatement } from './sql-client';
 import { createWalSync, openWalIndex, type WalSync } from './wal';
 import { createWriteQueue, type Outcome, type WriteBatch } from './write-queue';
 
@@ -42,8 +44,8 @@ interface FileSettings extends LossWatch {
  * acknowledged only after the WAL is synced and the files are still those that were opened, so an acknowledged write
  * survives a power cut. A read of this client waits for that sync too; another process may read a commit before it.
  *
- * The driver is synchronous: a write transaction begins and ends in one turn of the event loop, and no read runs within
- * it. Syncs and checkpoints run on other threads.
+ * The driver is synchronous: a transaction begins and ends in one turn of the event loop, and no read runs within a write
+ * transaction. The reads of one turn run together at its end. Syncs and checkpoints run on other threads.
  *
  * @throws DatabaseError with the code of a key fault where the key does not open the file
  */
@@ -236,16 +238,30 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
   }, checkIntervalMs);
   checking.unref();
 
+  let queries: SqlStatement[] = [];
+  let answers: Promise<readonly Answer[]> | undefined;
+  const answerQueries = async () => {
+    const due = queries;
+    queries = [];
+    answers = undefined;
+    const results = await direct((opened) => runQueries(opened, due));
+    // The results may include a commit that a power cut could still undo.
+    if (wal.pending !== undefined)
+      await beforeDeadline(
+        wal.pending.catch(() => undefined),
+        timeoutMs,
+      );
+    return results;
+  };
+
   return {
     async read(sql, args) {
-      const result = await direct(({ statements }) => statements.run({ sql, args }, true));
-      // The read may include a commit that a power cut could still undo.
-      if (wal.pending !== undefined)
-        await beforeDeadline(
-          wal.pending.catch(() => undefined),
-          timeoutMs,
-        );
-      return result;
+      const index = queries.push({ sql, args }) - 1;
+      answers ??= nextTurn().then(answerQueries);
+      const answer = (await answers)[index] ?? new DatabaseError('UNKNOWN', false);
+      if (!(answer instanceof DatabaseError)) return answer;
+      loss.failed('read', answer);
+      throw answer;
     },
     write: queue.add,
     exec: (sql, args) => directSynced(({ statements }) => statements.run({ sql, args }, false)),

@@ -127,6 +127,27 @@ describe('a write', () => {
   });
 });
 
+test.each([1, 2, 5])(
+  '%d reads of one turn see every earlier commit, each fails alone, and none blocks a checkpoint',
+  async (reads) => {
+    const { client, file } = await openWithSyncs();
+    const other = new Connection(file);
+    atEnd(() => other.close());
+    for (let rows = 1; rows <= 3; rows += 1) {
+      other.prepare('INSERT INTO t VALUES (?, 1)').run([String(rows)]);
+      const counts = Array.from({ length: reads }, () => client.read(count));
+      const failing = [client.read('SELECT * FROM missing'), client.read(count, ['unbound'])];
+      const later = counts.map(() => client.read(count));
+      const results = await Promise.all([...counts, ...later]);
+      expect(results.map((result) => result.rows[0]?.n)).toEqual(results.map(() => rows));
+      const failure = { status: 'rejected', reason: expect.any(DatabaseError) };
+      expect(await Promise.allSettled(failing)).toMatchObject([failure, failure]);
+      expect(other.prepare('PRAGMA wal_checkpoint(TRUNCATE)').raw(true).all()).toEqual([[0, 0, 0]]);
+      expect((await client.read(count)).rows[0]?.n).toBe(rows);
+    }
+  },
+);
+
 describe('the sync of the WAL', () => {
   test.skipIf(process.platform !== 'linux').each([
     ['the WAL of the database', (file: string) => file],

@@ -132,7 +132,10 @@ describe('request smuggling', () => {
 
   test('does not give a pipelined request the token of the first', async () => {
     const get = (headers: string) => `GET ${lists} HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n`;
-    const received = await exchange(get(`Authorization: Bearer ${token}\r\n`) + get(''));
+    const first = get(`Authorization: Bearer ${token}\r\n`);
+    // Bun closes a connection that pipelines after a request that waits, as for lists that are not cached.
+    await exchange(first);
+    const received = await exchange(first + get(''));
     expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401']);
   });
 

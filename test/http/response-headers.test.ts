@@ -5,6 +5,7 @@ import { serveOptions } from '../../src/app';
 import { createLog } from '../../src/log';
 import { createTestApp, listen, readResponse, testConfig, testToken } from '../support/app';
 import { privateRoutes } from '../support/contract';
+import { until } from '../support/resources';
 
 const testApp = await createTestApp();
 const address = `http://127.0.0.1:${listen(testApp)}`;
@@ -168,8 +169,9 @@ describe('request log', () => {
     await call('GET', '/v2/private/secret-person@example.com');
     const etag = (await call('GET', '/v2/private/user', { as: 'plain-user' })).headers.get('etag') ?? '';
     await call('GET', '/v2/private/user', { as: 'plain-user', headers: { 'if-none-match': etag } });
-    await Bun.sleep(0);
-    const lines = logLines.filter((line) => !line.includes('"debug"')).map((line) => v.parse(Line, JSON.parse(line)));
+    const requests = () => logLines.filter((line) => !line.includes('"debug"'));
+    await until(() => requests().length === 7);
+    const lines = requests().map((line) => v.parse(Line, JSON.parse(line)));
     expect(lines.map(({ method, route, status }) => `${method} ${route} ${status}`)).toEqual([
       'POST /v2/private/user/profile 200',
       'POST /v2/private/user/profile 422',
