@@ -83,14 +83,17 @@ async function buildBundle(folder: string, commit = 'unknown'): Promise<void> {
   await Bun.write(join(folder, 'package.json'), `${JSON.stringify(bundlePackage(), null, 2)}\n`);
 }
 
-/** Rewrites the paths of sources as if they were in the bundle, so that they name no folder of this machine. */
+/**
+ * Rewrites the paths of sources as if they were in the bundle, so that they name no folder of this machine. Removes their
+ * content, because Bun reads the whole map in each start.
+ */
 async function mirrorSources(mapPath: string, folder: string): Promise<string[]> {
   const map = v.parse(SourceMap, await Bun.file(mapPath).json());
   const paths = map.sources.map((source) => resolve(folder, source));
   const missing = paths.find((path) => !existsSync(path));
   if (missing !== undefined) throw new Error(`${mapPath} names ${missing}, which does not exist`);
   const sources = paths.map((path) => relative(dirname(mapPath), join(folder, relative(root, path))));
-  await Bun.write(mapPath, JSON.stringify({ ...map, sources }));
+  await Bun.write(mapPath, JSON.stringify({ ...map, sources, sourcesContent: sources.map(() => null) }));
   return paths;
 }
 
