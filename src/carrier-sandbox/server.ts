@@ -163,11 +163,12 @@ export type CarrierApplication = typeof carrierApplications.$inferSelect;
 
 /** Creates the table if needed. Numbers begin at 100001. */
 export async function createSandboxStore(db: Database) {
-  await db.run(sql`CREATE TABLE IF NOT EXISTS carrier_applications (
+  const createTable = `CREATE TABLE IF NOT EXISTS carrier_applications (
     application_number integer PRIMARY KEY AUTOINCREMENT, client_reference text NOT NULL UNIQUE, flow text NOT NULL,
-    applicant text NOT NULL, pricing text NOT NULL, created_at integer NOT NULL)`);
-  await db.run(sql`INSERT INTO sqlite_sequence (name, seq) SELECT 'carrier_applications', 100000
-    WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'carrier_applications')`);
+    applicant text NOT NULL, pricing text NOT NULL, created_at integer NOT NULL)`;
+  const setFirstNumber = `INSERT INTO sqlite_sequence (name, seq) SELECT 'carrier_applications', 100000
+    WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'carrier_applications')`;
+  await db.$client.migrate([createTable, setFirstNumber]);
 
   const find = async (clientReference: string): Promise<CarrierApplication | undefined> => {
     const [row] = await db

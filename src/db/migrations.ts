@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import Connection from 'libsql';
 import * as v from 'valibot';
+import shipped from '../../drizzle/meta/_schema.json' with { type: 'json' };
 import { packageRoot } from '../shared/build';
 import { reasonOf } from './errors';
-import type { SqlClient } from './sql-client';
+import { quoted, type SqlClient } from './sql-client';
 
 export const migrationsFolder = fileURLToPath(new URL('drizzle', packageRoot));
 
@@ -154,7 +155,9 @@ export function schemaDifferences(
   migrations: readonly Migration[],
 ): readonly SchemaDifference[] {
   const newest = applied.at(-1)?.createdAt ?? -1;
-  const expected = createdBy(migrations.filter(({ createdAt }) => createdAt <= newest));
+  const past = migrations.filter(({ createdAt }) => createdAt <= newest);
+  // The file saves each start the execution of all migrations.
+  const expected = hashesOf(past) === shipped.hashes ? shipped.objects : createSchema(past);
   const isNewer = newest > (migrations.at(-1)?.createdAt ?? -1);
   const [wanted, found] = [byName(expected), byName(objects)];
   const differences = [
@@ -171,23 +174,20 @@ export async function blockingObjects(client: Pick<SqlClient, 'read'>): Promise<
     .map(({ object, state }) => `${object} ${state}`);
 }
 
-const created = new Map<string, readonly SchemaObject[]>();
-
 /** The schema that migrations create in an empty database in memory. */
-function createdBy(migrations: readonly Migration[]): readonly SchemaObject[] {
-  const key = migrations.map(({ hash }) => hash).join();
-  const known = created.get(key);
-  if (known !== undefined) return known;
+export function createSchema(migrations: readonly Migration[]): readonly SchemaObject[] {
   const database = new Connection(':memory:');
   try {
     for (const { statements } of migrations) for (const statement of statements) database.exec(statement);
     const rows: unknown = database.prepare('SELECT type, name, tbl_name AS "table", sql FROM sqlite_schema').all();
-    const objects = v.parse(Rows, rows).filter(({ sql, name }) => sql !== '' && !internal.test(name));
-    created.set(key, objects);
-    return objects;
+    return v.parse(Rows, rows).filter(({ sql, name }) => sql !== '' && !internal.test(name));
   } finally {
     database.close();
   }
+}
+
+export function hashesOf(migrations: readonly Migration[]): string {
+  return migrations.map(({ hash }) => hash).join();
 }
 
 function keyOf({ type, name }: SchemaObject): string {
@@ -293,8 +293,4 @@ function partName(table: string, [first = '', second = '', ...rest]: readonly st
   if (first === 'constraint') return `constraint ${table}.${second}`;
   if (!['check', 'foreign', 'primary', 'unique'].includes(first)) return `column ${table}.${first}`;
   return `constraint ${table}.${[first, second, ...rest].join('').replace(/\W+/g, '_')}`;
-}
-
-export function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }

@@ -1,6 +1,5 @@
 import { OperatorError } from '../errors';
 import { intactQuery } from './backup';
-import { quoted } from './migrations';
 import type { Row, RowStore, Statement } from './row-store';
 import {
   checksumOf,
@@ -16,6 +15,7 @@ import {
   type Table,
 } from './row-store';
 import { unfinishedTables } from './schema-check';
+import { quoted } from './sql-client';
 
 const migrationsTable = '__drizzle_migrations';
 

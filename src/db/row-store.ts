@@ -5,7 +5,7 @@ import { openThreaded } from './backup';
 import { type DatabaseSettings, localPath } from './client';
 import { abandon, withKeyFault } from './database-file';
 import { toDatabaseError } from './errors';
-import { quoted } from './migrations';
+import { quoted } from './sql-client';
 
 /** The value of a cell. Integers are bigints, so that the driver never binds one as a floating-point number. */
 const Value = v.union([v.null(), v.string(), v.bigint(), v.number(), v.instance(Uint8Array)]);

@@ -22,6 +22,11 @@ export interface SqlClient {
   close(): void;
 }
 
+/** Quotes the name of a table or a column. */
+export function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
 /** Classifies a statement; `other` is neither a query nor a change of rows. */
 export function kindOf(sql: string): CallKind {
   if (/^\s*select\b/i.test(sql)) return 'read';

@@ -5,8 +5,10 @@ import { eq } from 'drizzle-orm';
 import Connection from 'libsql';
 import * as v from 'valibot';
 import journal from '../../drizzle/meta/_journal.json';
+import shipped from '../../drizzle/meta/_schema.json';
 import { openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import { createSchema, hashesOf, readMigrations } from '../../src/db/migrations';
 import { countParts } from '../../src/db/queries';
 import { applications } from '../../src/db/schema/people';
 import { findDemoTraces } from '../../src/seed';
@@ -165,6 +167,11 @@ describe('the audit events of a user', () => {
 });
 
 describe('the schema', () => {
+  test('is that of the file which each start compares with its database: see drizzle/write-schema.ts', () => {
+    const migrations = readMigrations();
+    expect(shipped).toEqual({ hashes: hashesOf(migrations), objects: [...createSchema(migrations)] });
+  });
+
   test('accepts NULL in each JSON check on a nullable column, also where json_valid(NULL) is 0', async () => {
     const { db } = await temporaryDatabase();
     const { rows } = await db.$client.execute(`SELECT t.name || '.' || c.name AS place, c.name AS name, t.sql AS sql
