@@ -129,8 +129,9 @@ async function startWithUsers(count: number): Promise<Server> {
   const { id: _, ...copied } = getTableColumns(users);
   const names = Object.values(copied).map(({ name }) => name);
   for (let from = 0; from < count; from += 5_000) {
-    await db.run(sql`WITH RECURSIVE numbers (n) AS (
-        SELECT ${from} UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ${Math.min(count, from + 5_000)})
+    // The driver binds numbers as REAL, which would be `user-0.0`.
+    await db.run(sql`WITH RECURSIVE numbers (n) AS (SELECT ${sql.raw(`${from}`)} UNION ALL
+        SELECT n + 1 FROM numbers WHERE n + 1 < ${Math.min(count, from + 5_000)})
       INSERT INTO users (id, ${sql.raw(names.join())}) SELECT 'user-' || n, ${sql.raw(names.join())}
       FROM numbers, users WHERE id = 'matched'`);
   }

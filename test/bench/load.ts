@@ -79,6 +79,7 @@ export async function measure({ address, pid }: Server, request: Request, connec
   const line = /^RESULT (\S+) (\S+) (\S+) (\S+) (\S+)$/m.exec(output);
   if (line === null) throw new Error(`wrk printed no result:\n${output}`);
   const [sent = 0, durationUs = 0, p50Us = 0, p99Us = 0, errors = 0] = line.slice(1).map(Number);
+  if (errors > sent / 100) throw new Error(`${errors} of ${sent} requests to ${request.path} failed`);
   const requestsPerSecond = sent / (durationUs / 1e6);
   const cpuUs = (cpuUsOf(pid) - cpuUsBefore) / sent;
   return { requestsPerSecond, p50Ms: p50Us / 1000, p99Ms: p99Us / 1000, cpuUs, errors } satisfies Measurement;
