@@ -42,6 +42,9 @@ const inside =
   (tag) =>
     tag.replace(/"$/, `${addition}"`);
 const own: Form = (tag) => tag;
+const any: Form = () => '*';
+const another: Form = () => '"x"';
+const bare: Form = (tag) => tag.slice(1, -1);
 
 /** The statuses of a save over a record, of a first save, and of a read. */
 type Statuses = readonly [save: number, first: number, read: number];
@@ -94,7 +97,7 @@ describe('a precondition of RFC 9110', () => {
 
   test.each<readonly [name: string, form: Form, outcome: 'matches' | 'differs' | 'invalid']>([
     ['the tag', own, 'matches'],
-    ['*', () => '*', 'matches'],
+    ['*', any, 'matches'],
     ['spaces around *', () => ' \t* ', 'matches'],
     ['empty elements', (tag) => `, ,${tag},\t,`, 'matches'],
     ['a comma in a tag', (tag) => `"a,b", ${tag}`, 'matches'],
@@ -105,7 +108,7 @@ describe('a precondition of RFC 9110', () => {
       (suffix) => [`${suffix} in the tag`, inside(suffix), 'matches'] as const,
     ),
     ['a weak tag in a list', (tag) => `"x", W/${tag} ,, "y"`, 'matches'],
-    ['another tag', () => '"x"', 'differs'],
+    ['another tag', another, 'differs'],
     ['an empty list', () => ',', 'differs'],
     ['more tags than SQL has variables', () => '"1-1",'.repeat(3000), 'differs'],
     ['a leading zero in the first number', (tag) => tag.replace('"', '"0'), 'differs'],
@@ -117,7 +120,7 @@ describe('a precondition of RFC 9110', () => {
     ['an unknown suffix', inside('-other'), 'differs'],
     ['a known suffix twice', inside('-gzip-gzip'), 'differs'],
     ['a prefix', (tag) => tag.replace('"', '"gzip-'), 'differs'],
-    ['no quotes', (tag) => tag.slice(1, -1), 'invalid'],
+    ['no quotes', bare, 'invalid'],
     ['the tag and *', (tag) => `${tag}, *`, 'invalid'],
     ['* and the tag', (tag) => `*, ${tag}`, 'invalid'],
     ['the tag followed by *', (tag) => `${tag}*`, 'invalid'],
@@ -130,8 +133,9 @@ describe('a precondition of RFC 9110', () => {
     ['a space after W/', (tag) => `W/ ${tag}`, 'invalid'],
     ['the suffix outside the quotes', (tag) => `${tag}-gzip`, 'invalid'],
   ])('compares octet by octet, except for what a compressing proxy adds: %s', async (_, form, outcome) => {
+    // All routes read the same list, so one form of each outcome is enough for the others.
+    const saving = [own, any, another, bare].includes(form) ? routes : routes.slice(0, 1);
     for (const name of ['if-match', 'if-none-match'] as const) {
-      const saving = name === 'if-match' || form === own ? routes : routes.slice(0, 1);
       await expectStatuses((tag) => ({ [name]: form(tag) }), statuses[name][outcome], saving);
       const headers = { [name]: form(listTag) };
       const [, , read] = statuses[name][outcome];
@@ -142,9 +146,9 @@ describe('a precondition of RFC 9110', () => {
   test.each<[name: string, ifMatch: Form | undefined, ifNoneMatch: Form | undefined, Statuses]>([
     ['no condition', undefined, undefined, [200, 200, 200]],
     ['both with the tag', own, own, [412, 412, 304]],
-    ['If-Match fails, before the other', () => '"x"', own, failed],
-    ['both met', own, () => '"x"', [200, 412, 200]],
-    ['both *', () => '*', () => '*', [412, 412, 304]],
+    ['If-Match fails, before the other', another, own, failed],
+    ['both met', own, another, [200, 412, 200]],
+    ['both *', any, any, [412, 412, 304]],
   ])('decides together with the other: %s', async (_, ifMatch, ifNoneMatch, expected) => {
     const headersOf = (tag: string) => ({
       ...(ifMatch && { 'if-match': ifMatch(tag) }),
