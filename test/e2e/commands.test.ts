@@ -6,6 +6,7 @@ import packageJson from '../../package.json' with { type: 'json' };
 import { examineCopy, UnusableFileError, withExclusiveLock } from '../../src/db/backup';
 import { closeDatabase, openDatabase } from '../../src/db/client';
 import { migrateDatabase } from '../../src/db/migrate';
+import { nextTurn } from '../../src/shared/async';
 import { createTestApp } from '../support/app';
 import { programOf } from '../support/artifacts';
 import { createCommandLine, runInProcess } from '../support/command';
@@ -56,13 +57,15 @@ function change(path: string, ...statements: string[]): void {
 }
 
 /** Takes the write lock in the first pause between two transactions, which the waits of SQLite could miss. */
-function lock(db: SqliteFile): void {
+async function lock(db: SqliteFile): Promise<void> {
   db.run('PRAGMA busy_timeout = 0');
   while (!db.inTransaction) {
     try {
       db.run('BEGIN IMMEDIATE');
     } catch (error) {
       if (!(error instanceof SQLiteError && error.code === 'SQLITE_BUSY')) throw error;
+      // A transaction of this process may need it to end.
+      await nextTurn();
     }
   }
 }
@@ -180,14 +183,24 @@ describe('planning import', () => {
     const file = new SqliteFile(line.database);
     file.run('PRAGMA busy_timeout = 10000');
     const query = file.query<{ count: number }, []>('SELECT count(*) AS count FROM activities');
-    return { ...line, file, count: () => query.get()?.count ?? 0 };
+    const count = () => query.get()?.count ?? 0;
+    return {
+      ...line,
+      file,
+      count,
+      /** Starts the import, and holds the write lock once a part of the rows is stored. */
+      async startHeld() {
+        const importing = line.start(...imported);
+        while (importing.exitCode === null && count() === 0) await Bun.sleep(1);
+        await lock(file);
+        return importing;
+      },
+    };
   }
 
   test('keeps the stored rows on SIGINT, and ignores SIGUSR1 and SIGUSR2, while it waits for the lock', async () => {
-    const { start, file, count } = await withActivities();
-    const importing = start(...imported);
-    while (importing.exitCode === null && count() === 0) await Bun.sleep(1);
-    lock(file);
+    const { startHeld, file, count } = await withActivities();
+    const importing = await startHeld();
     for (const signal of ['SIGUSR1', 'SIGUSR2', 'SIGINT'] as const) importing.kill(signal);
     file.run('ROLLBACK');
     expect(await importing.exited).toBe(130);
@@ -197,16 +210,24 @@ describe('planning import', () => {
   });
 
   test('lets saves through, and the next run after SIGKILL stores the rest', async () => {
-    const { run, start, databaseUrl, file, count } = await withActivities();
+    const { run, startHeld, databaseUrl, file, count } = await withActivities();
     const db = await openDatabase({ url: databaseUrl, timeoutMs: 10_000 });
     const testApp = await createTestApp({ db });
     const statuses: number[] = [];
-    await killWhen(start(...imported), async () => {
-      const stored = count();
-      const body = { careCosts: statuses.length };
-      statuses.push((await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'saver', body })).status);
-      return stored > 0;
-    });
+    let isHeld = false;
+    const saveWhileImporting = async () => {
+      while (!isHeld) {
+        const body = { careCosts: statuses.length };
+        statuses.push((await testApp.call('POST', '/v2/private/ltc/lifetimeCare', { as: 'saver', body })).status);
+      }
+    };
+    const saving = saveWhileImporting();
+    const importing = await startHeld();
+    isHeld = true;
+    importing.kill('SIGKILL');
+    await importing.exited;
+    file.run('ROLLBACK');
+    await saving;
     const stored = count();
     expect(stored).toBeWithin(1, rows);
     expect(new Set(statuses)).toEqual(new Set([200]));

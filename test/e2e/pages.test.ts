@@ -25,7 +25,8 @@ listening() {
     if test $tries -gt 1000; then echo "It does not listen: $(cat "$1")" >&2; exit 1; fi
     sleep 0.02
   done
-  cat "$1"
+  # Lines of the log may follow the announcement.
+  sed '/^  curl /q' "$1"
 }
 bun() {
   case "$*" in
