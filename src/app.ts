@@ -148,7 +148,10 @@ export function createApp(deps: AppDeps, services = createServices(deps)) {
   const app = new Elysia({
     serve: {
       ...serveOptions(deps),
-      routes: sentTargetRoutes((request): Response | Promise<Response> => app.fetch(request)),
+      routes: sentTargetRoutes(
+        (request): Response | Promise<Response> => app.fetch(request),
+        ['/v2/private/healthAndCare/'],
+      ),
     },
     // Otherwise Elysia finds a wrong path behind a `Host` of fewer than four characters.
     handler: { standardHostname: false },

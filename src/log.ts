@@ -237,18 +237,15 @@ const originShape = /^(?:null|[a-z][a-z0-9+.-]{0,30}:\/\/[\w.:[\]-]{1,100})$/;
 
 /** Printed without a library, because it runs for each request. No shape allows a character that JSON escapes. */
 function requestMembers({ requestId, traceId, refusedOrigin, method, route, status, durationMs }: RequestLine): string {
-  const textOr = (other: string, text: string | undefined, shape: RegExp) =>
-    text !== undefined && shape.test(text) ? text : other;
-  const trace = textOr('', traceId, requestIdShape);
-  return [
-    `"requestId":"${textOr('none', requestId, requestIdShape)}"`,
-    ...(trace === '' ? [] : [`"traceId":"${trace}"`]),
-    `"method":"${textOr('none', method, methodShape)}","route":"${textOr('none', route, routeShape)}"`,
-    `"status":${Number.isFinite(status) ? status : 0}`,
-    `"durationMs":${Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0}`,
-    ...(refusedOrigin === undefined ? [] : [`"refusedOrigin":"${textOr('unlisted', refusedOrigin, originShape)}"`]),
-    '"msg":"request"',
-  ].join(',');
+  const id = requestIdShape.test(requestId) ? requestId : 'none';
+  const trace = traceId !== undefined && requestIdShape.test(traceId) ? `"traceId":"${traceId}",` : '';
+  const verb = methodShape.test(method) ? method : 'none';
+  const pattern = route !== undefined && routeShape.test(route) ? route : 'none';
+  const code = Number.isFinite(status) ? status : 0;
+  const duration = Number.isFinite(durationMs) ? Math.round(durationMs * 100) / 100 : 0;
+  const refused = refusedOrigin === undefined || originShape.test(refusedOrigin) ? refusedOrigin : 'unlisted';
+  const origin = refused === undefined ? '' : `"refusedOrigin":"${refused}",`;
+  return `"requestId":"${id}",${trace}"method":"${verb}","route":"${pattern}","status":${code},"durationMs":${duration},${origin}"msg":"request"`;
 }
 
 const root = fileURLToPath(packageRoot);

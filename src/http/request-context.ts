@@ -18,11 +18,13 @@ type SentRequest = Request & { readonly params?: Readonly<Record<string, string>
  * Routes for Bun, in addition to Elysia's. Bun resolves dot segments and backslashes in `request.url`, so another spelling
  * could bypass a gateway's rule for a path. Only Bun's router sees the target as it was sent. These routes match every
  * target without a route of its own: another method, a trailing slash, or another spelling, which is refused.
+ *
+ * @param slashed paths of routes with a trailing slash, for which Elysia gives Bun the route without it only
  */
-export function sentTargetRoutes(handle: Handle) {
-  const respond = (request: SentRequest) => {
+export function sentTargetRoutes(handle: Handle, slashed: readonly string[]) {
+  const respondBelow = (base: string) => (request: SentRequest) => {
     const isProbe = request.url.startsWith('/') && isHealthProbe(request);
-    if (!isAsResolved(request)) refused.add(request);
+    if (!isAsResolved(request, base)) refused.add(request);
     // Elysia finds no path in a URL without a host.
     return handle(isProbe ? new Request(`http://localhost${request.url}`, request) : request);
   };
@@ -30,12 +32,17 @@ export function sentTargetRoutes(handle: Handle) {
     refused.add(request);
     return handle(request);
   };
-  const routes: Record<string, Handle> = { '/*': refuse };
-  for (let path = '/:s0', depth = 1; depth <= maxSegments; path += `/:s${depth}`, depth += 1) {
-    routes[path] = respond;
-    // The first matches a trailing slash, the second an empty segment.
-    routes[`${path}/*`] = respond;
-    routes[`${path}//*`] = refuse;
+  const routes: Record<string, Handle> = {};
+  for (const base of ['/', ...slashed]) {
+    const respond = respondBelow(base);
+    routes[`${base}*`] = base === '/' ? refuse : handle;
+    routes[`${base}/*`] = refuse;
+    for (let path = `${base}:s0`, depth = 1; depth <= maxSegments; path += `/:s${depth}`, depth += 1) {
+      routes[path] = respond;
+      // The first matches a trailing slash, the second an empty segment.
+      routes[`${path}/*`] = respond;
+      routes[`${path}//*`] = refuse;
+    }
   }
   return routes;
 }
@@ -54,8 +61,8 @@ function methodsAt(path: string): string[] {
   return ['GET', 'HEAD', 'OPTIONS'].map((method) => `${method} ${path}`);
 }
 
-function isAsResolved(request: SentRequest): boolean {
-  const sent = `/${Object.values(request.params ?? {}).join('/')}`;
+function isAsResolved(request: SentRequest, base: string): boolean {
+  const sent = `${base}${Object.values(request.params ?? {}).join('/')}`;
   const resolved = pathOf(request).replace(/\/$/, '');
   return sent === (resolved.includes('%') ? unescaped(resolved) : resolved);
 }

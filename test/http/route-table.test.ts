@@ -70,7 +70,11 @@ const otherSpellings = [
     /../health/live http://x/icons/../health/live /icons\..\health\live /icons/..\health/live /health\live
     /health/live\ /health%5clive /health/live%5c /icons/..%5chealth/live /icons/..;/health/live
     /icons/..;a=b/health/live /health/live/..; /icons/%2e%2e%2fhealth%2flive /health%2flive //health/live
-    /health//live /health/live//
+    /health//live /health/live// /v2/private/healthAndCare// /v2/private/healthAndCare//.. /v2/private/healthAndCare/.
+    /v2/private/healthAndCare/%2e /v2/private/healthAndCare/x/.. /v2/private/healthAndCare/x/%2e%2e/
+    /v2/private/healthAndCare/x/../ /v2/private/healthAndCare/\ /v2/private/healthAndCare/.\ /v2/private/healthAndCare/x
+    /v2/private/healthAndCare/x//.. /v2/private/healthAndCare//x/../.. /v2/private/healthAndCare/..;/healthAndCare/
+    /v2/private/x/../healthAndCare/ /v2/private/%68ealthAndCare/ /x/../v2/private/healthAndCare/
   `
     .trim()
     .split(/\s+/),
