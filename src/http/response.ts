@@ -130,7 +130,8 @@ export function jsonResponse(
   const isCurrent = isNotModified(request, given.etag);
   set.headers = {};
   if (isCurrent) set.status = 304;
-  const response = new Response(isCurrent ? null : json, { status: isCurrent ? 304 : 200, headers: defaultHeaders });
+  const body = isCurrent ? null : bodyOf(json);
+  const response = new Response(body, { status: isCurrent ? 304 : 200, headers: defaultHeaders });
   const { headers } = response;
   for (const name in given) {
     const value = given[name];
@@ -138,6 +139,24 @@ export function jsonResponse(
   }
   if (isCurrent) headers.delete('content-type');
   return response;
+}
+
+/** Bun sends the head and the body of a response together if the body is a text of at most this length, or a stream. */
+const maxTextBody = 15_000;
+const utf8 = new TextEncoder();
+
+/**
+ * A response that is made after the turn of its request, as after a query, leaves Bun 1.4.5 in a system call for each part
+ * of each header if its text is longer: fifty calls, which take as long as a save.
+ */
+function bodyOf(json: string | Uint8Array<ArrayBuffer>): BodyInit {
+  if (typeof json !== 'string' || json.length <= maxTextBody) return json;
+  return new ReadableStream({
+    start(controller) {
+      controller.enqueue(utf8.encode(json));
+      controller.close();
+    },
+  });
 }
 
 /** Responses with a fixed body, which is compressed once, for the first client that accepts gzip. */

@@ -5,7 +5,7 @@ import { serveOptions } from '../../src/app';
 import { createLog } from '../../src/log';
 import { createTestApp, listen, readResponse, testConfig, testToken } from '../support/app';
 import { privateRoutes } from '../support/contract';
-import { until } from '../support/resources';
+import { atEnd, until } from '../support/resources';
 
 const testApp = await createTestApp();
 const address = `http://127.0.0.1:${listen(testApp)}`;
@@ -145,6 +145,31 @@ describe('X-Request-Id', () => {
       expect(testApp.logLines.join('')).not.toContain(id);
     },
   );
+});
+
+test('a large record of letters of two bytes arrives whole, with its headers, in a few parts', async () => {
+  const selections = Array.from({ length: 90 }, (_, id) => ({ id, title: `${id} ${'é'.repeat(180)}` }));
+  const { headers } = await testApp.call('POST', '/v2/private/deepDives/lifeInsurance', {
+    as: 'large-record',
+    body: { selections },
+  });
+  const parts: Buffer[] = [];
+  const socket = await Bun.connect({
+    hostname: '127.0.0.1',
+    port: Number(new URL(address).port),
+    socket: { data: (_, part) => void parts.push(Buffer.from(part)) },
+  });
+  atEnd(() => void socket.end());
+  const token = await testToken({ id: 'large-record', now: testApp.now });
+  socket.write(`GET /v2/private/user HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+  const end = '\r\n0\r\n\r\n';
+  await until(() => Buffer.concat(parts).toString().endsWith(end));
+  expect(parts.length).toBeLessThan(6);
+  const [head = '', text = ''] = Buffer.concat(parts).toString().slice(0, -end.length).split('\r\n\r\n');
+  expect(head.toLowerCase()).toContain(`\r\netag: ${headers.get('etag')}\r\n`);
+  const [size = '', json = ''] = text.split('\r\n');
+  expect(Number.parseInt(size, 16)).toBe(Buffer.byteLength(json));
+  expect(JSON.parse(json).user.lifeInsurance.policySupport.selections).toEqual(selections);
 });
 
 describe('request log', () => {
