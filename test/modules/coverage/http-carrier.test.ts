@@ -84,7 +84,7 @@ describe('HTTP carrier client', () => {
           },
         }),
       );
-    const { calls, failure } = carrierThat(endless, { timeoutMs: 50 });
+    const { calls, failure } = carrierThat(endless, { timeoutMs: 300 });
     expect(await failure()).toMatchObject({ kind: 'timeout' });
     expect(calls).toHaveLength(testCarrier.attempts);
   });
