@@ -99,8 +99,6 @@ export function createRequestContext(
   }: Pick<AppDeps, 'log' | 'newRequestId' | 'lifecycle' | 'metrics' | 'tracing'>,
   cors: Cors,
 ) {
-  const begun = new WeakMap<Request, { readonly startedAtMs: number; readonly requestId: string }>();
-
   const plugin = new Elysia({ name: 'http.request-context' });
   if (tracing !== undefined) {
     plugin.wrap(
@@ -110,10 +108,13 @@ export function createRequestContext(
     );
   }
   return plugin
-    .onRequest(function identify({ request, set }) {
+    .decorate({ requestId: '', startedAtMs: Number.NaN })
+    .onRequest(function identify(context) {
+      const { request, set } = context;
       const sent = request.headers.get(requestIdHeader);
       const requestId = sent !== null && requestIdShape.test(sent) ? sent : newRequestId();
-      begun.set(request, { startedAtMs: performance.now(), requestId });
+      context.requestId = requestId;
+      context.startedAtMs = performance.now();
       set.headers[requestIdHeader] = requestId;
       if (request.url.includes('/v2/private/')) addToHeader(set.headers, 'vary', 'Authorization');
       if (lifecycle.isDraining) {
@@ -125,9 +126,8 @@ export function createRequestContext(
       if (request.headers.get('host')?.includes(',')) throw withTwoHosts();
       if (isOddTarget(request)) throw new AppError('route-not-found');
     })
-    .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set }) {
+    .onAfterResponse({ as: 'global' }, function logRequest({ request, route, set, requestId, startedAtMs }) {
       // An exception here would end the process (elysia#1474).
-      const { startedAtMs = Number.NaN, requestId = '' } = begun.get(request) ?? {};
       const method = methods.has(request.method) ? request.method : 'other';
       const status = Number(set.status ?? 200);
       const durationMs = performance.now() - startedAtMs;

@@ -112,33 +112,42 @@ export const saveConditionParameters = [
 ];
 
 const jsonMediaType = 'application/json;charset=utf-8';
-const defaults = responseHeaders(undefined);
-/** Bun copies a Headers object faster than it creates one. */
-const defaultHeaders = new Headers({ ...defaults, 'content-type': jsonMediaType });
+/** The headers of the last response. Bun copies a Headers object faster than it creates one. */
+const headers = new Headers();
+const values: Record<string, unknown> = {};
+
+/** Returns Headers with the given values, and changes only those that differ. The next call changes them again. */
+function headersOf(given: Context['set']['headers']): Headers {
+  for (const name in values) {
+    if (given[name] !== undefined || values[name] === undefined) continue;
+    headers.delete(name);
+    values[name] = undefined;
+  }
+  for (const name in given) {
+    const value = given[name];
+    if (value === undefined || value === values[name]) continue;
+    headers.set(name, String(value));
+    values[name] = value;
+  }
+  return headers;
+}
 
 /**
- * A response of serialized JSON with the default headers and those in `set`; 304 without a body if `If-None-Match` holds its
- * ETag. It empties `set.headers`, because Elysia would otherwise copy the response and read its body as a stream.
+ * A response of serialized JSON with the headers in `set`; 304 without a body if `If-None-Match` holds its ETag. It empties
+ * `set.headers`, because Elysia would otherwise copy the response and read its body as a stream.
  *
  * @throws AppError `precondition-failed` for a GET whose `If-Match` lacks the ETag
  */
-export function jsonResponse(
-  json: string | Uint8Array<ArrayBuffer>,
-  { request, set }: Pick<Context, 'request' | 'set'>,
-): Response {
+export function jsonResponse(json: string | Blob, { request, set }: Pick<Context, 'request' | 'set'>): Response {
   const given = set.headers;
   const isCurrent = isNotModified(request, given.etag);
   set.headers = {};
-  if (isCurrent) set.status = 304;
-  const body = isCurrent ? null : bodyOf(json);
-  const response = new Response(body, { status: isCurrent ? 304 : 200, headers: defaultHeaders });
-  const { headers } = response;
-  for (const name in given) {
-    const value = given[name];
-    if (value !== defaults[name]) headers.set(name, String(value));
+  if (isCurrent) {
+    set.status = 304;
+    return new Response(null, { status: 304, headers: headersOf(given) });
   }
-  if (isCurrent) headers.delete('content-type');
-  return response;
+  given['content-type'] = jsonMediaType;
+  return new Response(bodyOf(json), { headers: headersOf(given) });
 }
 
 /** Bun sends the head and the body of a response together if the body is a text of at most this length, or a stream. */
@@ -149,7 +158,7 @@ const utf8 = new TextEncoder();
  * A response that is made after the turn of its request, as after a query, leaves Bun 1.4.5 in a system call for each part
  * of each header if its text is longer: fifty calls, which take as long as a save.
  */
-function bodyOf(json: string | Uint8Array<ArrayBuffer>): BodyInit {
+function bodyOf(json: string | Blob): BodyInit {
   if (typeof json !== 'string' || json.length <= maxTextBody) return json;
   return new ReadableStream({
     start(controller) {

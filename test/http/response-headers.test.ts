@@ -2,6 +2,7 @@ import { describe, expect, test } from 'bun:test';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
 import { serveOptions } from '../../src/app';
+import { createRateLimits } from '../../src/http/rate-limits';
 import { createLog } from '../../src/log';
 import { createTestApp, listen, readResponse, testConfig, testToken } from '../support/app';
 import { privateRoutes } from '../support/contract';
@@ -40,6 +41,50 @@ function expectHardened(headers: Headers, path = '') {
   ];
   expect(forbidden.filter((name) => headers.has(name))).toEqual([]);
 }
+
+test('no header of one response reaches another, in any order', async () => {
+  const pages = 'https://page.example';
+  const rateLimits = createRateLimits({ perMinute: 1_000, trustedProxyCount: 0 }, () => 0);
+  const limited = await createTestApp({ rateLimits, config: { ...testConfig, corsOrigins: [pages] } });
+  const profile = '/v2/private/user/profile';
+  for (const app of [testApp, limited]) await app.call('POST', profile, { as: 'ada', body: { firstName: 'Ada' } });
+  const tag = (await testApp.call('GET', '/v2/private/user', { as: 'ada' })).headers.get('etag') ?? '';
+  const headers = { 'if-none-match': tag };
+  const get = async ({ call }: typeof testApp, path: string, sent: Record<string, string> = {}) => {
+    const response = await call('GET', `/v2/private/${path}`, { as: 'ada', headers: sent });
+    const own = Object.fromEntries(response.headers);
+    // They differ between any two responses.
+    return { ...own, 'x-request-id': '', ratelimit: own.ratelimit?.replace(/r=\d+/, ''), status: response.status };
+  };
+  const requests = [
+    () => get(testApp, 'user'),
+    () => get(testApp, 'user', headers),
+    () => get(testApp, 'healthAndCare/'),
+    () => get(testApp, 'user/applications'),
+    () => get(limited, 'user', { origin: pages }),
+    () => get(limited, 'healthAndCare/'),
+  ];
+  const alone: unknown[] = [];
+  for (const request of requests) {
+    await request();
+    alone.push(await request());
+  }
+  for (const first of requests) {
+    for (const [index, second] of requests.entries()) {
+      await first();
+      expect<unknown>(await second()).toEqual(alone[index]);
+    }
+  }
+  expect(alone).toMatchObject([
+    { status: 200, 'content-type': 'application/json;charset=utf-8', etag: tag, 'cache-control': 'private, no-store' },
+    { status: 304, etag: tag },
+    { status: 200, 'cache-control': 'private, max-age=300' },
+    { status: 200 },
+    { status: 200, 'access-control-allow-origin': pages, vary: 'Authorization, Origin' },
+    { status: 200, 'ratelimit-policy': expect.any(String) },
+  ]);
+  expect(alone[1]).not.toHaveProperty('content-type');
+});
 
 describe('security headers', () => {
   const json = { 'content-type': 'application/json', authorization };

@@ -14,7 +14,7 @@ import { HealthAndCareBody, type ReferenceStore } from './store';
 const cacheTtlMs = 60_000;
 
 interface PreparedBody {
-  readonly json: Uint8Array<ArrayBuffer>;
+  readonly json: Blob;
   readonly entityTag: string;
 }
 
@@ -29,8 +29,9 @@ function createHealthAndCareCache(
     async load() {
       const tokens = { 'chat-id': config.chat.id, 'chat-token': config.chat.token };
       const body = v.parse(HealthAndCareBody, envelope(await store.findLists(), tokens));
-      const json = new TextEncoder().encode(JSON.stringify(body));
-      return { json, entityTag: `"${createHash('sha256').update(json).digest('hex').slice(0, 32)}"` };
+      const json = JSON.stringify(body);
+      const entityTag = `"${createHash('sha256').update(json).digest('hex').slice(0, 32)}"`;
+      return { json: new Blob([json]), entityTag };
     },
     onReloadFailure: (error) => log.warn(describeError(error), 'serving cached reference lists: reload failed'),
   });
