@@ -2,7 +2,7 @@ import { Elysia } from 'elysia';
 import { countParts, listCompletedTasks } from './db/queries';
 import { createWriteProbe } from './db/sql-client';
 import { createDemoPage } from './demo/page';
-import type { AppDeps, RateLimitedRequest } from './deps';
+import type { AppDeps, RateLimitedRequest, RouteDeps } from './deps';
 import { AppError } from './errors';
 import { createProblemPages } from './http/docs/problem-pages';
 import { createDocs } from './http/docs/routes';
@@ -130,7 +130,8 @@ export function createServices(deps: AppDeps) {
 }
 
 /** The service as one Elysia app, which main.ts starts. */
-export function createApp(deps: AppDeps, services = createServices(deps)) {
+export function createApp(external: AppDeps, services = createServices(external)) {
+  const deps: RouteDeps = { ...external, server: () => app.server };
   const routeTable = createRouteTable();
   const cors = createCors(deps.config);
   const docs = createDocs(deps, models);

@@ -65,6 +65,12 @@ export interface AddressSource {
   requestIP(request: Request): { readonly address: string } | null;
 }
 
+/** The dependencies of routes. */
+export interface RouteDeps extends AppDeps {
+  /** Not the `server` of a context: Elysia defines that property again in each request. Null until the service listens. */
+  readonly server: () => AddressSource | null;
+}
+
 /** A request whose response reports the remaining quota in its headers. */
 export interface RateLimitedRequest {
   readonly request: Request;

@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia';
 import { type AuthenticatedClient, unauthenticated } from '../auth/verifier';
-import type { AppDeps, RateLimitedRequest } from '../deps';
+import type { RateLimitedRequest, RouteDeps } from '../deps';
 import { AppError } from '../errors';
 import { readJsonBody } from './request-body';
 
@@ -13,7 +13,8 @@ export function createAuth({
   config,
   rateLimits,
   tracing,
-}: Pick<AppDeps, 'verifyToken' | 'config' | 'rateLimits' | 'tracing'>) {
+  server,
+}: Pick<RouteDeps, 'verifyToken' | 'config' | 'rateLimits' | 'tracing' | 'server'>) {
   const authenticated = new WeakMap<Request, AuthenticatedClient>();
 
   const authenticate = async (context: RateLimitedRequest): Promise<AuthenticatedClient> => {
@@ -30,12 +31,12 @@ export function createAuth({
   };
 
   return new Elysia({ name: 'http.auth' })
-    .onParse({ as: 'scoped' }, async function readBody({ request, server, set }) {
-      authenticated.set(request, await authenticate({ request, server, set }));
+    .onParse({ as: 'scoped' }, async function readBody({ request, set }) {
+      authenticated.set(request, await authenticate({ request, server: server(), set }));
       return readJsonBody(request, { limitBytes: config.bodyLimitBytes, timeoutMs: config.requestTimeoutMs });
     })
-    .derive({ as: 'scoped' }, async function identifyClient({ request, server, set }) {
-      return { client: authenticated.get(request) ?? (await authenticate({ request, server, set })) };
+    .derive({ as: 'scoped' }, async function identifyClient({ request, set }) {
+      return { client: authenticated.get(request) ?? (await authenticate({ request, server: server(), set })) };
     });
 }
 

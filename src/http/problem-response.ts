@@ -2,7 +2,7 @@ import { Elysia, NotFoundError } from 'elysia';
 import * as v from 'valibot';
 import { findDatabaseError } from '../db/errors';
 import { incompatibilityDetails, schemaCodes } from '../db/schema-check';
-import type { AppDeps, RateLimitedRequest } from '../deps';
+import type { RateLimitedRequest, RouteDeps } from '../deps';
 import { AppError, causeChain } from '../errors';
 import { describeError } from '../log';
 import { isProblemSlug, type ProblemSlug, problemKinds } from '../shared/problems';
@@ -93,7 +93,7 @@ export function toProblem(error: AppError, request: Request, requestId: string):
 
 /** Converts errors to problem responses. It must come before every module, because a hook applies only to later routes. */
 export function createErrorHandler(
-  { log, rateLimits }: Pick<AppDeps, 'log' | 'rateLimits'>,
+  { log, rateLimits, server }: Pick<RouteDeps, 'log' | 'rateLimits' | 'server'>,
   { routeTable, cors }: { routeTable: RouteTable; cors: Cors },
 ) {
   /** The error if the client has requested too many missing paths. */
@@ -107,7 +107,7 @@ export function createErrorHandler(
   };
 
   return new Elysia({ name: 'http.error-handler' }).onError({ as: 'global' }, function respondWithProblem(context) {
-    const { error, request, server, set } = context;
+    const { error, request, set } = context;
     const requestId = requestIdOf(set);
     let failure: AppError;
     if (error instanceof NotFoundError) {
@@ -117,7 +117,7 @@ export function createErrorHandler(
         return preflight;
       }
       failure =
-        limitFailure({ request, server, set }) ??
+        limitFailure({ request, server: server(), set }) ??
         notFound(routeTable.allowedMethods(pathOf(request)), cors.preflightRefusal(request));
     } else {
       failure = toAppError(error);

@@ -269,7 +269,7 @@ const cors = createCors(testConfig);
 /** One route for each way a handler can fail, behind the real error handler. */
 const failing = new Elysia({ serve: serveOptions({ config: testConfig, log, newRequestId }) })
   .use(createRequestContext({ log, newRequestId, lifecycle, metrics: undefined, tracing: undefined }, cors))
-  .use(createErrorHandler({ log, rateLimits: undefined }, { routeTable: createRouteTable(), cors }))
+  .use(createErrorHandler({ log, rateLimits: undefined, server: () => null }, { routeTable: createRouteTable(), cors }))
   .get('/error', () => {
     throw new Error(`secret ${canary}`, { cause: new Error(canary) });
   })

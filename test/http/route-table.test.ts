@@ -44,6 +44,14 @@ describe('route table', () => {
     );
   });
 
+  test('has no private route for which Elysia parses cookies or defines a property in each request', () => {
+    const composed = testApp.app.routes.map((route) => ({ path: route.path, text: String(route.compile()) }));
+    const costly = composed.filter(({ text }) => /defineProperty|parseCookie/.test(text)).map(({ path }) => path);
+    expect(costly.filter((path) => path.startsWith('/v2/'))).toEqual([]);
+    // The pages need the property of the server, so the pattern still matches.
+    expect(costly).toContain('/swagger');
+  });
+
   test('has no duplicate path, which Elysia would accept silently', () => {
     const all = byText(testApp.app.routes);
     expect(all.length).toBe(new Set(all).size);

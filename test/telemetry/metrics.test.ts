@@ -159,7 +159,7 @@ describe('request metrics', () => {
     const serve = serveOptions({ config: testConfig, log, metrics, newRequestId: () => crypto.randomUUID() });
     const paths = { routeTable: createRouteTable(), cors: createCors(testConfig) };
     const app = new Elysia({ serve })
-      .use(createErrorHandler({ log, rateLimits: undefined }, paths))
+      .use(createErrorHandler({ log, rateLimits: undefined, server: () => null }, paths))
       .get('/null', () => {
         throw null;
       });

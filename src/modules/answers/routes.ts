@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia';
 import type * as v from 'valibot';
-import type { AppDeps } from '../../deps';
+import type { RouteDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs/routes';
 import { problems } from '../../http/problem-response';
@@ -25,7 +25,7 @@ interface SaveRoute<Request extends v.GenericSchema> {
 
 /** The routes that save answers. Each merges its body into one section of the user's record. */
 export function createAnswerRoutes(
-  deps: AppDeps,
+  deps: RouteDeps,
   { saveAnswers, today }: { saveAnswers: SaveAnswers; today: () => CalendarDate },
 ) {
   const options = <Request extends v.GenericSchema>(route: SaveRoute<Request>) => ({

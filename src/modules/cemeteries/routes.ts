@@ -1,13 +1,13 @@
 import { Elysia } from 'elysia';
 import type { CemeteryRow } from '../../db/schema/lists';
-import type { AppDeps } from '../../deps';
+import type { RouteDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { problems, readProblems } from '../../http/problem-response';
 import { requestParameters } from '../../http/request-body';
 import { type Cemetery, CemeteryPage, CemeteryQuery } from './model';
 import type { CemeteryStore } from './store';
 
-export function createCemeteryRoutes(deps: AppDeps, store: CemeteryStore) {
+export function createCemeteryRoutes(deps: RouteDeps, store: CemeteryStore) {
   return new Elysia({ prefix: '/cemetery', tags: ['Lists'] }).use(createAuth(deps)).get(
     '/all',
     async ({ query, set }) => {

@@ -1,7 +1,7 @@
 import { type Context, Elysia } from 'elysia';
 import * as v from 'valibot';
 import type { AuthenticatedClient } from '../../auth/verifier';
-import type { AppDeps } from '../../deps';
+import type { RouteDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs/routes';
 import { problems, readProblems } from '../../http/problem-response';
@@ -38,7 +38,7 @@ const responses = {
 const headers = requestParameters(v.object({ 'idempotency-key': IdempotencyKey }));
 
 export function createCoverageRoutes(
-  deps: AppDeps,
+  deps: RouteDeps,
   { coverage: service, today }: { coverage: CoverageService; today: () => CalendarDate },
 ) {
   const body = requestBody(totalCoverageRequest(today));
@@ -60,13 +60,8 @@ export function createCoverageRoutes(
     return userResponse(await service.start(coverage), { request, set });
   };
 
-  const transform = ({
-    client,
-    request,
-    server,
-    set,
-  }: Pick<Context, 'request' | 'server' | 'set'> & { client: AuthenticatedClient }) =>
-    deps.rateLimits?.takeCoverage(client.id, { request, server, set });
+  const transform = ({ client, request, set }: Pick<Context, 'request' | 'set'> & { client: AuthenticatedClient }) =>
+    deps.rateLimits?.takeCoverage(client.id, { request, server: deps.server(), set });
 
   return new Elysia({ tags: ['Coverage'] })
     .use(createAuth(deps))

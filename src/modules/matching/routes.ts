@@ -1,6 +1,6 @@
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
-import type { AppDeps } from '../../deps';
+import type { AppDeps, RouteDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
 import { requestExamples } from '../../http/docs/routes';
@@ -148,7 +148,7 @@ function toPatches(answers: PreviewAnswers): AnswerPatches {
 }
 
 export function createMatchingRoutes(
-  deps: AppDeps,
+  deps: RouteDeps,
   { matching: service, today }: { matching: MatchingService; today: () => CalendarDate },
 ) {
   return new Elysia({ prefix: '/engine', tags: ['Matches'] })

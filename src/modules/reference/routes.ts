@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { Elysia } from 'elysia';
 import * as v from 'valibot';
-import type { AppDeps } from '../../deps';
+import type { AppDeps, RouteDeps } from '../../deps';
 import { createAuth } from '../../http/auth';
 import { problems, readProblems } from '../../http/problem-response';
 import { noParameters } from '../../http/request-body';
@@ -37,7 +37,7 @@ function createHealthAndCareCache(
   });
 }
 
-export function createReferenceRoutes(deps: AppDeps, store: ReferenceStore) {
+export function createReferenceRoutes(deps: RouteDeps, store: ReferenceStore) {
   const findHealthAndCare = createHealthAndCareCache(store, deps);
 
   return new Elysia({ prefix: '/healthAndCare', tags: ['Lists'] }).use(createAuth(deps)).get(

@@ -1,5 +1,5 @@
 import { Elysia } from 'elysia';
-import type { AppDeps } from '../../deps';
+import type { RouteDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth, managerRole, requireRole } from '../../http/auth';
 import { problems, readProblems } from '../../http/problem-response';
@@ -78,7 +78,7 @@ function toAmount(cents: number): number {
 }
 
 export function createSalesRoutes(
-  { clock, config, ...deps }: AppDeps,
+  { clock, config, ...deps }: RouteDeps,
   { sales: store, audit }: { sales: SalesStore; audit: AuditStore },
 ) {
   const { reportTimeZone } = config;

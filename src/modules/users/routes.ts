@@ -1,5 +1,5 @@
 import { Elysia } from 'elysia';
-import type { AppDeps } from '../../deps';
+import type { RouteDeps } from '../../deps';
 import { AppError } from '../../errors';
 import { createAuth } from '../../http/auth';
 import { problems, readProblems } from '../../http/problem-response';
@@ -10,7 +10,7 @@ import { userResponse } from './save';
 import type { UserRecord } from './store';
 import type { ReadRecord } from './versions';
 
-export function createUserRoutes(deps: AppDeps, readRecord: ReadRecord<UserRecord>) {
+export function createUserRoutes(deps: RouteDeps, readRecord: ReadRecord<UserRecord>) {
   return new Elysia({ prefix: '/user' }).use(createAuth(deps)).get(
     '',
     async ({ client, request, set }) => {
