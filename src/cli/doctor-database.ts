@@ -1,6 +1,6 @@
 import { readdirSync, readlinkSync, type Stats, statSync } from 'node:fs';
 import type { Config } from '../config/settings';
-import { absenceOf, type Database, localPath, openDatabase, placeOf } from '../db/client';
+import { absenceOf, closeDatabase, type Database, localPath, openDatabase, placeOf } from '../db/client';
 import { driverVersion } from '../db/connection';
 import { DatabaseFileError, keyRemedy, realPathOf } from '../db/database-file';
 import { findDatabaseError, toDatabaseError } from '../db/errors';
@@ -67,7 +67,7 @@ export async function databaseFindings(context: Context, config: Config, isDeep:
     findings.push({ check: 'database', result: 'failed', detail: unusableDetail(error, placeOf(url)) });
   }
   if (isDeep && db !== undefined) findings.push(await pagesFinding(context, db));
-  db?.$client.close();
+  if (db !== undefined) await closeDatabase(db);
   return [...findings, ...openFiles];
 }
 

@@ -4,6 +4,7 @@ import type { Client, InArgs, InStatement, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { SecretSource } from '../config/secrets';
+import { nextTurn } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { createIfMissing, rejectOrphanedWal, removeEmpty } from './database-file';
 import { type TokenFault, toDatabaseError } from './errors';
@@ -180,6 +181,9 @@ export async function truncateWal({ $client }: Database): Promise<boolean> {
 export async function closeDatabase({ $client }: Database): Promise<string | undefined> {
   try {
     await $client.checkpoint?.();
+    // The driver keeps a closed connection open until its statements are collected, and the WAL is not removed before.
+    Bun.gc(true);
+    await nextTurn();
     return undefined;
   } catch (error) {
     const { code } = toDatabaseError(error);

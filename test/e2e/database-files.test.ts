@@ -7,12 +7,13 @@ import {
   existsSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import * as v from 'valibot';
 import { openWalIndex } from '../../src/db/wal';
 import { UserBody } from '../../src/modules/users/model';
@@ -114,6 +115,24 @@ describe('every acknowledged save', () => {
       const stored = v.parse(UserBody, body).user.ltc.lifetimeCare?.careCosts;
       // The save without a response may be stored.
       expect(Number(stored) - Number(saves.at(-1)?.careCosts)).toBeWithin(0, 2);
+    }
+  });
+
+  test('is in the only file that a clean stop or a command leaves', async () => {
+    const production = await createProduction();
+    const history = createSaveHistory();
+    const files = () => readdirSync(dirname(production.databasePath)).filter((name) => name.startsWith('planning.db'));
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+      const service = await production.start();
+      await saveMany(service.call, history, 5);
+      expect(files()).toEqual(expect.arrayContaining(['planning.db-shm', 'planning.db-wal']));
+      service.process.kill(signal);
+      expect([await service.process.exited, files()]).toEqual([0, ['planning.db']]);
+    }
+    expect(history.faultsOf(production.databasePath)).toEqual([]);
+    for (const command of ['doctor', 'doctor --deep', 'migrate', 'applications list']) {
+      const { exitCode } = await production.planning(...command.split(' '));
+      expect([command, exitCode, files()]).toEqual([command, 0, ['planning.db']]);
     }
   });
 
