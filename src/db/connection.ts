@@ -227,16 +227,20 @@ export function runBatch({ connection, statements }: FileConnection, batch: Writ
   }
 }
 
-export type Answer = ResultSet | DatabaseError;
+export type QueryResult = ResultSet | DatabaseError;
 
 /**
- * Runs queries in one read transaction, because opening one takes as long as reading a row. A failed query is answered alone.
+ * Runs queries in one read transaction, because opening one takes as long as reading a row. A query that fails does not
+ * affect the others.
  *
  * @throws DatabaseError `SQLITE_BUSY`, for all of them
  */
-export function runQueries({ connection, statements }: FileConnection, queries: readonly SqlStatement[]): Answer[] {
+export function runQueries(
+  { connection, statements }: FileConnection,
+  queries: readonly SqlStatement[],
+): QueryResult[] {
   if (queries.length > 1) connection.exec('BEGIN');
-  const answers = queries.map((query) => {
+  const results = queries.map((query) => {
     try {
       return statements.run(query, true);
     } catch (error) {
@@ -245,7 +249,7 @@ export function runQueries({ connection, statements }: FileConnection, queries: 
     }
   });
   if (connection.inTransaction) connection.exec('COMMIT');
-  return answers;
+  return results;
 }
 
 /**

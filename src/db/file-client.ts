@@ -2,11 +2,11 @@ import { jitteredPause, nextTurn } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { type Checkpointer, createCheckpointer } from './checkpointer';
 import {
-  type Answer,
   closeConnection,
   type FileConnection,
   isPossiblyOfOneBatch,
   openConnection,
+  type QueryResult,
   RolledBackError,
   removeWal,
   runBatch,
@@ -239,11 +239,11 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
   checking.unref();
 
   let queries: SqlStatement[] = [];
-  let answers: Promise<readonly Answer[]> | undefined;
-  const answerQueries = async () => {
+  let running: Promise<readonly QueryResult[]> | undefined;
+  const runDueQueries = async () => {
     const due = queries;
     queries = [];
-    answers = undefined;
+    running = undefined;
     const results = await direct((opened) => runQueries(opened, due));
     // The results may include a commit that a power cut could still undo.
     if (wal.pending !== undefined)
@@ -257,11 +257,11 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
   return {
     async read(sql, args) {
       const index = queries.push({ sql, args }) - 1;
-      answers ??= nextTurn().then(answerQueries);
-      const answer = (await answers)[index] ?? new DatabaseError('UNKNOWN', false);
-      if (!(answer instanceof DatabaseError)) return answer;
-      loss.failed('read', answer);
-      throw answer;
+      running ??= nextTurn().then(runDueQueries);
+      const result = (await running)[index] ?? new DatabaseError('UNKNOWN', false);
+      if (!(result instanceof DatabaseError)) return result;
+      loss.failed('read', result);
+      throw result;
     },
     write: queue.add,
     exec: (sql, args) => directSynced(({ statements }) => statements.run({ sql, args }, false)),
