@@ -46,6 +46,11 @@ export class WriteBatch {
 /** The slowest supported disk or server stores this many batches in a few seconds, which is the deadline. */
 const maxPendingBatches = 10_000;
 
+/** A transaction of this many batches takes hardly longer for each of them than a larger one. */
+const fullGroup = 32;
+/** About the time of a sync. */
+const maxGatherMs = 1;
+
 interface QueueSettings {
   /** Resolves when a group may start. Batches that arrive meanwhile join the group. */
   readonly ready?: () => Promise<unknown> | undefined;
@@ -60,12 +65,14 @@ interface QueueSettings {
   readonly maxStatements: number;
   /** The most batches without an outcome; `add` rejects further ones at once. */
   readonly maxPending?: number;
+  /** The longest time that a group waits while each turn of the event loop brings more batches. */
+  readonly gatherMs?: number;
   readonly observers?: readonly DatabaseObserver[];
 }
 
 /**
- * Group commit: stores concurrent writes in one transaction, in the order of arrival, since a commit costs the same for
- * one batch as for many. A lone write is committed without delay.
+ * Group commit: stores concurrent writes in one transaction, in the order of arrival, since a commit and its sync cost the
+ * same for one batch as for many. A lone write waits for two turns of the event loop, which take some microseconds.
  */
 export function createWriteQueue({
   ready,
@@ -73,6 +80,7 @@ export function createWriteQueue({
   timeoutMs,
   maxStatements,
   maxPending = maxPendingBatches,
+  gatherMs = maxGatherMs,
   observers = [],
 }: QueueSettings) {
   const queued: WriteBatch[] = [];
@@ -111,8 +119,19 @@ export function createWriteQueue({
     return queued.splice(0, end === -1 ? queued.length : end).filter(({ isPending }) => isPending);
   };
 
+  /** Waits for the end of the turn, and then until a turn brings no more batches. */
+  const gather = async () => {
+    await nextTurn();
+    const endsAtMs = performance.now() + gatherMs;
+    for (let before = 0; queued.length > before && queued.length < fullGroup && performance.now() < endsAtMs; ) {
+      before = queued.length;
+      await nextTurn();
+    }
+  };
+
   const run = async () => {
     while (queued.length > 0) {
+      await gather();
       try {
         await ready?.();
       } catch {
@@ -125,8 +144,6 @@ export function createWriteQueue({
       } catch (error) {
         for (const batch of group) batch.settle({ error });
       }
-      // A macrotask, so that requests that have arrived meanwhile can join the next group.
-      await nextTurn();
     }
     isRunning = false;
   };
@@ -157,7 +174,7 @@ export function createWriteQueue({
         timer ??= setTimeout(rejectLate, timeoutMs);
         if (isRunning) return;
         isRunning = true;
-        setImmediate(run);
+        void run();
       });
     },
   };

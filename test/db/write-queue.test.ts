@@ -13,11 +13,12 @@ function result(text: string): ResultSet {
 }
 
 /** A queue that records its commits; a batch with the statement `bad` fails alone, and `broken` fails the commit. */
-function setUp({ maxStatements = 256, ready = (): Promise<unknown> | undefined => undefined } = {}) {
+function setUp({ maxStatements = 256, gatherMs = 1, ready = (): Promise<unknown> | undefined => undefined } = {}) {
   const groups: string[][] = [];
   const queue = createWriteQueue({
     timeoutMs: 1000,
     maxStatements,
+    gatherMs,
     ready,
     async commit(batches) {
       const texts = batches.map(({ statements }) => statements.map(({ sql }) => sql));
@@ -70,11 +71,30 @@ describe('the write queue', () => {
   test('commits a lone batch without delay, and groups batches that arrive during a commit', async () => {
     const { groups, add } = setUp();
     const first = add('alone');
-    await new Promise((resolve) => setImmediate(resolve));
+    while (groups.length === 0) await new Promise((resolve) => setImmediate(resolve));
     const later = [add('a'), add('b')];
     await first;
     await Promise.all(later);
     expect(groups).toEqual([['alone'], ['a', 'b']]);
+  });
+
+  test.each([
+    ['until the group is full', 60_000, 32],
+    ['no longer than the time limit', 0, 2],
+  ])('commits the batches of successive turns together, %s', async (_, gatherMs, size) => {
+    const { groups, add } = setUp({ gatherMs });
+    const added: Promise<unknown>[] = [];
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const addInEachTurn = () => {
+      if (added.length === 40) return resolve();
+      // Before the batch, so that the next one comes before the queue counts.
+      setImmediate(addInEachTurn);
+      added.push(add(`s${added.length}`));
+    };
+    addInEachTurn();
+    await promise;
+    await Promise.all(added);
+    expect(groups[0]).toHaveLength(size);
   });
 
   test('fails the whole group when the commit fails, and then continues', async () => {
