@@ -286,19 +286,3 @@ export function runMigration(
     connection.exec('PRAGMA foreign_keys = ON');
   }
 }
-
-/** A transaction that failed after its begin and was rolled back. */
-export class RolledBackError extends Error {
-  override readonly name = 'RolledBackError';
-  readonly failure: DatabaseError;
-
-  constructor(failure: DatabaseError) {
-    super('The transaction was rolled back', { cause: failure });
-    this.failure = failure;
-  }
-}
-
-/** Whether one batch may have caused the failure of the group, so that the others can be stored without it. */
-export function isPossiblyOfOneBatch({ code, isUnavailable }: DatabaseError): boolean {
-  return !isUnavailable || code === 'SQLITE_FULL';
-}

@@ -128,3 +128,19 @@ export function beforeDeadline<Result>(work: Promise<Result>, timeoutMs: number)
     throw new DatabaseError('DEADLINE_EXCEEDED', true);
   });
 }
+
+/** A transaction that failed after its begin and was rolled back. */
+export class RolledBackError extends Error {
+  override readonly name = 'RolledBackError';
+  readonly failure: DatabaseError;
+
+  constructor(failure: DatabaseError) {
+    super('The transaction was rolled back', { cause: failure });
+    this.failure = failure;
+  }
+}
+
+/** Whether one batch may have caused the failure of the group, so that the others can be stored without it. */
+export function isPossiblyOfOneBatch({ code, isUnavailable }: DatabaseError): boolean {
+  return !isUnavailable || code === 'SQLITE_FULL';
+}

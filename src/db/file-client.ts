@@ -4,10 +4,8 @@ import { type Checkpointer, createCheckpointer } from './checkpointer';
 import {
   closeConnection,
   type FileConnection,
-  isPossiblyOfOneBatch,
   openConnection,
   type QueryResult,
-  RolledBackError,
   removeWal,
   runBatch,
   runMigration,
@@ -15,7 +13,7 @@ import {
   userVersionOf,
 } from './connection';
 import { abandon, DatabaseFileError, openAdvice, withKeyFault } from './database-file';
-import { beforeDeadline, DatabaseError, toDatabaseError } from './errors';
+import { beforeDeadline, DatabaseError, isPossiblyOfOneBatch, RolledBackError, toDatabaseError } from './errors';
 import { createLossDetector, type LossWatch, watchFiles } from './file-watch';
 import type { SqlClient, SqlStatement } from './sql-client';
 import { createWalSync, openWalIndex, type WalSync } from './wal';
