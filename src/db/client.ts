@@ -180,7 +180,8 @@ export async function truncateWal({ $client }: Database): Promise<boolean> {
  */
 export async function closeDatabase({ $client }: Database): Promise<string | undefined> {
   try {
-    await $client.checkpoint?.();
+    if ($client.checkpoint === undefined) return undefined;
+    await $client.checkpoint();
     // The driver keeps a closed connection open until its statements are collected, and the WAL is not removed before.
     Bun.gc(true);
     await nextTurn();

@@ -54,6 +54,7 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
     ...settings,
     // The WAL is beside the file itself, not beside a link to it.
     rescue: () => checkpointer.rescue(wal.path.slice(0, -'-wal'.length)),
+    fault: () => files?.fault(),
   });
   let current: FileConnection | undefined;
   let files: ReturnType<typeof watchFiles> | undefined;

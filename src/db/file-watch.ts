@@ -1,5 +1,5 @@
 import { type Stats, statSync } from 'node:fs';
-import type { DatabaseError } from './errors';
+import { DatabaseError } from './errors';
 import type { WalIndex, WalState, WalSync } from './wal';
 
 /** Changes by other programs to the files of an open database. */
@@ -142,12 +142,13 @@ export interface LossWatch {
 interface LossSettings extends LossWatch {
   /** Copies all commits to another file and resolves with its path. */
   readonly rescue: () => Promise<string>;
+  readonly fault?: () => FileFault | undefined;
   readonly monotonicMs?: () => number;
 }
 
 /** Decides when a database counts as lost, and rescues it. */
 export function createLossDetector(settings: LossSettings) {
-  const { onLoss, onCheckpointChange, rescue, monotonicMs = () => performance.now() } = settings;
+  const { onLoss, onCheckpointChange, rescue, fault, monotonicMs = () => performance.now() } = settings;
   let lost: DatabaseError | undefined;
   let rescued: Promise<string> | undefined;
   let checkpointFault: string | undefined;
@@ -185,7 +186,11 @@ export function createLossDetector(settings: LossSettings) {
         checkpointFault = failure.code;
         onCheckpointChange?.(failure.code);
       }
-      if (failure.code === 'SQLITE_CORRUPT' || failure.code === 'SQLITE_NOTADB') lose(failure);
+      if (failure.code === 'SQLITE_CORRUPT' || failure.code === 'SQLITE_NOTADB') {
+        // A read can meet a truncated or overwritten file before the next check of the files does.
+        const cause = fault?.();
+        lose(cause === undefined ? failure : new DatabaseError(cause, true, failure));
+      }
       if (failure.code !== 'SQLITE_IOERR') return;
       const nowMs = monotonicMs();
       const sinceMs = nowMs - (firstIoErrorMs[kind] ?? Number.NEGATIVE_INFINITY);

@@ -296,6 +296,16 @@ describe('a checkpoint', () => {
   });
 });
 
+test.each(['SQLITE_CORRUPT', 'SQLITE_NOTADB'])('the reason of a loss is the fault of the files, before %s', (code) => {
+  const losses: string[] = [];
+  const rescue = () => Promise.reject(new Error('not rescuable'));
+  for (const fault of ['FILE_TRUNCATED', undefined] as const) {
+    const detector = createLossDetector({ onLoss: (loss) => losses.push(loss.code), rescue, fault: () => fault });
+    detector.failed('read', new DatabaseError(code, true));
+  }
+  expect(losses).toEqual(['FILE_TRUNCATED', code]);
+});
+
 describe('an I/O error', () => {
   const setUp = () => {
     const losses: string[] = [];
