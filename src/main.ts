@@ -54,6 +54,8 @@ if (import.meta.main) void runProcess();
 
 /** Runs the service as this process: arguments, environment, signals and exit code. */
 export async function runProcess(): Promise<void> {
+  // The code of a start that ends while a promise is pending: Bun ends a process once no handle is open.
+  process.exitCode = 1;
   // A closed terminal is no longer a terminal.
   const isAtTerminal = isatty(0);
   let onHangUp: () => void = () => undefined;

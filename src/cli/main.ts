@@ -31,6 +31,8 @@ async function runProcess(): Promise<void> {
   });
   // Without a listener, these signals end the process.
   for (const signal of ['SIGUSR1', 'SIGUSR2'] as const) process.on(signal, () => undefined);
+  // The code of a process that ends while a promise is pending: Bun ends it once no handle is open.
+  process.exitCode = 1;
   process.exitCode = await runCommand(context, process.argv.slice(2), (command) => {
     const { envFile } = command.optsWithGlobals<{ envFile?: string }>();
     loadSettings(process.env, { execArgv: process.execArgv, envFile });

@@ -112,6 +112,27 @@ async function killWhen(
   await command.exited;
 }
 
+test.each([
+  ['a command', 'src/cli/main.ts', ['doctor'], 'src/cli/doctor.ts'],
+  ['a start', 'src/main.ts', [], 'src/start/databases.ts'],
+])('%s that ends while a promise is pending exits with 1', async (_, program, args, replaced) => {
+  const pending = `import { Command } from '${join(root, 'node_modules/commander')}';
+    const never = () => new Promise(() => undefined);
+    export const doctorCommand = () => new Command('doctor').action(never);
+    export { never as openPreparedDatabase, never as openConfiguredReplica, never as watchDatabase };`;
+  const preload = join(temporaryFolder(), 'preload.ts');
+  await Bun.write(
+    preload,
+    `Bun.plugin({ name: 'pending', setup: ({ onLoad }) => onLoad(
+      { filter: new RegExp(${JSON.stringify(`/${replaced.replaceAll('.', '.')}$`)}) },
+      () => ({ loader: 'js', contents: ${JSON.stringify(pending)} })) });`,
+  );
+  const command = [process.execPath, '--preload', preload, join(root, program), ...args];
+  const env = { PATH: process.env.PATH, PORT: '0' };
+  const child = Bun.spawn(command, { cwd: temporaryFolder(), env, stdio: ['ignore', 'pipe', 'pipe'] });
+  expect(await runToEnd(child)).toMatchObject({ exitCode: 1, stderr: '' });
+});
+
 describe('a planning process', () => {
   test('runs through the package script', () => {
     const command = [process.execPath, 'run', '--silent', 'planning', '--version'];
