@@ -12,7 +12,7 @@ const retryMs = 100;
 /** A write on another thread costs as much as the rest of many requests. */
 const sharedMs = 10;
 
-interface LogOutput {
+export interface LogOutput {
   write(line: string): void;
   /** Resolves when all lines are written, or after `timeoutMs`. */
   flush(timeoutMs: number): Promise<void>;

@@ -11,7 +11,7 @@ import type { Demo } from './demo/demo';
 import type { AppDeps, Lifecycle } from './deps';
 import { OperatorError } from './errors';
 import { createRateLimits } from './http/rate-limits';
-import { createLog, describeError, type Log, openLogOutput } from './log';
+import { createLog, describeError, type Log, type LogOutput, openLogOutput } from './log';
 import { listedFields, logFields } from './log-fields';
 import { startAuditRetention } from './modules/audit/store';
 import { startReconciler } from './modules/coverage/submissions';
@@ -24,12 +24,9 @@ import { openTelemetry } from './telemetry/telemetry';
 
 /** Signals for functions that this service does not have. Without a handler, they end the process. */
 const ignoredSignals = logFields.signal.options;
-const logFlushMs = 1000;
-const minCloseMs = 2000;
+const [logFlushMs, minCloseMs] = [1_000, 2_000];
 /** The first requests need not wait for the background tasks and for the modules of the carrier. */
 const tasksAfterMs = 100;
-
-type LogOutput = ReturnType<typeof openLogOutput>;
 
 interface ServiceContext {
   readonly args: readonly string[];
