@@ -239,17 +239,23 @@ export function runQueries(
   { connection, statements }: FileConnection,
   queries: readonly SqlStatement[],
 ): QueryResult[] {
-  if (queries.length > 1) connection.exec('BEGIN');
-  const results = queries.map((query) => {
-    try {
-      return statements.run(query, true);
-    } catch (error) {
-      if (isBusy(error)) throw error;
-      return toDatabaseError(error);
-    }
-  });
-  if (connection.inTransaction) connection.exec('COMMIT');
-  return results;
+  try {
+    if (queries.length > 1) connection.exec('BEGIN');
+    const results = queries.map((query) => {
+      try {
+        return statements.run(query, true);
+      } catch (error) {
+        if (isBusy(error)) throw error;
+        return toDatabaseError(error);
+      }
+    });
+    if (connection.inTransaction) connection.exec('COMMIT');
+    return results;
+  } catch (error) {
+    // Within a transaction, each later BEGIN would fail, that of a write too.
+    if (connection.inTransaction) connection.exec('ROLLBACK');
+    throw error;
+  }
 }
 
 /**

@@ -1,5 +1,5 @@
 import { Database as SqliteDatabase } from 'bun:sqlite';
-import { describe, expect, test } from 'bun:test';
+import { describe, expect, spyOn, test } from 'bun:test';
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { Glob } from 'bun';
@@ -147,6 +147,62 @@ test.each([1, 2, 5])(
     }
   },
 );
+
+const marked = 'SELECT count(*) + 1 AS n FROM t';
+
+/** Calls `onPrepare` before a connection prepares the marked query. */
+function watchMarked(onPrepare: (connection: Connection.Database) => void) {
+  const prepare = new Proxy(Connection.prototype.prepare, {
+    apply(original, connection: Connection.Database, args: [sql: string]) {
+      if (args[0] === marked) onPrepare(connection);
+      return Reflect.apply(original, connection, args);
+    },
+  });
+  return spyOn(Connection.prototype, 'prepare').mockImplementation(prepare);
+}
+
+test.each([1, 3])('%d reads of one turn run again, on another connection, after SQLITE_BUSY', async (reads) => {
+  const { client } = await openWithSyncs();
+  const connections = new Set<Connection.Database>();
+  const preparing = watchMarked((connection) => {
+    if (connections.add(connection).size === 1) throw new Connection.SqliteError('locked', 'SQLITE_BUSY', 5);
+  });
+  try {
+    const queries = [marked, count, count].slice(0, reads);
+    const results = await Promise.all(queries.map((sql) => client.read(sql)));
+    expect(results.map((result) => result.rows[0]?.n)).toEqual([1, 0, 0].slice(0, reads));
+    expect(connections.size).toBe(2);
+  } finally {
+    preparing.mockRestore();
+  }
+});
+
+test('reads whose COMMIT fails leave no transaction open: the next reads and the next write succeed', async () => {
+  const { client, syncs } = await openWithSyncs();
+  let failing: Connection.Database | undefined;
+  const preparing = watchMarked((connection) => {
+    failing = connection;
+  });
+  const { exec } = Connection.prototype;
+  const executing = spyOn(Connection.prototype, 'exec').mockImplementation(function (this: Connection.Database, sql) {
+    if (this !== failing || sql !== 'COMMIT') return exec.call(this, sql);
+    failing = undefined;
+    throw new Connection.SqliteError('disk I/O error', 'SQLITE_IOERR', 10);
+  });
+  const readTwo = () => Promise.allSettled([client.read(marked), client.read(count)]);
+  try {
+    const failure = { status: 'rejected', reason: { code: 'SQLITE_IOERR', isUnavailable: true } };
+    expect(await readTwo()).toMatchObject([failure, failure]);
+    expect(await readTwo()).toMatchObject([{ value: { rows: [{ n: 1 }] } }, { value: { rows: [{ n: 0 }] } }]);
+    const writing = client.execute(put('a'));
+    await until(() => syncs.length === 1);
+    syncs[0]?.end();
+    expect((await writing).rows[0]?.id).toBe('a');
+  } finally {
+    preparing.mockRestore();
+    executing.mockRestore();
+  }
+});
 
 describe('the sync of the WAL', () => {
   test.skipIf(process.platform !== 'linux').each([
