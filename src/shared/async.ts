@@ -32,27 +32,26 @@ export function cached<Value extends object>({
   load,
   onReloadFailure,
 }: CacheOptions<Value>): () => Promise<Value> {
-  let latest: Promise<Value> | undefined;
+  let latest: Value | undefined;
   let staleAtMs = 0;
-  const reload = async (earlier: Promise<Value> | undefined): Promise<Value> => {
-    staleAtMs = Number.POSITIVE_INFINITY;
-    const previous = await earlier;
+  let loading: Promise<Value> | undefined;
+  const reload = async (): Promise<Value> => {
     try {
-      return await load(previous);
+      latest = await load(latest);
     } catch (error) {
-      if (previous === undefined) {
-        latest = undefined;
-        throw error;
-      }
+      if (latest === undefined) throw error;
       onReloadFailure(error);
-      return previous;
     } finally {
       staleAtMs = now() + ttlMs;
     }
+    return latest;
   };
   return () => {
-    if (latest === undefined || now() > staleAtMs) latest = reload(latest);
-    return latest;
+    if (latest !== undefined && now() <= staleAtMs) return Promise.resolve(latest);
+    loading ??= reload().finally(() => {
+      loading = undefined;
+    });
+    return loading;
   };
 }
 

@@ -29,7 +29,7 @@ describe('lazy', () => {
 
 describe('cached', () => {
   const counter = ({ nowMs } = { nowMs: 1 }) => {
-    const state = { nowMs, loads: 0, isBroken: false };
+    const state = { nowMs, loads: 0, isBroken: false, isReportBroken: false };
     const failures: unknown[] = [];
     const read = cached({
       ttlMs: 1_000,
@@ -40,7 +40,10 @@ describe('cached', () => {
         if (state.isBroken) throw new Error('no such table');
         return { number: (previous?.number ?? 0) + 1 };
       },
-      onReloadFailure: (error) => failures.push(error),
+      onReloadFailure(error) {
+        failures.push(error);
+        if (state.isReportBroken) throw new Error('no log');
+      },
     });
     return { state, failures, read };
   };
@@ -67,6 +70,36 @@ describe('cached', () => {
     state.nowMs += 1_001;
     state.isBroken = false;
     expect(await read()).toEqual({ number: 2 });
+  });
+
+  test('loads again after a reload whose failure could not be reported', async () => {
+    const { state, read } = counter();
+    await read();
+    state.nowMs += 1_001;
+    state.isBroken = true;
+    state.isReportBroken = true;
+    await expect(read()).rejects.toThrow('no log');
+    expect([await read(), state.loads]).toEqual([{ number: 1 }, 2]);
+    state.nowMs += 1_001;
+    state.isBroken = false;
+    expect(await read()).toEqual({ number: 2 });
+  });
+
+  test.each(['rejects', 'throws'])('loads again after a first load that %s', async (how) => {
+    let loads = 0;
+    const read = cached({
+      ttlMs: 1_000,
+      load() {
+        loads += 1;
+        if (loads > 1) return Promise.resolve({ loads });
+        const failure = new Error('no such table');
+        if (how === 'throws') throw failure;
+        return Promise.reject(failure);
+      },
+      onReloadFailure: () => undefined,
+    });
+    await expect(read()).rejects.toThrow('no such table');
+    expect(await read()).toEqual({ loads: 2 });
   });
 
   test('rejects when the first load fails, and loads again on the next call', async () => {
