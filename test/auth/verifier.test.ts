@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'bun:test';
+import { describe, expect, spyOn, test } from 'bun:test';
 import { createHmac, generateKeyPairSync, type KeyObject, type KeyPairKeyObjectResult, sign } from 'node:crypto';
 import { SignJWT } from 'jose';
 import {
@@ -12,7 +12,7 @@ import { createLog } from '../../src/log';
 import { watchTokens } from '../../src/start/services';
 import { testSecret } from '../support/app';
 import { createCommandLine } from '../support/command';
-import { atEnd } from '../support/resources';
+import { atEnd, until } from '../support/resources';
 
 const now = new Date('2026-03-10T12:00:00.000Z');
 const nowSeconds = now.getTime() / 1000;
@@ -189,11 +189,54 @@ describe('verified-token cache', () => {
     expect(await sendTwice(hs256({ ...good, aud: 'x' }))).toBe(2);
     await expect(verify(forged)).rejects.toMatchObject({ reason: 'signature' });
     expect(await sendTwice(token)).toBe(0);
-    // The signature is verified again, for two requests at a time.
     clock.passedMs = 60_000;
     expect(await sendTwice(token, token)).toBe(0);
     clock.passedMs = 125_000;
     expect(await sendTwice(token)).toBe(1);
+  });
+
+  test('keeps a token for a minute, after which its signature is verified again', async () => {
+    const { clock, verify } = await createVerifier();
+    const token = hs256({ ...good, exp: nowSeconds + 300 });
+    const checks = spyOn(crypto.subtle, 'verify');
+    const checksAt = async (passedMs: number) => {
+      clock.passedMs = passedMs;
+      checks.mockClear();
+      await Promise.all([verify(token), verify(token)]);
+      await verify(token);
+      return checks.mock.calls.length;
+    };
+    try {
+      // Concurrent requests do not wait for each other.
+      for (const [passedMs, count] of [
+        [0, 2],
+        [59_999, 0],
+        [60_000, 2],
+        [119_999, 0],
+        [120_000, 2],
+      ] as const) {
+        expect([passedMs, await checksAt(passedMs)]).toEqual([passedMs, count]);
+      }
+    } finally {
+      checks.mockRestore();
+    }
+  });
+
+  test('does not get a token whose signature check began before a reload', async () => {
+    const { verify } = await createVerifier();
+    const token = hs256(good);
+    const { promise: held, resolve: release } = Promise.withResolvers<boolean>();
+    const checks = spyOn(crypto.subtle, 'verify').mockImplementationOnce(() => held);
+    try {
+      const verifying = verify(token);
+      await until(() => checks.mock.calls.length === 1);
+      await verify.reload({ kind: 'secret', secret: 'the next secret of the issuer' });
+      release(true);
+      expect(await verifying).toMatchObject({ id: 'ada' });
+      await expect(verify(token)).rejects.toMatchObject({ reason: 'signature' });
+    } finally {
+      checks.mockRestore();
+    }
   });
 
   test('is empty after a reload, which replaces the secret', async () => {

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'bun:test';
+import { describe, expect, spyOn, test } from 'bun:test';
 import { LibsqlBatchError, LibsqlError, type ResultSet } from '@libsql/client';
 import { DatabaseError } from '../../src/db/errors';
 import { groupWrites } from '../../src/db/remote-client';
@@ -127,6 +127,32 @@ describe('the write queue', () => {
     };
     await settleAll('a', 'b');
     await settleAll('d', 'e');
+  });
+
+  test('has a timer only while a batch is pending, so that it does not keep a process alive', async () => {
+    const timeoutMs = 54_321;
+    const [started, cleared] = [spyOn(globalThis, 'setTimeout'), spyOn(globalThis, 'clearTimeout')];
+    const isOfQueue = (index: number) => started.mock.calls[index]?.[1] === timeoutMs;
+    const timers = () => started.mock.results.filter((_, index) => isOfQueue(index)).map(({ value }) => value);
+    const running = () => timers().filter((timer) => !cleared.mock.calls.some(([each]) => each === timer));
+    const taken: WriteBatch[] = [];
+    const commit = async (batches: readonly WriteBatch[]) => void taken.push(...batches);
+    const queue = createWriteQueue({ timeoutMs, maxStatements: 256, commit });
+    try {
+      for (const count of [1, 2]) {
+        const added = [queue.add([{ sql: 'a' }]), queue.add([{ sql: 'b' }])];
+        await until(() => taken.length === 2);
+        for (const batch of taken.splice(0)) {
+          expect([timers().length, running().length]).toEqual([count, 1]);
+          batch.settle({ results: [] });
+        }
+        expect(running()).toEqual([]);
+        await Promise.all(added);
+      }
+    } finally {
+      started.mockRestore();
+      cleared.mockRestore();
+    }
   });
 
   test('does not start a batch whose deadline passes before its turn', async () => {
