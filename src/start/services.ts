@@ -171,10 +171,14 @@ function excludes(entry: string, target: { readonly host: string; readonly port:
   if (host === '' || port !== target.port) return false;
   const address = parseAddress(target.host);
   if (address === undefined) return `.${target.host}`.endsWith(`.${host}`);
-  const [network = '', bits] = host.split('/');
-  const base = parseAddress(network);
+  const { network = '', length } = /^(?<network>[^/]*)\/(?<length>\d+)$/.exec(host)?.groups ?? { network: host };
+  const base = parseAddress(bare(network));
   if (base === undefined || base.kind() !== address.kind()) return false;
-  return address.match([base, bits === undefined ? 8 * base.toByteArray().length : Number(bits)]);
+  const width = 8 * base.toByteArray().length;
+  // The length of a mapped network, such as ::ffff:10.0.0.0/104, counts the 96 bits before the IPv4 address.
+  const prefix = width === 32 && network.includes(':') ? 96 : 0;
+  const bits = length === undefined ? width : Number(length) - prefix;
+  return bits >= 0 && bits <= width && address.match([base, bits]);
 }
 
 function bare(host: string): string {
