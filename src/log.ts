@@ -1,4 +1,4 @@
-import { write } from 'node:fs';
+import { write as writeToFile } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { causeChain } from './errors';
 import { type LogFields, listedFields } from './log-fields';
@@ -12,6 +12,13 @@ const retryMs = 100;
 /** A write on another thread costs as much as the rest of many requests. */
 const sharedMs = 10;
 
+/** Writes some or all of the bytes, as `write` of `node:fs` does. */
+type WriteBytes = (
+  descriptor: number,
+  bytes: Uint8Array,
+  onEnd: (error: NodeJS.ErrnoException | null, written: number) => void,
+) => void;
+
 export interface LogOutput {
   write(line: string): void;
   /** Resolves when all lines are written, or after `timeoutMs`. */
@@ -22,13 +29,17 @@ export interface LogOutput {
  * Writes lines to a file descriptor without blocking the event loop, also on a full disk. A line is written at the end of
  * the turn of the event loop. The lines of the next 10 ms share a write. A failed write is retried every 100 ms.
  */
-export function openLogOutput(descriptor: number): LogOutput {
+export function openLogOutput(descriptor: number, write: WriteBytes = writeToFile): LogOutput {
   let waiting = '';
   let unwritten: Uint8Array = new Uint8Array();
   let isBusy = false;
   let pause: Timer | undefined;
-  let onWritten: () => void = () => undefined;
+  let allWritten: PromiseWithResolvers<void> | undefined;
 
+  const onWritten = () => {
+    allWritten?.resolve();
+    allWritten = undefined;
+  };
   const writeOut = () => {
     pause = undefined;
     if (unwritten.byteLength === 0) {
@@ -69,14 +80,13 @@ export function openLogOutput(descriptor: number): LogOutput {
     },
     async flush(timeoutMs) {
       if (waiting === '' && unwritten.byteLength === 0) return;
-      const written = new Promise<void>((resolve) => {
-        onWritten = resolve;
-      });
+      allWritten ??= Promise.withResolvers();
+      const { promise } = allWritten;
       if (pause !== undefined) {
         clearTimeout(pause);
         writeOut();
       }
-      await withTimeout(written, timeoutMs, () => undefined);
+      await withTimeout(promise, timeoutMs, () => undefined);
     },
   };
 }

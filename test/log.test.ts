@@ -3,6 +3,7 @@ import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import * as v from 'valibot';
 import { createLog, describeError, type Log, openLogOutput } from '../src/log';
+import { nextTurn } from '../src/shared/async';
 import { temporaryFolder, until } from './support/resources';
 
 const canary = 'Canary-4711';
@@ -212,23 +213,50 @@ describe.skipIf(process.platform !== 'linux')('openLogOutput', () => {
     expect([written > 16_000_000, written < 17_000_000]).toEqual([true, true]);
   });
 
-  test('writes a line at once, and the lines after it together', async () => {
-    const path = join(temporaryFolder(), 'log');
-    const descriptor = openSync(path, 'w');
-    const output = openLogOutput(descriptor);
-    const text = () => Bun.file(path).text();
-    for (const line of ['1\n', '2\n', '3\n']) {
-      const before = await text();
-      output.write(line);
-      await until(async () => (await text()) === before + line);
-    }
-    output.write('4\n');
-    await output.flush(20_000);
-    output.write('5\n');
-    await output.flush(20_000);
-    expect(await text()).toBe('1\n2\n3\n4\n5\n');
+  /** An output whose writes end when the test ends them. */
+  function openHeldOutput() {
+    const writes: string[] = [];
+    const ends: (() => void)[] = [];
+    const output = openLogOutput(1, (_, bytes, onEnd) => {
+      writes.push(new TextDecoder().decode(bytes));
+      ends.push(() => onEnd(null, bytes.byteLength));
+    });
+    return { output, writes, endWrite: () => ends.shift()?.() };
+  }
+
+  test('writes a line at once, and the lines of the pause after it together', async () => {
+    const { output, writes, endWrite } = openHeldOutput();
+    const lines = Array.from({ length: 100 }, (_, index) => `${index}\n`);
+    const [early, late] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    output.write('first\n');
+    await nextTurn();
+    expect(writes).toEqual(['first\n']);
+    // Timers fire in the order of their times, so the pause ends after the first timer and before the second.
+    setTimeout(early.resolve, 5);
+    endWrite();
+    const lateTimer = setTimeout(late.resolve, 2_000);
+    for (const line of lines.slice(0, 50)) output.write(line);
+    await early.promise;
+    for (const line of lines.slice(50)) output.write(line);
+    expect(writes).toEqual(['first\n']);
+    await Promise.race([until(() => writes.length > 1), late.promise]);
+    clearTimeout(lateTimer);
+    expect(writes).toEqual(['first\n', lines.join('')]);
+  });
+
+  test('flushes without the pause, for each of two concurrent callers', async () => {
+    const { output, writes, endWrite } = openHeldOutput();
     await output.flush(600_000);
-    closeSync(descriptor);
+    output.write('1\n');
+    await nextTurn();
+    endWrite();
+    output.write('2\n');
+    const flushes = [output.flush(600_000), output.flush(600_000)];
+    expect(writes).toEqual(['1\n', '2\n']);
+    endWrite();
+    // The time limit of the test is shorter.
+    await Promise.all(flushes);
+    await output.flush(600_000);
   });
 
   test('drops the lines of a closed reader', async () => {
