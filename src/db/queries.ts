@@ -1,5 +1,17 @@
 import type { InValue, Row as StoredRow } from '@libsql/client';
-import { and, Column, eq, getTableColumns, is, like, Param, Placeholder, type SQL, sql } from 'drizzle-orm';
+import {
+  and,
+  Column,
+  eq,
+  getTableColumns,
+  is,
+  like,
+  noopDecoder,
+  Param,
+  Placeholder,
+  type SQL,
+  sql,
+} from 'drizzle-orm';
 import type { SelectResultFields } from 'drizzle-orm/query-builders/select.types';
 import { type AnySQLiteColumn, SQLiteAsyncDialect, type SQLiteTable } from 'drizzle-orm/sqlite-core';
 import * as v from 'valibot';
@@ -9,8 +21,9 @@ import { completedTasks, rowCounts } from './schema/lists';
 import { leases } from './schema/people';
 import { kindOf } from './sql-client';
 
-/** Columns of text and numbers, and expressions. */
-type Fields = Readonly<Record<string, AnySQLiteColumn | SQL>>;
+/** Columns of text and numbers, and expressions. Their values are returned as the database stores them. */
+type Field = AnySQLiteColumn<{ dataType: 'string' | 'number' }> | SQL<string | number | null>;
+type Fields = Readonly<Record<string, Field>>;
 /** Values by the names of their placeholders. */
 type Values = Readonly<Record<string, InValue | undefined>>;
 
@@ -19,6 +32,7 @@ type Values = Readonly<Record<string, InValue | undefined>>;
  * spends as much time on its parameters and rows in each run as SQLite does on reading a row.
  *
  * @param fields what the query selects or returns, in this order
+ * @throws TypeError if a field has a decoder, which would be ignored
  */
 export function compileQuery<Selected extends Fields>(
   { $client }: Database,
@@ -64,10 +78,16 @@ function rowReader<Selected extends Fields>(fields: Selected): (stored: StoredRo
 }
 
 /** An expression has no type at run time. */
-function typeCheck(field: AnySQLiteColumn | SQL): (value: unknown) => boolean {
+function typeCheck(field: Field): (value: unknown) => boolean {
+  if (hasDecoder(field)) throw new TypeError('A compiled query has no field with a decoder');
   if (!is(field, Column)) return () => true;
   const { dataType, notNull } = field;
   return (value) => (value === null ? !notNull : typeof value === dataType);
+}
+
+function hasDecoder(field: Field): boolean {
+  if (is(field, Column)) return field.mapFromDriverValue !== Column.prototype.mapFromDriverValue;
+  return 'decoder' in field && field.decoder !== noopDecoder;
 }
 
 const dialect = new SQLiteAsyncDialect();

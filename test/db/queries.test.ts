@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test';
-import { and, asc, eq, type SQL, sql } from 'drizzle-orm';
+import { and, asc, count, eq, type SQL, sql } from 'drizzle-orm';
+import { blob, integer, numeric, sqliteTable, text } from 'drizzle-orm/sqlite-core';
 import { openServiceDatabase } from '../../src/db/client';
 import { findDatabaseError } from '../../src/db/errors';
 import { acquireLease, compileQuery, member, UnmetConditionError, upsertRows } from '../../src/db/queries';
@@ -106,6 +107,31 @@ describe('a compiled query', () => {
     await expect(find(sql`'x'`)({ suffix: '' })).rejects.toThrow(TypeError);
     for (const name of [sql`1`, sql`NULL`, sql`x'00'`])
       await expect(find(name)({ id: 'm1', suffix: '' })).rejects.toThrow('the type of its column');
+  });
+
+  test('accepts no field with a decoder, by its types and when it is built', async () => {
+    const { db } = await createTestApp();
+    const build = () => db.select().from(staff);
+    const other = sqliteTable('other', {
+      flag: integer('flag', { mode: 'boolean' }),
+      day: integer('day', { mode: 'timestamp' }),
+      json: text('json', { mode: 'json' }),
+      bytes: blob('bytes'),
+      decimal: numeric('decimal', { mode: 'number' }),
+    });
+    // @ts-expect-error
+    expect(() => compileQuery(db, { flag: other.flag }, build)).toThrow('a decoder');
+    // @ts-expect-error
+    expect(() => compileQuery(db, { day: other.day }, build)).toThrow('a decoder');
+    // @ts-expect-error
+    expect(() => compileQuery(db, { json: other.json }, build)).toThrow('a decoder');
+    // @ts-expect-error
+    expect(() => compileQuery(db, { bytes: other.bytes }, build)).toThrow('a decoder');
+    // @ts-expect-error
+    expect(() => compileQuery(db, { isNew: sql`1`.mapWith(Boolean) }, build)).toThrow('a decoder');
+    // The types do not show these decoders.
+    expect(() => compileQuery(db, { decimal: other.decimal }, build)).toThrow('a decoder');
+    expect(() => compileQuery(db, { count: count() }, build)).toThrow('a decoder');
   });
 });
 
