@@ -52,6 +52,13 @@ describe('route table', () => {
     expect(costly).toContain('/swagger');
   });
 
+  test('has a route of Bun for each trailing slash, and for no other path', () => {
+    const slashed = testApp.app.routes.map(({ path }) => path).filter((path) => path.endsWith('/'));
+    const sent = Object.keys(testApp.app.config.serve?.routes ?? {});
+    const bases = sent.filter((path) => /^[^:]*\/\*$/.test(path) && !path.endsWith('//*'));
+    expect(bases.sort()).toEqual([...new Set(['/', ...slashed])].map((path) => `${path}*`).sort());
+  });
+
   test('has no duplicate path, which Elysia would accept silently', () => {
     const all = byText(testApp.app.routes);
     expect(all.length).toBe(new Set(all).size);
