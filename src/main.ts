@@ -47,19 +47,20 @@ interface Service {
   reloadSecrets(): void;
 }
 
-if (import.meta.main) void runProcess();
+if (import.meta.main) {
+  // The code of a start that ends while a promise is pending: Bun ends a process once no handle is open.
+  process.exitCode = 1;
+  void runProcess();
+}
 
 /** Runs the service as this process: arguments, environment, signals and exit code. */
 export async function runProcess(): Promise<void> {
-  // The code of a start that ends while a promise is pending: Bun ends a process once no handle is open.
-  process.exitCode = 1;
   // A closed terminal is no longer a terminal.
   const isAtTerminal = isatty(0);
   let onHangUp: () => void = () => undefined;
   let onIgnoredSignal: (signal: (typeof ignoredSignals)[number]) => void = () => undefined;
   process.on('SIGHUP', () => onHangUp());
   for (const signal of ignoredSignals) process.on(signal, () => onIgnoredSignal(signal));
-
   // A terminal that closes ends a development service; SIGHUP reloads the secrets otherwise.
   const endsOnHangUp = (config: Config) => isAtTerminal && !config.isProduction && !namesSecretFile(process.env);
   const output = openLogOutput(1);
@@ -79,7 +80,11 @@ export async function runProcess(): Promise<void> {
   }).catch(fail);
 
   const { log, config } = service;
-  const stop = async (exitCode: number, drainMs: number) => process.exit(await service.stop(exitCode, drainMs));
+  const stop = async (exitCode: number, drainMs: number) => {
+    // The WAL stays while the connection of the start is open, which the driver closes when its statements are collected.
+    Bun.gc(true);
+    process.exit(await service.stop(exitCode, drainMs));
+  };
   onHangUp = () => (endsOnHangUp(config) ? void stop(0, 0) : service.reloadSecrets());
   for (const signal of ['SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => stop(0, config.drainMs));
   process.on('SIGINT', () => stop(0, 0));
@@ -88,11 +93,7 @@ export async function runProcess(): Promise<void> {
     log.fatal(describeError(error), 'uncaught exception');
     void stop(1, 0);
   });
-  try {
-    await service.listen();
-  } catch (error) {
-    await fail(error);
-  }
+  await service.listen().catch(fail);
 }
 
 function startFailure(error: unknown): string {

@@ -4,7 +4,6 @@ import type { Client, InArgs, InStatement, InValue } from '@libsql/client';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import type { SecretSource } from '../config/secrets';
-import { nextTurn } from '../shared/async';
 import type { DatabaseObserver } from '../telemetry/events';
 import { createIfMissing, rejectOrphanedWal, removeEmpty } from './database-file';
 import { type TokenFault, toDatabaseError } from './errors';
@@ -180,11 +179,7 @@ export async function truncateWal({ $client }: Database): Promise<boolean> {
  */
 export async function closeDatabase({ $client }: Database): Promise<string | undefined> {
   try {
-    if ($client.checkpoint === undefined) return undefined;
-    await $client.checkpoint();
-    // The driver keeps a closed connection open until its statements are collected, and the WAL is not removed before.
-    Bun.gc(true);
-    await nextTurn();
+    await $client.checkpoint?.();
     return undefined;
   } catch (error) {
     const { code } = toDatabaseError(error);
