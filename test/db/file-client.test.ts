@@ -493,6 +493,8 @@ async function startWithSaves(environment: Record<string, string> = {}) {
   fs.copyFileSync(path, `${path}.older`);
   const service = await deployment.start();
   const history = createSaveHistory();
+  // The background tasks read and write 100 ms after the start, and would meet the harmed file.
+  await Bun.sleep(300);
   await saveMany(service.call, history, 8);
   return { deployment, path, service, history };
 }
