@@ -9,7 +9,7 @@ import type { CompletedRequest } from './telemetry/events';
 /** Lines that exceed this buffer are dropped, for example if the reader is stalled or the disk is full. */
 const maxWaitingCharacters = 16 * 1024 * 1024;
 const retryMs = 100;
-/** A write on another thread costs as much as the rest of many requests. */
+/** A write on another thread takes as much processor time as several log lines. */
 const sharedMs = 10;
 
 /** Writes some or all of the bytes, as `write` of `node:fs` does. */

@@ -238,11 +238,11 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
   checking.unref();
 
   let queries: SqlStatement[] = [];
-  let running: Promise<readonly QueryResult[]> | undefined;
+  let resultsOfTurn: Promise<readonly QueryResult[]> | undefined;
   const runDueQueries = async () => {
     const due = queries;
     queries = [];
-    running = undefined;
+    resultsOfTurn = undefined;
     const results = await direct((opened) => runQueries(opened, due));
     // The results may include a commit that a power cut could still undo.
     if (wal.pending !== undefined)
@@ -256,8 +256,8 @@ export async function openFileClient(settings: FileSettings): Promise<SqlClient>
   return {
     async read(sql, args) {
       const index = queries.push({ sql, args }) - 1;
-      running ??= nextTurn().then(runDueQueries);
-      const result = (await running)[index] ?? new DatabaseError('UNKNOWN', false);
+      resultsOfTurn ??= nextTurn().then(runDueQueries);
+      const result = (await resultsOfTurn)[index] ?? new DatabaseError('UNKNOWN', false);
       if (!(result instanceof DatabaseError)) return result;
       loss.failed('read', result);
       throw result;

@@ -249,7 +249,7 @@ describe('a token without kid', () => {
     await expect(verify(await sign())).rejects.toMatchObject({ slug: 'unauthenticated', reason });
   });
 
-  test('is accepted after one request for the keys when the key has rotated', async () => {
+  test('is accepted after one request to the JWKS when the key was rotated', async () => {
     const issuer = startIssuer(jwk(ec1));
     const { clock, verify } = await createVerifier(issuer.url);
     await verify(await token(ec1));

@@ -167,7 +167,7 @@ describe('the audit events of a user', () => {
 });
 
 describe('the schema', () => {
-  test('is that of the file which each start compares with its database: see drizzle/write-schema.ts', () => {
+  test('equals drizzle/meta/_schema.json, which drizzle/write-schema.ts writes', () => {
     const migrations = readMigrations();
     expect(shipped).toEqual({ hashes: hashesOf(migrations), objects: [...createSchema(migrations)] });
   });

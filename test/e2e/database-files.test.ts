@@ -118,7 +118,7 @@ describe('every acknowledged save', () => {
     }
   });
 
-  test('is in the only file that a clean stop or a command leaves', async () => {
+  test('is in planning.db after a clean stop or a command, and no other file is left', async () => {
     const production = await createProduction();
     const history = createSaveHistory();
     const files = () => readdirSync(dirname(production.databasePath)).filter((name) => name.startsWith('planning.db'));

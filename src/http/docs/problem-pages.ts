@@ -86,7 +86,7 @@ const style = `
   code, pre { font: 0.875rem/1.5 ui-monospace, monospace; }
   pre { white-space: pre-wrap; padding: 0.75rem; border: 1px solid; border-radius: 0.25rem; }
 `;
-/** The reason phrases. Their module is loaded for the first page, because it takes longer than all pages. */
+/** The reason phrases. Their module is loaded with the first page, because loading it takes longer than a page. */
 const loadPhrases = lazy(async () => (await import('node:http')).STATUS_CODES);
 type Phrases = Awaited<ReturnType<typeof loadPhrases>>;
 const styleHash = new Bun.CryptoHasher('sha256').update(style).digest('base64');
